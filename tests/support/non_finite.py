@@ -30,7 +30,7 @@ def sgd():
     return v1.train.GradientDescentOptimizer(RATE)
 
 
-# Wrappers contain another optimizer: here gradient descent, which spreads NaN to no other element.
+# Each wrapper contains gradient descent, where a NaN in a gradient damages only its own element.
 WRAPPERS = {
     "ClipByValueOptimizer": lambda: legacy_opt.ClipByValueOptimizer(sgd(), -1.0, 1.0),
     "ClipByNormOptimizer": lambda: legacy_opt.ClipByNormOptimizer(sgd(), 1.0),
@@ -62,8 +62,9 @@ class Damage(NamedTuple):
     Attributes:
       variable: how much of the variable is not finite, one of `_EXTENTS`.
       state: the largest such extent among the variable's slots.
-      other: whether any other variable is not finite.
-      error: the name of the error that the step raised, if any; the other fields are empty then.
+      other: whether a variable that is neither this one nor a slot of it is not finite.
+      error: the name of the error that a step raised, if any. Then `variable`, `state` and `other`
+        have their defaults.
     """
 
     variable: str = ""
@@ -103,7 +104,7 @@ def worst(arrays):
 
 
 class Training:
-    """A graph with three variables.
+    """A graph that trains three variables.
 
     The variable `dense` gets a dense gradient and `sparse` gets IndexedSlices, both from
     placeholders. The gradient of `other` is always 1.
@@ -136,7 +137,7 @@ class Training:
     def step(self, kind="", value=None):
         """Runs a training step.
 
-        If `kind` is given, one element of the gradient of this variable is `value`.
+        If `kind` is given, one element of the gradient of the variable with this name is `value`.
         """
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:

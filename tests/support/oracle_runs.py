@@ -27,7 +27,10 @@ def run_oracles(name, problem):
 
 
 def assert_close(trace, values, slots, ulps, dtype):
-    """Asserts that a trace equals the oracles' values, up to `ulps` rounding errors per step."""
+    """Asserts that a trace differs from oracles by at most `ulps` units in the last place per step.
+
+    Integer slots must be equal.
+    """
     eps = float(np.finfo(dtype).eps)
     for number, (actual, wanted) in enumerate(zip(trace.steps, values)):
         for key in wanted:

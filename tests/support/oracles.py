@@ -1,10 +1,10 @@
-"""NumPy references (oracles): each optimizer's formula, computed in the variable's dtype."""
+"""The base class of NumPy references (oracles), which compute the formula of an optimizer."""
 
 import numpy as np
 
 
 def sum_duplicates(values, ids):
-    """Sums the rows of equal ids, in order; returns (summed, distinct ids)."""
+    """Sums the rows of equal ids in the order of the rows; returns (summed, distinct ids)."""
     distinct = np.unique(ids)
     summed = np.zeros((len(distinct),) + values.shape[1:], values.dtype)
     for value, row in zip(values, ids):

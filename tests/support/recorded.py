@@ -38,7 +38,7 @@ class Recorded(NamedTuple):
 
 
 def plain(arguments):
-    """Returns arguments as the repr of a dict, without functions and other objects."""
+    """Returns the arguments that are numbers or strings, as the repr of a dict."""
     kept = {key: arguments[key] for key in sorted(arguments)}
     return repr(
         {key: value for key, value in kept.items() if isinstance(value, (bool, float, int, str))}
@@ -53,7 +53,7 @@ def save(path, recorded):
         dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
         about = repr((each.arguments, each.trained, shapes, dtypes))
         arrays[each.name + "/about"] = np.array(about)
-        # One array for all values, because each array adds a few hundred bytes to the file. The
+        # All values are in one array, because each array adds a few hundred bytes to the file. The
         # integer slots are small counts, which float32 represents exactly.
         arrays[each.name + "/values"] = np.stack(
             [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]

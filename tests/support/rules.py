@@ -1,4 +1,4 @@
-"""TensorFlow's optimizers as subclasses of RuleOptimizer, to compare with TensorFlow's classes."""
+"""Subclasses of RuleOptimizer for tests: three of TensorFlow's optimizers, and two others."""
 
 import tensorflow as tf
 

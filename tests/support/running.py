@@ -18,7 +18,7 @@ REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["
 
 
 def config_of(way):
-    """Returns the ConfigProto of the Session with which this entry of `WAYS` is compared."""
+    """Returns the config of the Session with which a way, a key of `WAYS`, is compared."""
     return AS_WRITTEN if way == "eager" else None
 
 
@@ -203,7 +203,7 @@ def function(problem, make_optimizer, **options):
 
 
 def signature(problem):
-    """Returns the TensorSpecs of one step's gradients; the number of rows is unknown."""
+    """Returns the TensorSpecs of one step's gradients; sparse ones may have any number of rows."""
     specs = {}
     for name, value in problem.values.items():
         dtype = tf.as_dtype(value.dtype)
@@ -218,7 +218,7 @@ def signature(problem):
 
 
 def wrap_function(problem, make_optimizer):
-    """Trains in `wrap_function`, with a TF1-style function that creates its own variables."""
+    """Trains in a `v1.wrap_function` of a TF1-style function, which creates its own variables."""
     structure = signature(problem)
     slot_keys = []
 

@@ -1,4 +1,4 @@
-"""A graph with one variable and known gradients, for the tests of training helpers."""
+"""A graph with one variable and known gradients, for tests with values computed by hand."""
 
 import numpy as np
 import tensorflow as tf
@@ -35,7 +35,7 @@ class Stepping:
             self.loss = 2.0 + dot(self.w, 3.0, 4.0)
 
     def distance(self):
-        """Returns a loss whose gradient depends on w, so it must be computed before the update."""
+        """Returns a loss whose gradient depends on w, so the update must wait for the gradient."""
         return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
 
     def run(self, train_op, steps=1):

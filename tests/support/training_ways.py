@@ -19,7 +19,8 @@ STEPS = 11
 CLASSES = one_of_each_class()
 
 
-# For each class, whether it trains resource variables (None: TensorFlow's default).
+# Three dicts, which say for each class whether it trains resource variables. None stands for
+# TensorFlow's default.
 KINDS: Any = {
     "in turn": {name: number % 2 == 0 for number, name in enumerate(CLASSES)},
     "the other way round": {name: number % 2 == 1 for number, name in enumerate(CLASSES)},
@@ -38,7 +39,7 @@ def model(use_resource, ids=None):
 
 
 class Model(NamedTuple):
-    """An optimizer of one class, and the loss, global step and variables that it trains."""
+    """An optimizer of one class, with its loss, its step variable and the variables to train."""
 
     name: str
     optimizer: Any
@@ -87,7 +88,7 @@ def global_variables():
 
 
 def plain(kinds, steps=STEPS):
-    """Trains in a plain Session; its results are the expected results of all other trainings."""
+    """Trains in a plain Session; returns all variables by name, the expected results of tests."""
     with tf.Graph().as_default():
         train_op = minimize(models(kinds))
         with v1.Session() as sess:
@@ -130,7 +131,7 @@ def assert_holds(path, state):
 
 
 class SideBySide(v1.train.Optimizer):
-    """Applies each gradient with the optimizer of the `Model` that contains the variable."""
+    """Applies each gradient with the optimizer of the `Model` that has the gradient's variable."""
 
     def __init__(self, made):
         super().__init__(False, "SideBySide")

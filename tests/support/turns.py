@@ -6,9 +6,9 @@ second of five lanes). The cells of a test that takes longer than `BUDGET` are t
 the lanes: each cell runs on as many lanes as the budget allows, but at least on one lane. Tests
 marked `every_lane` are never divided.
 
-Cells with the same optimizer and dtype run on the same lanes, because they are compared with the
-same Session runs, which are cached. Tests that use the same slow fixture also run on the same
-lanes.
+If possible, cells of one file with the same optimizer and dtype run on the same lanes, because they
+are compared with the same Session runs, which are cached. If possible, tests of one file that use
+the same slow fixture run on the same lanes, too.
 """
 
 import collections
@@ -33,7 +33,7 @@ TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Cells that exist on some lanes only are not divided, but run on each of these lanes.
+# Cells whose ids match exist on some lanes only. They are not divided, but run on each such lane.
 _NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
 
 
@@ -125,7 +125,7 @@ def share(items, number, total):
         times = int(BUDGET * lanes / cost) if cost else lanes
         if item.get_closest_marker("once"):
             times = 1
-        # Computed from names alone, because a lane does not know which cells other lanes have.
+        # The position depends on names alone, because a lane does not know the other lanes' cells.
         position = _number(file_of(item.nodeid))
         if not fixture_seconds:
             position += _number(_compared_by(item))
@@ -175,7 +175,9 @@ def _lanes_with(item, number, total):
     if item.get_closest_marker("every_lane"):
         return 1, 1
     if item.get_closest_marker("keras3"):
-        return 1 + (number == total), 2  # the oldest lane with Keras 3, and the newest
+        # The tests of Keras 3 run on the newest lane, and with an older Keras in a run that has
+        # `--turn 1/2` (`make oldest-keras`).
+        return 1 + (number == total), 2
     if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1
     return number, total

@@ -1,4 +1,4 @@
-"""Makes one wrapper of each kind, with other optimizers inside."""
+"""Makes a MultiOptimizer, and wrappers that contain such a MultiOptimizer."""
 
 import legacy_opt
 

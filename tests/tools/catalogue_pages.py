@@ -1,7 +1,9 @@
 """Writes tables on the optimizers' pages in docs/: arguments, slots, differences to Keras.
 
 python -m tests.tools.catalogue_pages          prints the differences to Keras' own optimizers
-python -m tests.tools.catalogue_pages docs     writes all tables; needs Keras 2 and Keras 3
+python -m tests.tools.catalogue_pages docs     writes all tables
+
+Both commands need Keras 2 and Keras 3.
 """
 
 import inspect
@@ -20,7 +22,7 @@ from tests.support.keras.native_keras import PROBLEMS, SHAPE, STEPS, difference,
 from tests.support.problems import Problem
 
 v1 = tf.compat.v1
-# The expressions below are evaluated with these names. The pages show the same expressions.
+# The v1 expressions below are evaluated with these names. The pages show the same expressions.
 NAMES = {**vars(v1.train), **{name: getattr(legacy_opt, name) for name in legacy_opt.__all__}}
 
 
@@ -223,7 +225,7 @@ def slots(page):
 
 
 def state(page):
-    """Returns the table of the slots' sizes in bytes, for the optimizers of all pages."""
+    """Returns the table of the slots' sizes in KB or MB, for the optimizers of all pages."""
     del page
     rows = {}
     for each in PAGES.values():
@@ -257,7 +259,7 @@ def _by_number(name):
 
 
 def problem():
-    """Returns a problem with one embedding table for each kind of gradient in `PROBLEMS`."""
+    """Returns a problem with one variable for each kind of gradient in `PROBLEMS`."""
     parts = {name: make() for name, make in PROBLEMS.items()}
     names = {name: name.replace(" ", "_") for name in parts}
     return Problem(

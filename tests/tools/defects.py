@@ -5,7 +5,7 @@
 runs the tests marked ``@pytest.mark.defect(number)`` twice on each lane (TensorFlow version): with
 the product of that commit, and with the present product. Each test must fail with the old product
 on at least one lane, but not in its setup or teardown. With the present product, it must pass on
-all lanes. Each number in `DEFECTS` must have a test.
+each lane on which it runs. Each number in `DEFECTS` must have a test.
 """
 
 import argparse
@@ -24,11 +24,11 @@ DEFECTS = {
     7: "an empty name in a name map aborted the process",
     8: "to_keras converted callable hyperparameters without calling them",
     9: "legacy-opt run raised errors for names in branches that never run",
-    10: "the Keras 3 bridge raised errors for gradients of another float dtype",
-    11: "constructors and accessors differed slightly from the original's",
+    10: "the Keras 3 bridge raised errors for gradients of a float dtype unlike the variable's",
+    11: "constructors and accessors differed slightly from those of the original classes",
     12: "audit missed optimizers; special files hung commands; names were printed unescaped",
-    13: "GradientAccumulationOptimizer lost rows when restored with other partitions",
-    14: "AdagradDecay repeated past decays when restored with other partitions",
+    13: "GradientAccumulationOptimizer lost rows if a restart changed the partitions",
+    14: "AdagradDecay repeated past decays if a restart changed the partitions",
     15: "state of one partition was restored into another partition",
     16: "slots of square partitions were taken for slices; conversion left slots partitioned",
     17: "a checkpoint that changed while it was read was read as a mixture of old and new",
@@ -73,14 +73,14 @@ def run(path):
     """Runs all marked tests on this lane; writes their outcomes to a JSON file."""
     import pytest
 
-    # Without typeguard: TensorFlow 2.4 imports setuptools, in which pytest would find this plugin,
-    # which is incompatible.
+    # The plugin typeguard is switched off, because TensorFlow 2.4 imports setuptools, in which
+    # pytest would find an incompatible typeguard.
     words = "-q -m defect --tb=no -W ignore -n 2 -p tests.tools.defects -p no:typeguard"
     pytest.main(words.split(), plugins=[Recorder(path)])
 
 
 def compare(paths):
-    """Prints the outcomes by defect.
+    """Prints how many tests of each defect failed with the old product, and pass today.
 
     Args:
       paths: the files that `run` wrote: for each lane first that of the old product, then that of
@@ -107,7 +107,7 @@ def compare(paths):
         print(f"{number:3}  {len(tests):5}  {len(failed):6}  {len(passed):5}  {what}")
         if not tests:
             complaints.append(f"Defect {number} has no test.")
-        complaints += [f"{name} passed before the fix." for name in tests if name not in failed]
+        complaints += [f"{name} did not fail before." for name in tests if name not in failed]
         complaints += [f"{name} does not pass today." for name in tests if name not in passed]
     for name, ends in sorted(before.items()) + sorted(today.items()):
         if {"setup", "teardown", "collection"} & set(ends):

@@ -204,7 +204,7 @@ def continue_from(directory, out):
     variables, accumulators = differences(values, never_moved)
     return (
         f"{arrays['tensorflow']} -> {tf.__version__}: {len(saved)} tensors bit-equal, "
-        f"{STEPS_AFTER} steps equal to stock Adagrad's; from the run that never moved: "
+        f"{STEPS_AFTER} steps equal to stock Adagrad's; differences from the run that never moved: "
         f"variables {variables:.1e}, accumulators {accumulators:.1e}"
     )
 
@@ -309,7 +309,7 @@ def main():
     commands = parser.add_subparsers(dest="command")
     commands.required = True
     writing = commands.add_parser("write", help="train, and save a checkpoint in DIR")
-    continuing = commands.add_parser("continue", help="continue from DIR, and save one in OUT")
+    continuing = commands.add_parser("continue", help="continue from DIR; save a checkpoint in OUT")
     for command in (writing, continuing):
         command.add_argument("directory", metavar="DIR")
     continuing.add_argument("out", metavar="OUT")

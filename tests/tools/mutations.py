@@ -31,7 +31,7 @@ class Mutation(NamedTuple):
       function: the qualified name of a function of the product, such as "Class.method". It must be
         unique.
       old: an expression or statements that occur once in the function, however formatted; or WHOLE,
-        the function's body.
+        which stands for the function's body.
       new: the code that replaces `old`.
       tests: pytest's arguments that select the tests which must fail.
     """
@@ -53,7 +53,8 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
       exact: called with names of optimizers, returns pytest's arguments for their exactness tests.
       learning_rate: the tests of a learning rate that is set between steps.
       step: the tests of optimizers that use the global step.
-      hyperparameters: the tests of other hyperparameters that are set between steps.
+      hyperparameters: the tests of hyperparameters, other than the learning rate, that are set
+        between steps.
       dtypes: the tests of updates that read the learning rate, in dtypes other than float32.
     """
     return (
@@ -297,7 +298,8 @@ def mutated(root, mutation):
     """Returns the path of the file that a mutation changes, and the file's changed syntax tree.
 
     Raises:
-      ValueError: not exactly one function has this name, or the text does not occur once in it.
+      ValueError: not exactly one function has the name `mutation.function`, or `mutation.old` does
+        not occur exactly once in this function.
     """
     paths = _homes(str(root)).get(mutation.function, [])
     if len(paths) != 1:

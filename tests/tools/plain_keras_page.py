@@ -1,7 +1,9 @@
 """Writes the tables of docs/plain_keras.md, on translations to Keras' own optimizers.
 
 python -m tests.tools.plain_keras_page           prints the measurements
-python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables; needs Keras 2 and Keras 3
+python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables
+
+Both commands need Keras 2 and Keras 3.
 """
 
 import sys
@@ -57,7 +59,7 @@ def figures(api):
 
 
 def expression(report):
-    """Returns the expression that creates the Keras optimizer, without arguments of False or 0."""
+    """Returns the expression that creates the Keras optimizer, without arguments that are false."""
     settings = {name: value for name, value in report.settings.items() if value}
     rate = settings.pop("learning_rate")
     arguments = [f"{rate:g}"] + ["{}={!r}".format(*item) for item in settings.items()]

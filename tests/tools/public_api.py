@@ -36,7 +36,7 @@ def text():
 
 
 def heading(title):
-    """Returns the underlined heading of a module."""
+    """Returns an underlined heading."""
     return f"{title}\n{'=' * len(title)}\n"
 
 
@@ -56,12 +56,15 @@ def entry(name, value):
 
 
 def is_public(cls):
-    """Returns whether a class is public in this package."""
+    """Returns whether a class is one of the public classes of `legacy_opt`, without `compat`."""
     return cls.__module__.startswith("legacy_opt") and cls.__name__ in legacy_opt.__all__
 
 
 def members(cls):
-    """Returns the names that a class does not inherit unchanged from a public parent."""
+    """Returns the public members that a class does not inherit unchanged from a public parent.
+
+    Members that come from other packages, such as TensorFlow, are left out.
+    """
     ours = [each for each in cls.__mro__ if each.__module__.startswith("legacy_opt")]
     names = {name for each in ours for name in vars(each) if not name.startswith("_")}
     public = list(filter(is_public, ours[1:]))

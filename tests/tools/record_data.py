@@ -4,10 +4,10 @@ From the checkout's root::
 
     .nox/1.15/bin/python -m tests.tools.record_data tests/data
 
-Each checkpoint has a file `<name>.npz` with the checkpoint's values, the gradients of five further
-training steps, and the values after these steps. The loss is linear in the variables, and its
-coefficients come from placeholders, so the gradients are the same on every TensorFlow version.
-`build` builds the graphs on any TensorFlow version, except the graph with
+Each checkpoint except `truncated` has a file `<name>.npz` with the checkpoint's values, the
+gradients of five further training steps, and the values after these steps. The loss is linear in
+the variables, and its coefficients come from placeholders, so the gradients are the same on every
+TensorFlow version. `build` builds the graphs on any TensorFlow version, except the graph with
 `tf.contrib.layers.optimize_loss`, which needs tf.contrib.
 """
 

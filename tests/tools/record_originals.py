@@ -51,8 +51,8 @@ def of_contrib():
 
 def of_others():
     """Records the optimizers of BERT, ALBERT and tensor2tensor."""
-    # Replaces this module of tensor2tensor, whose own imports are not installed, by the only
-    # function of it that Adafactor uses.
+    # The new module replaces tensor2tensor's common_layers, which imports packages that are not
+    # installed. It has only the function that Adafactor uses.
     layers = types.ModuleType("tensor2tensor.layers.common_layers")
     layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
     sys.modules[layers.__name__] = layers

@@ -18,7 +18,7 @@ def of_all_cells(report):
     """Returns the durations of tests and shared fixtures on one lane, in seconds by name.
 
     The duration of a test is the sum of its daily cells. A cell is a test with one combination of
-    parameters. For cells that ran only on other lanes, the mean of the test's other cells is used.
+    parameters. A daily cell that did not run on this lane counts like the mean of those that ran.
 
     Args:
       report: the JSON report of a run.
@@ -34,7 +34,7 @@ def of_all_cells(report):
 
 
 def main(paths):
-    """Writes the tests and fixtures slower than the budget, with their means over all lanes."""
+    """Writes the tests and fixtures slower than the budget, with the means of their durations."""
     lanes = collections.defaultdict(list)
     for path in paths:
         for test, seconds in of_all_cells(json.loads(Path(path).read_text())).items():

@@ -101,7 +101,8 @@ def test_our_wrappers_as_optimizers(stepping, helper):
         train_op = create_train_op(loss, wrapper, transform_grads_fn=lambda pairs: pairs)
     after = stepping.run(train_op, steps=3)[1]
     # Three training steps make one update, because the wrapper accumulates two gradients.
-    norm = np.sqrt(26) if helper is optimize_loss else 1  # of [3, 4] and [1], clipped to 1
+    # `optimize_loss` clips the gradients [3, 4] and [1], whose global norm is sqrt(26), to norm 1.
+    norm = np.sqrt(26) if helper is optimize_loss else 1
     np.testing.assert_allclose(after["w"], np.array([-3, -4]) / norm, rtol=1e-6)
     np.testing.assert_allclose(after["other"], [-0.1 / norm], rtol=1e-6)
     assert after["global_step"] == 1

@@ -39,7 +39,7 @@ def config(**options):
 
 
 def state(path):
-    """Returns all tensors of a checkpoint by name."""
+    """Returns a checkpoint's tensors by name, without the flag of the hook for early stopping."""
     reader = v1.train.NewCheckpointReader(path)
     names = set(reader.get_variable_to_shape_map()) - {"signal_early_stopping/STOP"}
     return {name: reader.get_tensor(name) for name in names}
@@ -97,7 +97,7 @@ def serving_input():
 
 
 def in_a_session(make, steps):
-    """Trains the same model in a Session; returns all variables by name."""
+    """Trains the custom Estimators' model in a Session; returns all variables by name."""
     with tf.Graph().as_default():
         v1.set_random_seed(1)
         v1.train.get_or_create_global_step()
@@ -273,7 +273,7 @@ def options_of(kind, optimizer, parted):
 
 def advanced_elsewhere():
     made = decays_every_two_steps()
-    made.global_step_is_advanced = True  # the Estimator increments it itself
+    made.global_step_is_advanced = True  # the Estimator increments the step itself
     return made
 
 

@@ -157,7 +157,7 @@ def test_all_hooks_at_once(part, tmp_path):
         train_op = ways.minimize(made)
         with v1.Session(config=running.AS_WRITTEN) as session:
             expected = ways.run(session, train_op)
-        for last in (4, ways.STEPS):  # the second session restores the first's
+        for last in (4, ways.STEPS):  # the second session restores a checkpoint
             monitored(train_op, all_hooks(made, str(tmp_path), last), last, str(tmp_path))
         path = v1.train.latest_checkpoint(str(tmp_path))
     ways.assert_holds(path, expected)
@@ -173,7 +173,7 @@ def test_all_hooks_at_once(part, tmp_path):
 
 
 def all_hooks(made, directory, last):
-    """Returns one hook of each class, except the hooks that the session creates itself."""
+    """Returns hooks of seven classes; each optimizer with slots has its own SlotSummaryHook."""
     train, loss = v1.train, tf.add_n([each.loss for each in made])
     slots = [
         legacy_opt.SlotSummaryHook(each.optimizer, directory, every_n_steps=4)

@@ -1,8 +1,8 @@
-"""Runs TF1 optimizers in monitored sessions, Estimators, conditions and other wrappers.
+"""Runs optimizers in monitored sessions, Estimators, conditions, loops and TensorFlow's wrappers.
 
-Each test expects the same bits as in a plain Session. All optimizer classes train in one graph,
-each class with its own small model. Half of the models have ref variables, half have resource
-variables.
+Except for `test_minimize_with_a_callable_loss`, each test expects the same bits as in a plain
+Session. Several optimizer classes train in one graph, each class with its own small model. In most
+tests half of the models have ref variables, half have resource variables.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ from tests.support.training_ways import (
 )
 
 v1 = tf.compat.v1
-# The models share one global step. Some optimizers warn, because they read another step variable,
-# or because no global step is passed to them.
+# The models share one global step. Some optimizers warn, because they read a step variable that is
+# not the global step, or because no global step is passed to them.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 EVERY_CLASS = pytest.mark.parametrize(
     "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
@@ -51,7 +51,11 @@ def state_of(state, kinds):
 
 
 def monitored(full):
-    """Returns all classes with --full; otherwise those that the test of Estimators leaves out."""
+    """Returns the names of the classes for the test of monitored sessions.
+
+    With --full, or if TensorFlow has no Estimator, these are all classes. Otherwise they are the
+    classes that the test of Estimators leaves out.
+    """
     return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
 
 
@@ -154,7 +158,7 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
     home = v1.mixed_precision if hasattr(v1, "mixed_precision") else v1.train.experimental
     rewrite = functools.partial(home.enable_mixed_precision_graph_rewrite, loss_scale=128.0)
     try:
-        # A loss scale that is a power of two does not round, so the bits are the same.
+        # A loss scale that is a power of two does not round, so it changes no bits.
         with tf.Graph().as_default(), v1_control_flow():
             train_op = minimize(models(KINDS[kind]), rewrite)
             with v1.Session() as sess:
@@ -167,7 +171,7 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
 def test_inside_sync_replicas(kind):
     with tf.Graph().as_default():
         made = models(KINDS[kind])
-        # One SyncReplicasOptimizer for all models, because several would share one token queue.
+        # The models have one SyncReplicasOptimizer, because several would share one token queue.
         wrapped = v1.train.SyncReplicasOptimizer(
             SideBySide(made), replicas_to_aggregate=1, total_num_replicas=1
         )
@@ -176,7 +180,7 @@ def test_inside_sync_replicas(kind):
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
         stop = v1.train.StopAtStepHook(last_step=STEPS)
         variables = global_variables()
-        # At the end, a thread of the hook still waits for gradients. Do not wait for this thread.
+        # At the end, a thread of the hook still waits for gradients. Do not wait long for it.
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
         ) as sess:
@@ -233,7 +237,7 @@ def switched(switch, on):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
-    """Trains with a function as loss; eager execution and tf.function must be equal."""
+    """Trains with a function as loss; eager execution and tf.function must compute the same."""
     table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
 
     def train(wrap):

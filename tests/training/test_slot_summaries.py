@@ -64,12 +64,12 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
     # In the global steps 0, 1, 2, 3, (step + 1) // 2 is 0, 1, 1, 2. So the accumulators of two rows
     # have decayed twice after the fourth training step.
     assert of(4, "table", "accumulator_decay_power") == [pytest.approx(4 / 3), 0, 2]
-    # With dense gradients, only the first element of the slot counts decays.
+    # With dense gradients, only the first element of the slot contains the number of decays.
     assert of(5, "vector", "accumulator_decay_power") == [1, 0, 2]
 
 
 def test_statistics_after_a_session_is_recreated(tmp_path):
-    """The new session writes statistics at once, although its global step is lower."""
+    """The new session writes statistics at once, although its step is before the lost session's."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)

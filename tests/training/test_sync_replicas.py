@@ -19,8 +19,8 @@ from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
 
 v1 = tf.compat.v1
-# The models share one global step. Some optimizers warn, because they read another step variable,
-# or because no global step is passed to them.
+# The models share one global step. Some optimizers warn, because they read a step variable that is
+# not the global step, or because no global step is passed to them.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 PARTS = pytest.mark.parametrize("part", range(3), ids="part {}".format)
 ROWS = 5
@@ -88,7 +88,7 @@ def gradients(random):
 
 
 def mean(first, second):
-    """Returns the mean of two workers' gradients. A row that one worker has stays unchanged."""
+    """Returns the mean of two workers' gradients. A row of only one worker stays unchanged."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]
@@ -128,7 +128,7 @@ def test_stale_gradients_are_dropped_and_nothing_else(part):
     """With replicas_to_aggregate=1, each gradient that is not stale makes one update.
 
     Each update adds a token with the new global step for each worker. A worker takes a token after
-    each step. Its next gradient is stale if other workers have incremented the global step since.
+    each step. Its next gradient is stale if the global step is no longer the one in this token.
     """
     cluster, random = LocalCluster(ps=1, worker=2), np.random.RandomState(part)
     workers = [Worker(cluster, number, part, replicas=1) for number in range(2)]
@@ -178,7 +178,8 @@ def test_hooks_around_two_workers(use_resource, tmp_path):
                 train_op = optimizer.minimize(loss, step)
             hooks = hooks_of(optimizer, loss, number == 0, bars[number], str(tmp_path))
             if number:
-                assert created.wait(SECONDS)  # so that it need not wait 30 s for the chief
+                # If the chief had no session yet, the other worker would wait 30 s for it.
+                assert created.wait(SECONDS)
             with v1.train.MonitoredTrainingSession(
                 cluster.servers["worker", number].target,
                 is_chief=number == 0,

@@ -1,4 +1,4 @@
-"""Tests each argument of `optimize_loss` in Sessions; expected values are computed by hand."""
+"""Tests the arguments of `optimize_loss`; most expected values are computed by hand."""
 
 import warnings
 

@@ -200,8 +200,8 @@ def test_with_steps_1_the_graph_is_that_of_the_inner_optimizer(use_resource):
         training = FedTraining(make, problem, use_resource)
         return training.session.graph.as_graph_def()
 
-    # With an optimizer of this package, because the wrapper changes how other optimizers increment
-    # the global step: it sets use_locking.
+    # LazyAdam is an optimizer of this package. The wrapper changes how TensorFlow's own optimizers
+    # increment the global step: it sets use_locking.
     assert graph(accumulated(INNER["LazyAdam"], 1)) == graph(INNER["LazyAdam"])
 
 
@@ -224,7 +224,7 @@ def test_schedules_of_the_global_step_count_updates(way):
     problem = small_problem("dense", "float32", "SGD")
 
     def make(step):
-        if way == "eager":  # in eager execution, a schedule must be a Python function
+        if way == "eager":  # in eager execution, the schedule returns a number
             return v1.train.GradientDescentOptimizer(lambda: 2.0 ** -float(step.numpy()))
         return v1.train.GradientDescentOptimizer(lambda: 2.0 ** -tf.cast(step, tf.float32))
 

@@ -104,7 +104,7 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
     path = checkpoint.save(str(tmp_path / "model"))
     run(train, 5, 8)
     actual, checkpoint, train = objects()
-    for before in 0, 2:  # restores before slots exist; then over other sums
+    for before in 0, 2:  # at the first restore no slots exist; the second overwrites their values
         run(train, 0, before)
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
@@ -154,8 +154,9 @@ def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource,
 def in_updates(problem, changed_after, steps):
     """Returns the problem with one gradient for each update.
 
-    Each gradient is the mean of 4 batches. After the first `changed_after` batches, it is the mean
-    of `steps` batches, or of more if more are accumulated already.
+    In the first `changed_after` batches, the gradients are the means of 4 batches; later, of
+    `steps` batches, or of more if more are accumulated already. With steps=1, batches that are
+    accumulated already are dropped.
     """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):

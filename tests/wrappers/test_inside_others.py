@@ -97,7 +97,7 @@ def find(values, name):
 
 
 def assert_same(inside, alone):
-    """Asserts that all variables of `alone` are equal in `inside`, which may have others, too."""
+    """Asserts that all variables of `alone` have the same values in `inside`."""
     for one, other in zip(inside, alone):
         for name, value in other.items():
             assert np.all(np.isfinite(value)), name
@@ -249,11 +249,14 @@ OTHERS = [
 
 
 def cells():
-    """Yields all combinations. The daily run alternates between ref and resource variables."""
+    """Yields each combination of optimizer, outer wrapper and kind of variable that is no error.
+
+    The daily run alternates between ref and resource variables, for the optimizers in `DAILY`.
+    """
     for number, name in enumerate(sorted(MAKERS)):
         for place, other in enumerate(OTHERS):
             if (name, other) == ("GradientAccumulation", sync_replicas):
-                continue  # an error, because SyncReplicas accumulates gradients itself
+                continue  # this is an error, because SyncReplicas accumulates gradients itself
             for use_resource, kind in (False, "ref"), (True, "resource"):
                 daily = name in DAILY and use_resource == bool((number + place) % 2)
                 marks = () if daily else pytest.mark.full

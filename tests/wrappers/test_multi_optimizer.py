@@ -129,8 +129,9 @@ OUTSIDE_OF_SESSIONS = {name: way for name, way in running.WAYS.items() if "sessi
 
 @pytest.mark.parametrize("way", OUTSIDE_OF_SESSIONS)
 def test_every_way_of_running(way):
-    # Functions have fewer optimizers, because functions are slow to build. Also, in a wrap_function
-    # of newer TensorFlow versions, the two Adam optimizers would share one beta1_power.
+    # Functions train with fewer optimizers than eager code, because functions are slow to build.
+    # Also, in a wrap_function of some TensorFlow versions, "Adam" and "Lazy" would share one
+    # beta1_power.
     names = ("Decay", "Adam") if "function" in way else FOUR
     problem = scoped(problems.everything(only=("matrix", "table"), steps=4), list(names))
     separate, together = both_ways({name: FOUR[name] for name in names})

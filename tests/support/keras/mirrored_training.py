@@ -4,8 +4,8 @@ The programs `tests.support.keras.mirrored` and `tests.support.processes.cluster
 Their options are ``--keras3`` (Keras 3 instead of Keras 2) and ``--full`` (all optimizers). A
 *bridged* optimizer is a Keras optimizer made by `to_keras` from a v1 optimizer.
 
-All gradients are small multiples of 1/8, whose sums are exact in any order. So two replicas must
-compute the same bits as a v1 optimizer that gets the summed gradient in a Session.
+The gradients of `data` are small multiples of 1/8, whose sums are exact in any order. So two
+replicas must compute the same bits as a v1 optimizer that gets the summed gradient in a Session.
 """
 
 import sys
@@ -42,7 +42,7 @@ POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
 
 
 def data(steps=STEPS):
-    """Returns a dict of arrays for each training step; the arrays' first axis is the replica."""
+    """Returns a list with a dict of arrays for each step; axis 0 of an array is the replica."""
     random = np.random.RandomState(0)
 
     def draw(*shape):
@@ -51,7 +51,7 @@ def data(steps=STEPS):
     found = []
     for _ in range(steps):
         ids = random.randint(0, 7, size=(REPLICAS, 4))
-        ids[:, 0] = ids[0, 1]  # repeated on the first replica; also on the second
+        ids[:, 0] = ids[0, 1]  # this id is twice on the first replica, and on the second
         found.append({"matrix": draw(4, 3), "scalar": draw(), "table": draw(4, 2), "ids": ids})
     return found
 
@@ -64,7 +64,7 @@ VALUES = {
 
 
 def summed(batch, replicas=REPLICAS):
-    """Returns the sum of all replicas' gradients."""
+    """Returns the sum of the gradients of the first `replicas` replicas."""
     return {
         "matrix": batch["matrix"][:replicas].sum(axis=0),
         "scalar": batch["scalar"][:replicas].sum(axis=0),
@@ -169,7 +169,7 @@ class Loop:
 
 
 def assert_equal(value, expected, what):
-    """Asserts that two arrays have the same bits."""
+    """Asserts that two arrays have the same dtype, shape and elements."""
     assert value.dtype == expected.dtype and value.shape == expected.shape, what
     if not np.array_equal(value, expected):
         gap = np.max(np.abs(np.asarray(value, "d") - expected))
@@ -177,9 +177,9 @@ def assert_equal(value, expected, what):
 
 
 def assert_everywhere(strategy, variable, expected, what):
-    """Asserts that all copies of a variable in this process have the expected bits."""
+    """Asserts that all copies of a variable in this process have the expected value."""
     parts = components(strategy, variable)
-    # With other strategies, each process has one copy.
+    # Strategies other than MirroredStrategy have one copy in each process.
     mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     assert len(parts) == (REPLICAS if mirrored else 1), what
     for replica, part in enumerate(parts):
@@ -224,7 +224,7 @@ def apply_v1(optimizer, pairs, step):
 
 
 def check_optimizer(loop, name, convert=dict):
-    """Trains; asserts that variables, slots, beta powers and `iterations` equal those of a Session.
+    """Trains; compares variables and slots with a Session; checks beta powers and `iterations`.
 
     Args:
       loop: the `Loop`.

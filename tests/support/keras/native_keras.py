@@ -1,6 +1,6 @@
-"""Measures how Keras 3's optimizers differ from v1 optimizers (docs/keras_native_differences.md).
+"""Measures how Keras' optimizers differ from v1 optimizers (docs/keras_native_differences.md).
 
-python -m tests.support.keras.native_keras           prints the table of `CASES`, with this tf.keras
+python -m tests.support.keras.native_keras           prints the table of `CASES`, also with Keras 2
 python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; needs Keras 3
 """
 
@@ -208,7 +208,7 @@ def move_without_gradient(values, problem):
 
 
 def whole_table_operations(apply, rows=1009):
-    """Counts the operations in an update's graph whose output is as large as the whole table.
+    """Counts the operations in an update's graph that compute an output for all rows of the table.
 
     Args:
       apply: called with a list of (gradient, variable), builds the update.
@@ -394,7 +394,10 @@ def cases():
 
 
 def arguments():
-    """Returns the table of arguments whose name or default differs between v1 and Keras."""
+    """Returns the table of arguments whose name or default in v1 differs from that in Keras.
+
+    If only Keras has an `epsilon`, the table has it, too.
+    """
     rows = []
     for v1_class, keras_class in COUNTERPARTS.items():
         theirs = _parameters(KERAS_NAMES[keras_class])

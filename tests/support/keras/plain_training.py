@@ -22,7 +22,7 @@ CASES = {
     for name, case in keras_cases.CASES.items()
     if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
-# The daily run has one case of each class, and further cases whose translation differs.
+# The daily run has one case of each class except LazyAdamGS, and two cases of RMSProp.
 DAILY = (
     "Adadelta rho, epsilon",
     "Adagrad",
@@ -50,7 +50,7 @@ def dense_problem(steps=2 * HALF):
 
 
 def sparse_problem(steps=2 * HALF):
-    """Returns a problem with sparse gradients with repeated ids."""
+    """Returns a problem with dense gradients, and with sparse gradients whose ids are repeated."""
     return keras_models.problem(steps=steps)
 
 
@@ -89,7 +89,7 @@ IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
 
 
 def slots(api, plain, name, variables):
-    """Returns the slot of each variable in Keras' own optimizer; `name` is its name in Keras 2."""
+    """Returns a slot's values in Keras' own optimizer; `name` is the slot's name in Keras 2."""
     if api is not KERAS_3:
         return [plain.get_slot(variable, name).numpy() for variable in variables]
     found = state(plain, IN_KERAS_3.get(name, name))
@@ -105,12 +105,12 @@ def arrays(optimizer):
 
 
 def state(plain, suffix):
-    """Returns the variables of a Keras 3 optimizer whose names end with `suffix`."""
+    """Returns the values of a Keras 3 optimizer's variables with names that end with `suffix`."""
     return [each.numpy() for each in plain.variables if each.name.endswith(suffix)]
 
 
 def steps(optimizer, variables, *gradients):
-    """Runs one training step per number in `gradients`; all elements of a gradient equal it."""
+    """Runs a step for each number in `gradients`; all gradients of the step equal this number."""
     for gradient in gradients:
         optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
 
@@ -142,9 +142,10 @@ def assert_equal_steps(after, expected):
 
 
 def assert_as_graded(translation, after, expected):
-    """Asserts that values equal those of a Session.
+    """Asserts that values are as close to those of a Session as the translation's grade says.
 
-    They must be equal bit for bit if the grade is "exact", and within `TOLERANCE` otherwise.
+    If the grade is "exact", they must be equal. If it is "rounding", they must be equal within
+    `TOLERANCE`. Any other grade fails.
     """
     if translation.grade == "exact":
         assert_equal_steps(after, expected)
@@ -184,7 +185,8 @@ def assert_same_state(name, after, before, variables, unused=None):
     for slot in before.get_slot_names():
         for variable in variables:
             expected, actual = (each.get_slot(variable, slot).numpy() for each in (before, after))
-            if "Momentum" in name:  # multiplied by the learning rate, then divided by it
+            # Momentum's slot was multiplied by the learning rate, then divided by it.
+            if "Momentum" in name:
                 np.testing.assert_allclose(actual, expected, rtol=3e-7)
             elif slot == unused:
                 assert not actual.any()

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 class UsesRateInUpdates(tf.compat.v1.train.Optimizer):
-    """Uses its learning rate attribute in updates, like GradientDescent of TensorFlow 1.15."""
+    """Uses its learning rate in updates, like GradientDescent of 1.15 does for sparse gradients."""
 
     def __init__(self, learning_rate):
         super().__init__(False, "UsesRateInUpdates")

@@ -25,7 +25,10 @@ def assert_same_steps(actual, expected, what=""):
 
 
 def pairs(problem, tensors, variables):
-    """Returns pairs of gradient and variable; dense shapes are tensors, which Keras 3 requires."""
+    """Returns pairs of gradient and variable.
+
+    The dense shapes of sparse gradients are tensors, because Keras 3 requires tensors.
+    """
     return [
         (_with_shape(grad), variable)
         for grad, variable in running._as_gradients(problem, tensors, variables)
@@ -60,7 +63,10 @@ def in_function(problem, optimizer):
 
 
 def clips_in_minimize_only(optimizer):
-    """Returns whether apply_gradients ignores clipnorm, a limitation of TensorFlow up to 2.3."""
+    """Returns whether this is an SGD of TensorFlow up to 2.3 with clipnorm.
+
+    Its apply_gradients does not clip.
+    """
     if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
         return False
     return type(optimizer).__name__ == "SGD" and bool(getattr(optimizer, "clipnorm", None))
@@ -71,7 +77,8 @@ def in_session(problem, make, fed=False, config=None):
 
     Args:
       problem: the `Problem`.
-      make: returns the argument of `to_v1`, or a v1 optimizer, which is used without `to_v1`.
+      make: returns the argument of `to_v1`. A v1 optimizer or an `InItsGraph` is used without
+        `to_v1`.
       fed: whether gradients come from feed_dict; otherwise from a Dataset.
       config: a ConfigProto.
     """
@@ -123,7 +130,7 @@ class InItsGraph:
 
 
 def _cases(api):
-    """Returns constructors of Keras' own optimizers, by name."""
+    """Returns functions that make Keras' own optimizers, by name."""
     home, schedules = api.optimizers, api.keras.optimizers.schedules
     cases = {
         "Adadelta": lambda: home.Adadelta(0.5, rho=0.9),
@@ -141,7 +148,7 @@ def _cases(api):
         "SGD momentum": lambda: home.SGD(0.1, 0.9),
         "SGD nesterov": lambda: home.SGD(0.1, 0.9, nesterov=True),
     }
-    if hasattr(home.SGD(0.1), "global_clipnorm"):  # in Keras 2 from TensorFlow 2.4 on
+    if hasattr(home.SGD(0.1), "global_clipnorm"):  # Keras 3, and Keras 2 from TensorFlow 2.4 on
         cases["SGD global_clipnorm"] = lambda: home.SGD(0.1, 0.9, global_clipnorm=0.5)
     if api is KERAS_3:
         cases["Adam use_ema"] = lambda: home.Adam(0.1, use_ema=True)

@@ -90,8 +90,8 @@ def rms(x):
 
 
 def _case(**arguments):
-    # 8 ulps (units in the last place), because an update takes two square roots, and because NumPy
-    # and TensorFlow sum means in different orders.
+    # 8 ulps (units in the last place), because an update takes several square roots, and because
+    # NumPy and TensorFlow sum means in different orders.
     oracle = functools.partial(Adafactor, **arguments)
     return Case(legacy_opt.AdafactorOptimizer, arguments, oracle, ulps=8)
 

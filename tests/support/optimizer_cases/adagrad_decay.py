@@ -12,9 +12,9 @@ from tests.support.optimizer_cases.case import Case
 class AdagradDecay(oracles.Oracle):
     """DeepRec's AdagradDecay.
 
-    The slot `accumulator_decay_power` counts how often a row of the accumulator has decayed. Its
-    shape is that of the variable (`layout` 1) or [rows] (`layout` 2). The flat element with a row's
-    number is the count of this row. Dense gradients use element 0.
+    The slot `accumulator_decay_power` counts how often a row of the accumulator has decayed. The
+    slot's shape is that of the variable (`layout` 1) or [rows] (`layout` 2). Element i of the
+    flattened slot is the count of row i. Dense gradients use element 0.
     """
 
     def __init__(

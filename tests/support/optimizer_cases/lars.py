@@ -25,7 +25,8 @@ class LARS(oracles.Oracle):
         super().__init__(value, name)
         self.rounded = self.hyper(learning_rate), self.hyper(momentum)
         numbers = learning_rate, momentum, weight_decay, eeta, epsilon
-        self.numbers = [self.cast(number) for number in numbers]  # not rounded to float32
+        # These numbers are cast directly to the variable's dtype, not through float32.
+        self.numbers = [self.cast(number) for number in numbers]
         self.skipped = any(text in name + ":0" for text in skip_list)
         self.nesterov = use_nesterov
         self.slots = {"momentum": np.zeros_like(self.value)}

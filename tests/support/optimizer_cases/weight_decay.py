@@ -50,11 +50,12 @@ class Adagrad(oracles.Oracle):
 
 
 class Decaying:
-    """Mixin for oracles that decays the weights in the gradient's rows before the update."""
+    """Decays the weights in the gradient's rows before the update; a mixin for oracles."""
 
     def __init__(self, value, name, weight_decay, **arguments):
         super().__init__(value, name, **arguments)
-        self.weight_decay = self.cast(weight_decay)  # not rounded to float32
+        # The number is cast directly to the variable's dtype, not through float32.
+        self.weight_decay = self.cast(weight_decay)
 
     def update(self, g, at, step):
         self.value[at] -= self.weight_decay * self.value[at]
@@ -84,7 +85,7 @@ CASES = {
     "AdamW": _case(
         legacy_opt.AdamWOptimizer, Adam, 4, Original("AdamWOptimizer"), regrouped=True, **_ADAM
     ),
-    # 4 ulps, for the same reason as AdamW.
+    # 4 ulps, because a kernel may fuse a multiplication and an addition.
     "MomentumW use_nesterov": _case(
         legacy_opt.MomentumWOptimizer,
         Momentum,
@@ -94,7 +95,8 @@ CASES = {
         momentum=0.9,
         use_nesterov=True,
     ),
-    # 4 ulps, because some kernels approximate 1/sqrt with one Newton iteration.
+    # 4 ulps here and in the next case, because some kernels approximate 1/sqrt with one Newton
+    # iteration.
     "Adagrad with weight decay": _extended(
         v1.AdagradOptimizer,
         Adagrad,

@@ -49,7 +49,7 @@ CANNOT_FIT = {
 
 
 def public(name):
-    """Returns an attribute of tf.distribute, or of tf.distribute.experimental (before 2.12)."""
+    """Returns an attribute of tf.distribute, or else of tf.distribute.experimental."""
     return getattr(tf.distribute, name, None) or getattr(tf.distribute.experimental, name)
 
 
@@ -80,7 +80,7 @@ def check_bridge(strategy):
 
 
 def check_fit(strategy):
-    """Checks that `model.fit` equals a Session; on Keras 3, which cannot fit here, its error."""
+    """Checks that `model.fit` equals a Session; on Keras 3, that it raises a `CANNOT_FIT` error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return
@@ -116,7 +116,8 @@ def check_steps(coordinator):
 def check_together(coordinator):
     """Checks a training in which both workers train at the same time.
 
-    `iterations` must equal the number of steps (Keras 3: at most), and all values must be finite.
+    All variables must be finite. `iterations` must equal the number of steps; on Keras 3 it may be
+    smaller.
     """
     loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS["adam"]), apply_bridged)
     batches = [as_one(batch) for batch in data()]
@@ -134,7 +135,8 @@ def check_together(coordinator):
 def check_coordinated_fit(coordinator):
     """Checks that `model.fit` equals a Session.
 
-    If `fit` fails with every optimizer on this version, checks that it raises Keras' error.
+    If `fit` fails with every optimizer on this version of Keras, checks that it raises the error in
+    `CANNOT_FIT`.
     Each epoch has one step, because within an epoch the workers train at the same time.
     """
     strategy, create = coordinator.strategy, keras().utils

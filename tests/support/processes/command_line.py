@@ -35,7 +35,7 @@ class Screen:
         return code, output.out, output.err
 
     def json(self, *words, code=0):
-        """Runs a command with `--json`; returns its parsed output. Fails on any other output."""
+        """Runs a command with `--json`; returns its parsed stdout. Its stderr must be empty."""
         found, output, errors = self.run(*words + ("--json",))
         assert (found, errors) == (code, ""), output
         return json.loads(output)

@@ -1,4 +1,4 @@
-"""Runs a Python command line in a forked process, for `programs.run`.
+"""Runs a Python command line in a forked process, for `programs.Forked`.
 
 This file is run by its path. It cannot be imported from the package `tests`, because importing
 `tests` enables eager execution.
@@ -45,10 +45,10 @@ def main(command, outputs, folder, environment, starter):
 
 
 def end_with(starter):
-    """Kills all processes of this process session as soon as the starting process has ended."""
+    """Kills all processes of this process group as soon as the starting process has ended."""
     with contextlib.suppress(EOFError):
         starter.recv()
     os.killpg(0, signal.SIGKILL)
 
 
-main(**REQUEST)  # noqa: F821 - a global that programs.run passes to runpy
+main(**REQUEST)  # noqa: F821 - a global that programs.Forked passes to runpy

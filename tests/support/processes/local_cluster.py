@@ -1,7 +1,7 @@
 """Parameter servers and workers as tf.train.Servers in this process, connected by gRPC.
 
-Real clusters have one process for each server, but starting one takes seconds. These servers start
-in milliseconds and transfer tensors in the same way. They end with this process.
+Real clusters have one process for each server, but a process takes seconds to start. These servers
+start in milliseconds and transfer tensors in the same way. They end with this process.
 """
 
 import sys

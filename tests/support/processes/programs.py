@@ -14,7 +14,8 @@ import time
 from tests.support.paths import ROOT
 
 FORKED = pathlib.Path(__file__).with_name("forked.py")
-# Programs are forked from a server process, which imports TensorFlow once. This takes seconds.
+# Programs are forked from a server process, which imports TensorFlow once, because each import
+# takes seconds.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tensorflow", "legacy_opt.compat"])
 
@@ -119,7 +120,7 @@ def run(*command, seconds, **options):
 
 
 def kill_session(number):
-    """Kills all processes of a process session."""
+    """Kills the leader of a process session, and all processes of the leader's process group."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(number, signal.SIGKILL)
 
