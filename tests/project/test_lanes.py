@@ -241,6 +241,12 @@ def test_tests_without_tensorflow_run_on_one_lane(lanes_of):
     assert len(found) == 1
 
 
+@pytest.mark.parametrize("markers", [("every_lane",), ("every_lane", "keras3")])
+def test_cells_with_other_results_on_each_lane_are_not_divided(lanes_of, markers):
+    (found,) = lanes_of([Item("test_it", *markers)], 9 * turns.BUDGET)
+    assert found == {1, 2, 3, 4, 5}
+
+
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
