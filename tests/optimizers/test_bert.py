@@ -219,7 +219,7 @@ def step_and_warnings(build, optimizer, step_given=True):
 @BOTH
 def test_the_step_that_is_passed_advances(optimizer):
     assert step_and_warnings(without_the_line, optimizer(0.1)) == (1, [])
-    # `legacy-opt audit` reports such a script: tests/source_analysis/test_global_steps.py.
+    # `legacy-opt audit` reports a second increment: tests/source_analysis/test_global_steps.py.
     assert step_and_warnings(as_berts_script, optimizer(0.1)) == (2, [])
 
 

@@ -155,7 +155,8 @@ def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
     actual, expected = moved(
         lambda step: optimizer(0.1, step, 0.1, 2, 0.7), [7, 5], parts, (20, 8), tmp_path, sparse
     )
-    # Not exact, because rounding depends on the position of a row in a vector instruction.
+    # The values are not exact, because their rounding depends on the position of a row in a vector
+    # instruction.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -2,8 +2,8 @@
 
 Differences up to a bound are allowed, because the same TensorFlow may round differently on another
 processor: square roots and matrix products use instructions that depend on the processor.
-tests/contrib/test_contrib.py and test_bert_original.py run the originals on the same processor, so
-they compare bits.
+tests/contrib/test_contrib.py and test_bert_original.py compare bits, because they run both the
+originals and our optimizers on one processor.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
-# Bound of the difference after 24 steps, relative to the largest element of each variable (or 1).
+# Bound of the difference, relative to the largest element of each variable (or 1).
 # Measured between two processors, with TensorFlow 1.15: the originals and ours both differ by up to
 # 1.3e-7 (Adagrad). Adafactor differs by 1.8e-7, because it multiplies in another order than its
 # original. Measured between TensorFlow 1.15 and 2.21: up to 2.4e-7.
@@ -66,7 +66,7 @@ def test_trajectories_of_the_originals(name):
 
 
 def moved(name, share):
-    """Returns the recorded values plus `share` times the bound, and the global step."""
+    """Returns the recorded values plus `share` times the bound `TOLERANCE`, and the global step."""
     return [
         dict(
             {
@@ -89,7 +89,7 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields each case with each float argument; all but a case's first have the mark `full`."""
+    """Yields each case with each float argument but 0 and 1; only a case's first is not `full`."""
     for name in RECORDED:
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):

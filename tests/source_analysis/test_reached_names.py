@@ -1,7 +1,7 @@
 """Tests which missing names of TensorFlow keep `legacy-opt run` from running a script.
 
-If every run of the script reaches a missing name, the script is not started. If a run may not reach
-the name, the command prints a warning and starts the script.
+If every run of the script reaches a missing name, the script is not started. If a run could end
+without reaching the name, the command prints a warning and starts the script.
 """
 
 import os

@@ -158,7 +158,7 @@ def of_each(arguments, optimizer_v2=(), keras3=()):
     """Parametrizes a test by `api`, with separate values for each API.
 
     Args:
-      arguments: names of the test's other arguments, separated by commas.
+      arguments: the names of the test's arguments except `api`, separated by commas.
       optimizer_v2: the values for Keras 2, in the form that `pytest.mark.parametrize` takes.
       keras3: the values for Keras 3.
     """
