@@ -16,9 +16,9 @@ from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
 # Bound of the difference, relative to the largest element of each variable (or 1).
-# Measured between two processors, with TensorFlow 1.15: the originals and ours both differ by up to
-# 1.3e-7 (Adagrad). Adafactor differs by 1.8e-7, because it multiplies in another order than its
-# original. Measured between TensorFlow 1.15 and 2.21: up to 2.4e-7.
+# Between two processors with TensorFlow 1.15, the originals differ by up to 1.3e-7 (Adagrad), and
+# so do our optimizers. Adafactor differs by 1.8e-7, because it multiplies in another order than its
+# original. Between TensorFlow 1.15 and 2.21, our optimizers differ by up to 2.4e-7.
 TOLERANCE = 1e-6
 # These optimizers use only additions, products, divisions and comparisons, whose results IEEE 754
 # defines. TensorFlow 1.15 computes them separately (without fused multiply-add), so their bits are

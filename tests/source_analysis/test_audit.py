@@ -1,4 +1,4 @@
-"""Tests `legacy-opt audit`, which finds the uses of optimizers in Python files.
+"""Tests `legacy-opt audit`, which finds the uses of optimizers in Python files and notebooks.
 
 Each use has a status: "stays" (works unchanged), "change" (the audit says how to change it) or
 "manual" (needs manual work).

@@ -7,8 +7,8 @@ again. Every second kill is in the middle of a save, the other kills are at any 
 same training runs once without interruption. Each restarted process reports its state after
 restoring, at each checkpoint and at the end. Its variables, slots and global step must equal those
 of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The optimizers are
-AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, which is killed in the
-middle of an accumulation.
+AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, most of whose
+checkpoints are in the middle of an accumulation.
 
 Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
 while it imports TensorFlow. The last line of the output has the number of kills after which

@@ -34,7 +34,8 @@ class KerasApi:
         home = self.keras.optimizers
         is_this_api = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
         # From TensorFlow 2.11 on, the subclasses of OptimizerV2 are in the module `legacy`.
-        # TensorFlow 2.10 has a module `legacy`, too, but with other classes.
+        # TensorFlow 2.10 has a module `legacy`, too, but its classes are not those of
+        # `tf.keras.optimizers`.
         return home if is_this_api else home.legacy
 
     def bridged(self, optimizer, **arguments):
