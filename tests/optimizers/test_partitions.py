@@ -1,7 +1,7 @@
 """Tests checkpoints of partitioned variables, restored with the same or with other partitions.
 
 If an optimizer updates rows independently, the slices (`parts`) train like the whole variable. So a
-training that continues with other partitions is compared with a training of the whole variable.
+training that changes the partitions is compared with a training of the whole variable.
 """
 
 import warnings
@@ -181,7 +181,7 @@ OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 @pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
-    """Checks that a restore with other partitions restores the whole state, or raises an error."""
+    """Checks that two slices get the whole state of three slices, or that an error is raised."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)
     before = Training(make, shape, 3, axis)
     before.train(*data[:3])

@@ -1,7 +1,7 @@
 """Compares our optimizers with values of the originals, recorded on TensorFlow 1.15.
 
-Differences up to a bound are allowed, because the same TensorFlow may round differently on another
-processor: square roots and matrix products use instructions that depend on the processor.
+Differences up to a bound are allowed, because one TensorFlow may round differently on two
+processors: square roots and matrix products use instructions that depend on the processor.
 tests/contrib/test_contrib.py and test_bert_original.py compare bits, because they run both the
 originals and our optimizers on one processor.
 """

@@ -144,7 +144,7 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
 
 
 def _equals_own(actual, own):
-    """Returns whether a trace equals the trace of the v1 optimizer that was run in the same way.
+    """Returns whether a trace of the bridge equals `own`, apart from slots that `own` lacks.
 
     If `own` is an error, returns False.
     """

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 
-SECONDS = 300  # the timeout of waits for something that must happen, for a busy machine
+SECONDS = 300  # the timeout of waits for what must happen, even on a busy machine
 
 # Only the parent keeps the writing end of this pipe open. When the parent exits, its children read
 # the end of the file.
@@ -67,7 +67,7 @@ class Life:
             self.kill()
 
     def wait_for(self, seconds, event=None):
-        """Waits until a new message with this event arrives, or the process ends.
+        """Waits until a new message with this event arrives, the process ends, or the time is over.
 
         A call also receives the messages that arrive together with its message. The next call does
         not return them, but waits for later messages.

@@ -118,7 +118,7 @@ def _checkpoint(early):
 
 
 def by_callback(api, name, load, **options):
-    """Returns a function that saves with ModelCheckpoint, called like by `fit`, and `load`."""
+    """Returns (save, load), where `save` calls ModelCheckpoint like `fit` does in one epoch."""
 
     def save(model, home):
         callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)
