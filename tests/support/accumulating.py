@@ -115,7 +115,7 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
 
 
 def assert_equal(actual, expected, only=None):
-    """Asserts that the arrays in two dicts are equal bit for bit: all, or those of keys in `only`."""
+    """Asserts that the arrays in two dicts are equal bit for bit: all, or those named in `only`."""
     assert only is not None or set(actual) == set(expected)
     for key in only or expected:
         running._assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)
