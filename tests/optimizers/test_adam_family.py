@@ -34,7 +34,8 @@ BY_HAND = {"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.75, "epsilon": 1.0}
 R = math.sqrt(7 / 16) / 0.75
 
 # All values start at 10. `dense` gets the gradients 2 and -4. In `table`, row 0 gets 1 twice in
-# step 1, row 1 gets -4 in step 2, and row 2 gets no gradient. So Adam computes in steps 1 and 2:
+# step 1, row 1 gets -4 in step 2, and row 2 gets no gradient. An Adam that updates only rows with
+# a gradient computes in steps 1 and 2:
 #   dense: m = 0.5 * 2 = 1,             v = 0.25 * 4 = 1,             w = 10 - 1 / (1 + 1)
 #          m = 0.5 * 1 - 0.5 * 4 = -1.5, v = 0.75 + 0.25 * 16 = 4.75,  w += R * 1.5 / (√4.75 + 1)
 #   table: row 0 like dense in step 1; row 1 in step 2: m = -2, v = 4, w = 10 + R * 2 / (2 + 1)
@@ -219,7 +220,7 @@ def test_a_variable_of_adam_async_counts_its_own_updates():
     optimizer.apply_gradients([(tf.constant([2.0]), one)])
     optimizer.apply_gradients([(tf.constant([-4.0]), one), (tf.constant([2.0]), other)])
     np.testing.assert_allclose(one.numpy(), [GOLDEN["AdamAsync"][2].dense], rtol=2e-7)
-    np.testing.assert_array_equal(other.numpy(), [9.5])  # moved by 0.5, like in any first step
+    np.testing.assert_array_equal(other.numpy(), [9.5])  # moved like `one` in its first step
 
 
 @pytest.mark.parametrize("optimizer", FAMILY)

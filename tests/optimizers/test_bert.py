@@ -89,8 +89,8 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # Like with BERT's code, the checkpoint has w as one tensor with two slices, but adam_m as two
-    # tensors.
+    # Like with BERT's code, the checkpoint has w as one tensor with two slices, but each slot as
+    # two tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", [4, 2], partitioner=v1.fixed_size_partitioner(2))
@@ -219,7 +219,7 @@ def step_and_warnings(build, optimizer, step_given=True):
 @BOTH
 def test_the_step_that_is_passed_advances(optimizer):
     assert step_and_warnings(without_the_line, optimizer(0.1)) == (1, [])
-    # `legacy-opt audit` reports such a script: tests/source_analysis/test_global_steps.py.
+    # `legacy-opt audit` reports a second increment: tests/source_analysis/test_global_steps.py.
     assert step_and_warnings(as_berts_script, optimizer(0.1)) == (2, [])
 
 

@@ -1,4 +1,4 @@
-"""Tests wrong arguments and gradients, unusual shapes and other dtypes with every optimizer class.
+"""Tests wrong arguments and gradients, unusual shapes, int32 ids and bfloat16 with every class.
 
 Each class is tested with one case (a set of constructor arguments).
 tests/optimizers/test_every_class_in_graphs.py tests graphs and checkpoints.
@@ -69,7 +69,7 @@ def required(name):
 def is_checked_by_others(name):
     """Returns whether the class adds weight decay to one of TensorFlow's optimizers.
 
-    TensorFlow's constructor then takes the other arguments, and may not check them.
+    TensorFlow's constructor then takes all arguments except `weight_decay`, and may not check them.
     """
     base = getattr(CASES[name].optimizer, "base_optimizer", None)
     return base is not None and base.__module__.split(".")[0] != "legacy_opt"
@@ -129,7 +129,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
         state = v1.global_variables()
         right, two, nan = np.ones([4, 2]), np.ones([2, 2]), float("nan")
         # LARS uses TensorFlow's sparse Momentum kernel, which updates rows until it finds a wrong
-        # id. So LARS gets the wrong id alone, and other classes get a right and a wrong id.
+        # id. So LARS gets no right id before a wrong id, unlike the other classes.
         wrong = 1 if isinstance(optimizer, legacy_opt.LARSOptimizer) else 2
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -154,7 +154,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
 
 
 def odd_problem(steps=3):
-    """Returns a problem with variables of ranks 0 to 4, some empty, and gradients without rows."""
+    """Returns a problem with ranks 0 to 4, an empty variable, and a step without gradient rows."""
     random = np.random.RandomState(1)
     dense = {"scalar": (), "one": (1,), "no_rows": (0, 3), "rank_4": (3, 1, 2, 1)}
     tables = {"row": (1, 3), "cube": (5, 1, 3)}
@@ -253,11 +253,11 @@ def test_ids_and_the_global_step_may_be_int32(name):
 
 @pytest.mark.in_turn(name=CLASSES, way=["session-resource", "eager", "function"])
 def test_bfloat16(name, way):
-    """Checks that results are close to those of float32, and equal in all execution modes."""
+    """Checks that results are close to those of float32, and equal to those of a Session."""
     problem = problems.everything("bfloat16", ("matrix", "scalar", "table"), steps=3)
     case = CASES[name]
     trace = running.WAYS[way](problem, case.make)
-    if not (case.regrouped and way == "function"):  # a tf.function regroups sparse gradients
+    if not (case.regrouped and way == "function"):  # a tf.function is not rewritten like a Session
         session = running.session(problem, case.make, config=running.config_of(way))
         running.assert_same(trace, session, way)
     expected, _ = run_oracles(name, in_float32(problem))

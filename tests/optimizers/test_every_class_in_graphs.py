@@ -74,9 +74,9 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
 def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
-    """Checks that a restored training continues, and that slices train like the whole variable.
+    """Checks that a restored training continues with the same bits.
 
-    Optimizers with `whole_tensor` compute other values for slices.
+    Also checks that slices train like the whole variable, if the optimizer has no `whole_tensor`.
     """
     problem = problems.everything(only=("table", "bias"), steps=6)
     with tf.Graph().as_default(), v1.Session() as sess:

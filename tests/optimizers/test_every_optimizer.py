@@ -1,8 +1,9 @@
-"""Tests all public optimizers in every execution mode (`way`), with all gradients and dtypes.
+"""Tests all public optimizers in every execution mode (`way`), with dense and sparse gradients.
 
-Each run is compared with a NumPy reference (oracle). Runs that differ only in the execution mode
-are compared with one another, bit for bit. An optimizer that uses a fused kernel (one TensorFlow op
-for the whole update) is also run without the kernel: then its method `rule` computes the update.
+A Session with ref variables is compared with a NumPy reference (oracle), and the other execution
+modes with this Session, bit for bit where TensorFlow's graph rewriting allows it. An optimizer that
+uses a fused kernel (one TensorFlow op for the whole update) is also run without the kernel: then
+its method `rule` computes the update.
 """
 
 import functools
@@ -25,7 +26,7 @@ def test_every_public_optimizer_has_a_case():
 
 
 def problems_of(dtype, full):
-    """Returns one small problem with all kinds of gradients; with --full, one for each kind."""
+    """Returns a list: one problem with all kinds of gradients; with --full, one for each kind."""
     if full:
         return [problems.make(kind, dtype) for kind in KINDS]
     return [problems.everything(dtype, ("matrix", "vector", "table", "bias"), steps=11)]

@@ -60,7 +60,7 @@ def test_a_step_means_what_its_formula_says(name, step):
     found = trained_from(np.int64(step), case.make, "float64")
     for number, actual in enumerate(found):
         oracle.apply(np.array(GRADIENT), step + number)
-        # Not exact, because hyperparameters are rounded to float32.
+        # The values are not exact, because hyperparameters are rounded to float32.
         np.testing.assert_allclose(actual, oracle.value, rtol=1e-6)
 
 
@@ -96,8 +96,8 @@ def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     assert np.array_equal(variable.numpy(), VALUE)
 
 
-# Adafactor's default decay rate is 1 - step**-0.8. From global step 2.6e9 on, this rate would round
-# to 1 in float32, and the accumulators would ignore all gradients.
+# Adafactor's default decay rate is 1 - (step + 1)**-0.8. From global step 2.6e9 on, this rate would
+# round to 1 in float32, and the accumulators would ignore all gradients.
 
 
 @pytest.mark.defect(20)

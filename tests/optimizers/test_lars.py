@@ -1,4 +1,4 @@
-"""Tests LARS: values by hand, and which gradients are scaled or applied like in Momentum."""
+"""Tests LARS: values by hand, and which variables and gradients get plain momentum."""
 
 import numpy as np
 import pytest

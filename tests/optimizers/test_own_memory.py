@@ -18,7 +18,7 @@ STEPS = 2
 
 
 def crossed(one, two):
-    """Returns two and one, passed through operations that do not copy the values."""
+    """Returns `two` and `one`, passed through operations that do not copy the values."""
     with tf.control_dependencies([tf.reshape(two, [-1])]):
         return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
             one, [0, 0], SHAPE
@@ -54,7 +54,7 @@ def slots_as_gradients(optimizer, one, two):
 
 
 class Graph:
-    """Builds one optimizer, two variables, and a train op for each of `ALIASES`."""
+    """Builds one optimizer, two variables, and train ops for `ALIASES`, slots and fed gradients."""
 
     def __init__(self, name, use_resource):
         self.graph = tf.Graph()
@@ -94,7 +94,13 @@ class Graph:
         self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
 
     def run(self, session, key, feed):
-        """Returns all variables after `STEPS` updates, with copies of the gradients if `feed`."""
+        """Updates with random gradients, and then `STEPS` times with the gradients of `key`.
+
+        With `feed`, the gradients of `key` are fed as copies.
+
+        Returns:
+          The final values of all variables.
+        """
         random = np.random.RandomState(0)
         session.run(self.reset, self.values_at_start)
         session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
@@ -143,7 +149,8 @@ def test_a_hyperparameter_that_the_step_trains_has_its_value_from_before(use_res
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(train_op)
-            # The weight decay is `rate`: 0.5 * 0.5. The update is 0.25 * 1 / sqrt(3 + 1).
+            # The factor of the weight decay is `rate`, so 0.5 * 0.5 is subtracted from `rate`, and
+            # 0.5 * 1 from the other variables. The update is 0.25 * 1 / sqrt(3 + 1) = 0.125.
             np.testing.assert_allclose(session.run(rate), 0.5 - 0.25 - 0.125)
             for value in session.run(others):
                 np.testing.assert_allclose(value, np.full(SHAPE, 1 - 0.5 - 0.125), rtol=1e-6)

@@ -1,7 +1,7 @@
 """Tests checkpoints of partitioned variables, restored with the same or with other partitions.
 
 If an optimizer updates rows independently, the slices (`parts`) train like the whole variable. So a
-training that continues with other partitions is compared with a training of the whole variable.
+training that changes the partitions is compared with a training of the whole variable.
 """
 
 import warnings
@@ -155,7 +155,8 @@ def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
     actual, expected = moved(
         lambda step: optimizer(0.1, step, 0.1, 2, 0.7), [7, 5], parts, (20, 8), tmp_path, sparse
     )
-    # Not exact, because rounding depends on the position of a row in a vector instruction.
+    # The values are not exact, because their rounding depends on the position of a row in a vector
+    # instruction.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -180,7 +181,7 @@ OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 @pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
-    """Checks that a restore with other partitions restores the whole state, or raises an error."""
+    """Checks that two slices get the whole state of three slices, or that an error is raised."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)
     before = Training(make, shape, 3, axis)
     before.train(*data[:3])

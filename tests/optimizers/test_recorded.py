@@ -1,9 +1,9 @@
 """Compares our optimizers with values of the originals, recorded on TensorFlow 1.15.
 
-Differences up to a bound are allowed, because the same TensorFlow may round differently on another
-processor: square roots and matrix products use instructions that depend on the processor.
-tests/contrib/test_contrib.py and test_bert_original.py run the originals on the same processor, so
-they compare bits.
+Differences up to a bound are allowed, because one TensorFlow may round differently on two
+processors: square roots and matrix products use instructions that depend on the processor.
+tests/contrib/test_contrib.py and test_bert_original.py compare bits, because they run both the
+originals and our optimizers on one processor.
 """
 
 import numpy as np
@@ -15,10 +15,10 @@ from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
-# Bound of the difference after 24 steps, relative to the largest element of each variable (or 1).
-# Measured between two processors, with TensorFlow 1.15: the originals and ours both differ by up to
-# 1.3e-7 (Adagrad). Adafactor differs by 1.8e-7, because it multiplies in another order than its
-# original. Measured between TensorFlow 1.15 and 2.21: up to 2.4e-7.
+# Bound of the difference, relative to the largest element of each variable (or 1).
+# Between two processors with TensorFlow 1.15, the originals differ by up to 1.3e-7 (Adagrad), and
+# so do our optimizers. Adafactor differs by 1.8e-7, because it multiplies in another order than its
+# original. Between TensorFlow 1.15 and 2.21, our optimizers differ by up to 2.4e-7.
 TOLERANCE = 1e-6
 # These optimizers use only additions, products, divisions and comparisons, whose results IEEE 754
 # defines. TensorFlow 1.15 computes them separately (without fused multiply-add), so their bits are
@@ -66,7 +66,7 @@ def test_trajectories_of_the_originals(name):
 
 
 def moved(name, share):
-    """Returns the recorded values plus `share` times the bound, and the global step."""
+    """Returns the recorded values plus `share` times the bound `TOLERANCE`, and the global step."""
     return [
         dict(
             {
@@ -89,7 +89,7 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields each case with each float argument; all but a case's first have the mark `full`."""
+    """Yields each case with each float argument but 0 and 1; only a case's first is not `full`."""
     for name in RECORDED:
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):

@@ -17,8 +17,8 @@ v1 = tf.compat.v1
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, sparse, fused):
     # Learning rate 0.5; the accumulator starts at 1, w at 2.
-    # g 3, outside the context: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
-    # g 4, in the context: the accumulator stays 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
+    # g 3, slot updated: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
+    # g 4, slot not updated: the accumulator stays 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
         optimizer = RegAdagradOptimizer(0.5, 1.0)
@@ -56,7 +56,7 @@ def test_it_is_stock_adagrad(way, kind):
 
 
 def counts(optimizer, apply=None):
-    """Returns whether an eager update adds its gradient to the accumulator.
+    """Returns whether an eager update changes the accumulator.
 
     `apply` is the Keras optimizer to use instead of `optimizer`.
     """

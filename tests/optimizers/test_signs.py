@@ -215,7 +215,7 @@ def test_the_decay_reads_the_step_passed_to_apply_gradients(optimizer, use_resou
         return get_linear_decay_fn(2)(step)
 
     with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()  # another global step, which stays 0
+        v1.train.get_or_create_global_step()  # the graph's global step stays 0
         mine = v1.get_variable(
             "mine",
             [],

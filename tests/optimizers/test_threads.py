@@ -1,4 +1,4 @@
-"""Tests eight Python threads that run one train_op: the global step must count every run."""
+"""Tests that our optimizers count every run of a train_op that eight Python threads run."""
 
 import pytest
 import tensorflow as tf

@@ -15,7 +15,7 @@ from tests.fuzz.cases import CASES, KNOWN, Fuzzed, Gradient, extremes_of
 
 def test_random_cases():
     account = Account()
-    for number in range(3):  # fixed seeds: the same cases in each run
+    for number in range(3):  # the seeds are fixed, so each run has the same cases
         run_block(number, 12, account)
     assert not account.findings
     assert account.outcomes["compared"] > 20

@@ -42,7 +42,7 @@ def test_size(full):
     assert full in (True, False)
 """
 MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"])
-# A replacement of `legacy_opt.versions` for conftest.py that does not import TensorFlow.
+# A `legacy_opt.versions` that does not import TensorFlow, for the copy of conftest.py.
 VERSIONS = """
 def keras_facts():
     return {"generation": %d}
@@ -169,9 +169,9 @@ class Item:
 
 @pytest.fixture
 def lanes_of(tmp_path, monkeypatch):
-    """Returns a function that computes which of five lanes run each test.
+    """Returns a function that computes which of five lanes run each cell.
 
-    The function takes the tests and the seconds that each test takes (`cost`).
+    The function takes the cells, and the seconds that all cells of one test take (`cost`).
     """
 
     def find(items, cost):

@@ -43,7 +43,7 @@ def succeed(*command, **options):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """Copies the packaged files, so that a build leaves no files in the real checkout."""
+    """Copies packages, tests and build files, so that a build adds no file to the real checkout."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(str(ROOT / name), str(copy))
@@ -284,7 +284,7 @@ def test_import_costs_nothing_beside_tensorflow(tmp_path):
     )
     new = output.split()
     assert "legacy_opt.core.rule_optimizer" in new
-    # Of compat, only the file compat/__init__.py is imported. It imports no other module of compat.
+    # Of compat, at most the file compat/__init__.py is imported.
     assert not [name for name in new if name.startswith(("legacy_opt.compat.", "compat"))]
     standard = sysconfig.get_path("stdlib")
     script = "import importlib.util, sys\nfor name in sys.argv[1:]:\n"

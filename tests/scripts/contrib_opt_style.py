@@ -1,4 +1,4 @@
-"""Fits a line with four training helpers of tf.contrib, in the style of TensorFlow 1.15 scripts."""
+"""Fits a line in four ways with tf.contrib, in the style of TensorFlow 1.15 scripts."""
 
 import argparse
 

@@ -1,7 +1,7 @@
 """Trains a wide & deep model on made-up clicks, in the style of scripts for DeepRec.
 
 Written for TensorFlow 1.15 with DeepRec's optimizers. `python -m legacy_opt run` runs it unchanged
-on other TensorFlow versions.
+on TensorFlow without DeepRec.
 """
 
 import os

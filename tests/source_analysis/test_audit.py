@@ -1,4 +1,4 @@
-"""Tests `legacy-opt audit`, which finds the uses of optimizers in Python files.
+"""Tests `legacy-opt audit`, which finds the uses of optimizers in Python files and notebooks.
 
 Each use has a status: "stays" (works unchanged), "change" (the audit says how to change it) or
 "manual" (needs manual work).
@@ -22,7 +22,11 @@ V1 = "tf.compat.v1.train."
 
 @pytest.fixture
 def uses(tmp_path):
-    """Audits files by name; returns (kind, line, column, status, name, instead) of each use."""
+    """Returns a function that audits files, given as keyword arguments (name=code).
+
+    In a name, `_in_` stands for a slash. The function returns a list of (kind, line, column,
+    status, name, instead) of each use.
+    """
 
     def run(**files):
         for name, code in files.items():

@@ -1,6 +1,6 @@
-"""Tests `legacy-opt audit` of packages that define optimizers, and of classes made at run time.
+"""Tests `legacy-opt audit` of packages that define optimizers, and of classes with unknown bases.
 
-The base of a class that is made at run time is unknown, so the audit guesses.
+If the base of a class is known at run time only, the audit guesses whether it is an optimizer.
 """
 
 import os

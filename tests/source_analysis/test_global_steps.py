@@ -40,7 +40,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
 @pytest.fixture
 def counted_twice(tmp_path):
-    """Audits files by name; returns the uses of the kind "global step"."""
+    """Audits files, given as name=code; returns the uses of the kind "global step"."""
 
     def run(**files):
         for name, code in files.items():

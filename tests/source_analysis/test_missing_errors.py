@@ -58,7 +58,7 @@ SWITCHES += [["--work_queue"], ["--group_embedding"]]
 
 @pytest.fixture
 def driver(tmp_path):
-    """Writes a script that uses all missing names and prints the errors; returns its path."""
+    """Writes a script that uses missing names and prints the errors; returns the script's path."""
     for script in ZOO, EASYREC:
         (tmp_path / script.name).write_text(script.read_text())
     uses = "import tensorflow as tf\n"

@@ -1,7 +1,8 @@
 """Tests which missing names of TensorFlow keep `legacy-opt run` from running a script.
 
-If every run of the script reaches a missing name, the script is not started. If a run may not reach
-the name, the command prints a warning and starts the script.
+If the command can tell that every run of the script reaches a missing name, it does not start the
+script. If the name is in code that a run might skip, such as a function or an `if`, the command
+prints a warning and starts the script.
 """
 
 import os

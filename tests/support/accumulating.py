@@ -20,8 +20,8 @@ from tests.support import problems, running
 
 v1 = tf.compat.v1
 
-# Graph rewriting is off, because it regroups products. Which products it regroups depends on the
-# rest of the graph.
+# In the Sessions, graph rewriting is off, because it regroups products. Which products it regroups
+# depends on the rest of the graph.
 WAYS = dict(
     running.WAYS,
     **{
@@ -33,7 +33,7 @@ WAYS = dict(
     },
 )
 ROWS = ("ids", "rows")
-BATCHES = 3  # not a power of two: multiplying by 1/3 and dividing by 3 round differently
+BATCHES = 3  # not a power of two, so multiplying by 1/3 and dividing by 3 round differently
 
 
 def clipped_and_routed(step):
@@ -59,7 +59,7 @@ def accumulated(make, steps=BATCHES, **arguments):
 
 
 def small_problem(kind, dtype, name):
-    """Returns a problem of a few batches, with two variables; for a MultiOptimizer, with all."""
+    """Returns a problem of a few batches; it has two variables, or more for a MultiOptimizer."""
     problem = problems.make(kind, dtype, steps=2 * BATCHES)
     if "multi" in name:
         return problem
@@ -115,7 +115,7 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
 
 
 def assert_equal(actual, expected, only=None):
-    """Asserts that two dicts of arrays are equal bit for bit; with `only`, compares these keys."""
+    """Asserts that the arrays in two dicts are equal bit for bit: all, or those named in `only`."""
     assert only is not None or set(actual) == set(expected)
     for key in only or expected:
         running._assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)

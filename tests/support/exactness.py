@@ -46,9 +46,9 @@ The Keras optimizer is trained in several ways:
 
 If the v1 optimizer raises an error only in a Session, it runs in a `tf.function` or in eager
 execution instead. Columns with "Keras 3" show the bridge to Keras 3. The other columns show the
-bridge to OptimizerV2. The bridge to Keras 3 trains variables of TensorFlow in all of these ways. In
-addition, it trains `keras.Variable` objects in the ways **function** and **eager**, and runs
-**fit** with `run_eagerly=True`.
+bridge to OptimizerV2. The bridge to Keras 3 trains variables of TensorFlow in the ways **graph**,
+**function** and **eager**. In addition, it trains `keras.Variable` objects in the ways **function**
+and **eager**, and runs **fit** with `run_eagerly=True`, too.
 
 This page was made with {dtypes}. The entries mean:
 
@@ -69,15 +69,16 @@ nothing but rounding errors, which the matrix power amplifies.
 """
 
 
-# Allowed differences in `fit`, where Keras builds the graph that computes the gradients:
-# (start of the case's name, dtypes, largest difference).
+# Allowed differences in `fit`, where Keras builds the graph that computes the gradients. Each entry
+# is (start of the case's name, dtypes, largest difference).
 KNOWN_IN_FIT = (
     # The smallest singular values of rank-deficient matrices are nothing but rounding errors.
     ("Shampoo", ("float32",), 1e-4),
     ("Shampoo", ("float64",), 1e-12),
-    # In 16 bits, tf.function computes the sparse update of TensorFlow's Adam differently.
+    # In 16 bits, a tf.function computes the sparse update of TensorFlow's Adam differently than a
+    # Session.
     ("AdamW", ("float16", "bfloat16"), 1e-2),
-    # Norms round differently on TensorFlow 1.15.
+    # On TensorFlow 1.15, norms round differently in `fit` than in a Session.
     ("LAMB bias_correction=False", ("float64",), 1e-15),
     ("LARS nesterov, skip_list", ("float64",), 1e-15),
 )
@@ -143,7 +144,7 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
 
 
 def _equals_own(actual, own):
-    """Returns whether a trace equals the trace of the v1 optimizer that was run in the same way.
+    """Returns whether a trace of the bridge equals `own`, apart from slots that `own` lacks.
 
     If `own` is an error, returns False.
     """

@@ -28,8 +28,9 @@ from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
-# The daily run has the first case of each class, and one case with more slots. Further cases of a
-# class have similar checkpoints, and checkpoints of tf.contrib.opt are like those of our classes.
+# The daily run has one case of each class outside tf.contrib.opt, and a second case of RMSProp with
+# more slots. Further cases of a class have similar checkpoints, and checkpoints of tf.contrib.opt
+# are like those of our classes.
 FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
 DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
 EVERY_OPTIMIZER = [
@@ -59,7 +60,7 @@ def problem_for(case, dtype="float32"):
 
 
 def assert_goes_on(path, training, expected, way="function", **options):
-    """Loads a checkpoint and continues training; asserts that values equal `continued_in_v1`."""
+    """Loads a checkpoint and trains on; asserts that values equal those of `continued_in_v1`."""
     restored, steps, end = expected
     report = load_v1_checkpoint(path, training.variables, training.optimizer, **options)
     assert report.complete
@@ -81,8 +82,8 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
 
 def way_of(name):
     """Returns a way to train in Keras, and the configuration of a Session with equal results."""
-    # TensorFlow rewrites the graph of these two optimizers in another way if the learning rate is
-    # not a constant.
+    # TensorFlow rewrites the graph of these two optimizers differently if the learning rate is a
+    # constant than if it is a variable.
     if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
@@ -127,8 +128,8 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
 def counted_by_the_whole(counts, number=PARTS):
     """Converts AdagradDecay's decay counts of a partitioned variable to counts of a whole variable.
 
-    In layout 1, the count of row r is element r of the flattened slot. The slot of a partition
-    numbers the rows of the partition.
+    In layout 1, the count of row r is element r of the flattened slot. In the slot of a partition,
+    r is counted from the first row of the partition.
     """
     rows = [part.reshape(-1)[: len(part)] for part in np.array_split(counts, number)]
     whole = np.zeros_like(counts)
@@ -178,7 +179,7 @@ class Net:
         """Returns a variable's name in a TF1 graph from its name in Keras.
 
         Some versions of Keras begin the name with the name of a Sequential or subclassed model.
-        TensorFlow 1.15 numbers the layers of functional models.
+        TensorFlow 1.15 appends numbers to the names of layers in functional models.
         """
         return re.sub(r"^net/|_\d+(?=/)", "", name)
 
@@ -284,7 +285,7 @@ def assert_goes_on_in_v1(path, training, make, way="function", config=None, **op
 
 
 def assert_restores(path, state, make, var_list=None, **options):
-    """Restores a checkpoint in a graph with `options`, and asserts its state."""
+    """Restores a checkpoint in a graph; asserts that the graph then has this `state`."""
     with v1_training(problem(), make, **options) as session:
         session.restore(path, None if var_list is None else var_list(session))
         assert_equal(session.state(), state)

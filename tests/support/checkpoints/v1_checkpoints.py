@@ -1,9 +1,9 @@
 """TF1 graphs that save and restore Saver checkpoints, and Keras trainings of the same variables.
 
-`V1Training` gives the expected values: variables, an optimizer and TensorFlow's Saver in a Session.
-`KerasTraining` has the same variables, initially zero, and the bridged optimizer (made by
-`to_keras`). In both classes, `state` returns a dict with the keys ``(variable,)``,
-``(variable, slot)``, ``("shared", name)`` and ``("step",)``.
+`V1Training` gives the expected values. It trains variables with a v1 optimizer in a Session, and
+uses TensorFlow's Saver. `KerasTraining` has the same variables, by default initially zero, and the
+bridged optimizer (made by `to_keras`). In both classes, `state` returns a dict with the keys
+``(variable,)``, ``(variable, slot)``, ``("shared", name)`` and ``("step",)``.
 """
 
 import contextlib
@@ -48,7 +48,8 @@ class V1Training:
       parts: the number of partitions of each variable, by rows; 0 for unpartitioned variables.
       extra: values by name of further variables that are not trained.
       only: the names of the variables that `make`'s optimizer trains; None for all.
-      other: like `make`, for another optimizer that trains the other variables; or None.
+      other: like `make`, for a second optimizer, which trains the variables that are not in `only`;
+        or None.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class V1Training:
         return saver.save(self.session, str(path), write_meta_graph=False)
 
     def restore(self, path, var_list=None):
-        """Restores all variables of the graph with TensorFlow's Saver."""
+        """Restores the variables in `var_list` (None for all) with TensorFlow's Saver."""
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):
@@ -243,7 +244,7 @@ def continued_from(state, *args, **options):
     """Trains for `AFTER` steps in a new Session that starts from a `state`.
 
     Returns:
-      The same as `continued_in_v1`.
+      The state at the start, the values after each step, and the final state.
     """
     with v1_training(*args, **options) as training:
         training.put(state)
@@ -327,7 +328,7 @@ def write_tensors(path, arrays):
 
 
 def assert_equal(actual, expected, what=""):
-    """Asserts that two dicts of arrays are equal bit for bit, in keys, dtypes and shapes."""
+    """Asserts that two dicts of arrays have equal keys, dtypes, shapes and values."""
     assert set(actual) == set(expected), (what, set(actual) ^ set(expected))
     for key, value in expected.items():
         one, other = np.asarray(actual[key]), np.asarray(value)
@@ -338,7 +339,7 @@ def assert_equal(actual, expected, what=""):
 
 
 def assert_same_steps(actual, expected):
-    """Asserts that the values after each step are equal, and that they change from step to step."""
+    """Asserts that values after each step are equal, and that they change after the first step."""
     assert len(actual) == len(expected) == AFTER
     for number, (one, other) in enumerate(zip(actual, expected)):
         assert_equal(one, other, f"after step {number}")

@@ -26,7 +26,7 @@ def files(directory):
         for entry in entries:
             try:
                 state = entry.stat()
-            except FileNotFoundError:  # renamed or deleted since it was listed
+            except FileNotFoundError:  # the file has been renamed or deleted
                 continue
             found.add((entry.name, state.st_ino, state.st_mtime_ns))
     return found
@@ -58,8 +58,8 @@ def kill_in_a_save(life, directory, moments):
         unchanged = files(directory)
         while files(directory) <= unchanged and life.is_alive():
             if time.monotonic() > stop:
-                raise RuntimeError(f"no checkpoint to kill in {SECONDS} s")
-            life.wait_for(0.0002)  # also empties the process's pipe, which must not fill up
+                raise RuntimeError(f"no checkpoint was begun in {SECONDS} s")
+            life.wait_for(0.0002)  # this also empties the process's pipe, which must not fill up
         life.wait_for(moments.uniform(0, longest))
         life.pause()
         if unfinished(directory) - before:

@@ -1,4 +1,4 @@
-"""Kills parameter servers and workers, and checks the training afterwards.
+"""Kills parameter servers, workers and chiefs, and checks the training afterwards.
 
     python -m tests.support.faults.cluster FAULT
 
@@ -168,7 +168,7 @@ def worker_killed(name, kills, moments):
         workers.append(cluster.learn("worker", Learner(name, own=20)))
         assert workers[-1].ended()
         chief.kill()
-        time.sleep(1)  # for updates that the parameter servers still have to apply
+        time.sleep(1)  # the parameter servers may still have to apply updates
         reported = sum(life.events.count("trained") for life in [chief] + workers)
         step = cluster.global_step()
     assert reported <= step <= reported + kills + 1, (reported, step)
@@ -199,7 +199,7 @@ def ps_killed(name, kills, moments):
 
 
 def chief_killed(name, kills, moments):
-    """Kills the chief while it writes a checkpoint; the next chief restores an older checkpoint."""
+    """Kills the chief while it writes a checkpoint; the next chief restores the last whole one."""
     left = good = 0
     with Cluster(ps=2, chief=1) as cluster:
         cluster.serve_all()
@@ -242,7 +242,7 @@ def check_against_one_process(name, chiefs):
     for state in states:
         right, batch = expected[state["batch"]], state["batch"]
         wrong = [each for each in right if state["digests"].get(each) != right[each]]
-        assert not wrong, f"{name}: at batch {batch}, these variables have other bits: {wrong}"
+        assert not wrong, f"{name}: at batch {batch}, variables differ from one process: {wrong}"
     return len(states)
 
 

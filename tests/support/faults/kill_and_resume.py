@@ -7,8 +7,8 @@ again. Every second kill is in the middle of a save, the other kills are at any 
 same training runs once without interruption. Each restarted process reports its state after
 restoring, at each checkpoint and at the end. Its variables, slots and global step must equal those
 of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The optimizers are
-AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, which is killed in the
-middle of an accumulation.
+AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, most of whose
+checkpoints are in the middle of an accumulation.
 
 Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
 while it imports TensorFlow. The last line of the output has the number of kills after which
@@ -75,7 +75,7 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first of these runs waits for a finished checkpoint, which might get lost.
+                # The first kill in a save waits for a finished checkpoint, which might get lost.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)
@@ -186,7 +186,7 @@ def progress(numbers, title):
     except ImportError:
         return numbers
     tqdm.monitor_interval = 0  # no monitor thread, because this process forks
-    pace = {} if sys.stderr.isatty() else {"mininterval": 30}  # a log gets a new line each time
+    pace = {} if sys.stderr.isatty() else {"mininterval": 30}  # in a log, each update is a line
     return tqdm(numbers, title, unit="kill", miniters=1, leave=False, **pace)
 
 

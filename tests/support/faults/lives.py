@@ -2,8 +2,9 @@
 
 Most processes are forked after the import of TensorFlow, because the import takes seconds and a
 fork almost no time. The parent never creates a graph, a Session or a server. So a forked process
-gets its whole training state from a checkpoint. Unlike new processes, forked processes share some
-other state, such as the seed of Python's hashes. Processes started with a `command` are new.
+gets its whole training state from a checkpoint. Unlike new processes, forked processes share state
+that does not belong to the training, such as the seed of Python's hashes. Processes started with a
+`command` are new.
 """
 
 import json
@@ -15,7 +16,7 @@ import threading
 import time
 import traceback
 
-SECONDS = 300  # the timeout of every wait, long enough for a busy machine
+SECONDS = 300  # the timeout of waits for what must happen, even on a busy machine
 
 # Only the parent keeps the writing end of this pipe open. When the parent exits, its children read
 # the end of the file.
@@ -66,10 +67,10 @@ class Life:
             self.kill()
 
     def wait_for(self, seconds, event=None):
-        """Waits until a new message with this event arrives, or the process ends.
+        """Waits until a new message with this event arrives, the process ends, or the time is over.
 
-        This also receives the messages that arrive together with this message. So the next call
-        waits for later messages.
+        A call also receives the messages that arrive together with its message. The next call does
+        not return them, but waits for later messages.
 
         Returns:
             The message; None after a timeout or if the process has ended.

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 BATCH, FIELDS, ROWS, WIDTH = 16, 4, 5000, 8
 EVERY = 20  # batches between checkpoints; not a multiple of ACCUMULATED
 ACCUMULATED = 3
-CONFIG = {"intra_op_parallelism_threads": 1}  # several threads could sum in a different order
+CONFIG = {"intra_op_parallelism_threads": 1}  # several threads might sum in varying orders
 
 
 def _adagrad_decay(step, period=7):

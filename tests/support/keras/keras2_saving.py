@@ -67,7 +67,7 @@ def build_model(optimizer, weights=None):
 
 
 def train(model, epochs=3):
-    model.run_eagerly = True  # faster than building a graph for these few steps
+    model.run_eagerly = True  # this is faster than building a graph for these few steps
     for _ in range(epochs):
         model.train_on_batch(IDS[:2], TARGETS[:2])
         model.train_on_batch(IDS[2:], TARGETS[2:])
@@ -96,7 +96,10 @@ def _save_weights(name, **arguments):
 
 
 def _checkpoint(early):
-    """Saves a tf.train.Checkpoint; restores it before or after the new optimizer has slots."""
+    """Returns functions that save and restore a tf.train.Checkpoint.
+
+    The checkpoint is restored before (`early`) or after the new optimizer has slots.
+    """
 
     def save(model, home):
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
@@ -115,7 +118,7 @@ def _checkpoint(early):
 
 
 def by_callback(api, name, load, **options):
-    """Saves with ModelCheckpoint, which is called in the same way as by `fit` after an epoch."""
+    """Returns (save, load), where `save` calls ModelCheckpoint like `fit` does in one epoch."""
 
     def save(model, home):
         callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)

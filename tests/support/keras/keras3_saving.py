@@ -120,7 +120,10 @@ def _load_weights(home, make):
 
 
 def _checkpoint(early):
-    """Saves a tf.train.Checkpoint; restores it before or after the new optimizer is built."""
+    """Returns functions that save and restore a tf.train.Checkpoint.
+
+    The checkpoint is restored before (`early`) or after the new optimizer is built.
+    """
 
     def save(model, home):
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)

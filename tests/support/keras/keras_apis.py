@@ -34,7 +34,8 @@ class KerasApi:
         home = self.keras.optimizers
         is_this_api = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
         # From TensorFlow 2.11 on, the subclasses of OptimizerV2 are in the module `legacy`.
-        # TensorFlow 2.10 has a module `legacy`, too, but with other classes.
+        # TensorFlow 2.10 has a module `legacy`, too, but its classes are not those of
+        # `tf.keras.optimizers`.
         return home if is_this_api else home.legacy
 
     def bridged(self, optimizer, **arguments):
@@ -158,7 +159,7 @@ def of_each(arguments, optimizer_v2=(), keras3=()):
     """Parametrizes a test by `api`, with separate values for each API.
 
     Args:
-      arguments: names of the test's other arguments, separated by commas.
+      arguments: the names of the test's arguments except `api`, separated by commas.
       optimizer_v2: the values for Keras 2, in the form that `pytest.mark.parametrize` takes.
       keras3: the values for Keras 3.
     """

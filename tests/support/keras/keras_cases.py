@@ -183,11 +183,12 @@ def ways_of_the_day(name, ways, count):
     The full run (tests with --full) has all ways.
 
     Args:
-      name: the case. Cases of our optimizers have two ways, because
+      name: the case. Cases of our optimizers except AdagradDecay have two ways, because
         tests/optimizers/test_every_optimizer.py tests them without Keras. Cases of `tf.contrib.opt`
         have one way, because our optimizers equal them bit for bit (tests/contrib/test_contrib.py).
       ways: all ways.
-      count: the number of ways for all other cases.
+      count: the number of ways for AdagradDecay, and for cases that are neither ours nor of
+        `tf.contrib.opt`.
     """
     ways = list(ways)
     if name in OURS and not name.startswith("AdagradDecay"):

@@ -112,7 +112,7 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
       variables: a dict of variables; None to create those of the problem.
 
     Returns:
-      The `Trace`, and the number of retraces after the first step.
+      The `Trace`, and the number of retraces after the first step (not for "eager").
     """
     variables = variables_of(problem) if variables is None else variables
     traces = []

@@ -3,7 +3,7 @@
 Each way must equal a training of the v1 optimizer in a Session. Each training returns a
 `running.Trace`. The `slots` of the trace contain the final slots, and the state before each step
 except the first step. In this state, slots have the keys ``(step, variable's name, slot)``, and
-non-slot variables (the powers of beta) have the keys ``(step, "shared", name)``.
+non-slot variables (such as powers of beta) have the keys ``(step, "shared", name)``.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ def _slots(optimizer, variables):
     slots = {}
     for slot in optimizer.get_slot_names():
         for name, variable in variables.items():
-            with contextlib.suppress(KeyError):  # a slot that only other variables have
+            with contextlib.suppress(KeyError):  # not every variable has each slot
                 slots[name, slot] = versions.tf_variable(optimizer.get_slot(variable, slot))
     return {key: slot for key, slot in slots.items() if slot is not None}
 

@@ -30,7 +30,7 @@ class Wrapper(NamedTuple):
       make: called with the global step (None with the bridge, which uses Keras' `iterations`),
         returns a new optimizer.
       only: the variables of the problem that it trains.
-      batches: how many batches it accumulates for an update.
+      batches: how many batches it accumulates for each increment of the global step.
     """
 
     make: Callable
@@ -103,8 +103,8 @@ def assert_equal_in_a_session(name, way, dtype):
     actual = way.run(made, WRAPPERS[name].make)
     _, shared = _divided(actual)
     slots, shared_in_v1 = _divided(expected)
-    # Non-slot variables may have other names with Keras, and the second wrapper of a class has
-    # additional names for its slots.
+    # Non-slot variables may have other names with Keras than in a Session, so their values are
+    # compared without names. With Keras, there may be more names of slots than in a Session.
     assert sorted(map(repr, shared)) == sorted(map(repr, shared_in_v1))
     actual = actual._replace(slots={key: actual.slots[key] for key in slots})
     running.assert_same(actual, expected._replace(slots=slots))

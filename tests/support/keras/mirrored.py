@@ -2,7 +2,7 @@
 
     python -m tests.support.keras.mirrored CHECK…
 
-CHECK is the name of a function `check_…` in this module, without "check_".
+CHECK is the name of a function `check_…(strategy)` in this module, without "check_".
 
 This is a separate program because virtual devices must be configured before TensorFlow is
 initialized, and because from TensorFlow 2.15 on, a second MirroredStrategy in one process sometimes
@@ -328,7 +328,7 @@ def check_fit(strategy):
 
 
 class Reader(v1.train.SessionRunHook):
-    """Reads all variables of the graph when training ends, including those of other replicas."""
+    """Reads all variables of the graph, with the copies of both replicas, when training ends."""
 
     def begin(self):
         self.tensors, self.values = {}, {}
@@ -343,7 +343,7 @@ class Reader(v1.train.SessionRunHook):
 
 
 def check_estimator(strategy):
-    """Compares v1 optimizers in an Estimator with `train_distribute` with a Session."""
+    """Compares v1 optimizers in an Estimator that has `train_distribute` with a Session."""
     batches = data()
     halves = [
         {key: value * np.float32(0.5) for key, value in batch.items() if key != "ids"}
