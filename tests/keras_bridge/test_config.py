@@ -62,7 +62,7 @@ def test_a_saved_configuration_makes_the_same_optimizer(api, name, registry):
     again = through_json(api, optimizer)
     assert again.get_config() == saved
     assert type(optimizer).from_config(json.loads(json.dumps(saved))).get_config() == saved
-    assert optimizer.get_config() == saved  # from_config has not changed it
+    assert optimizer.get_config() == saved  # from_config has not changed `optimizer`
     assert_trains_alike(optimizer, again, case.only)
 
 
@@ -82,7 +82,7 @@ def test_every_argument_is_in_the_configuration(api):
         "l2_shrinkage_regularization_strength": 0.6,
         "name": "Ftrl",
     }
-    for argument, value in expected.items():  # saves 0.1, not the nearest float32
+    for argument, value in expected.items():  # get_config returns 0.1, not the nearest float32
         assert saved["config"][argument] == value, argument
 
 
