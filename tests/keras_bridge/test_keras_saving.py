@@ -66,7 +66,8 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    if close(after, expected.fresh):  # after SavedModels, 1.15 rounds differently than before
+    # On TensorFlow 1.15, a model loaded from a SavedModel rounds differently from the saved model.
+    if close(after, expected.fresh):
         return "fresh"
     assert same(after, expected.kept), "neither kept nor fresh"
     if name != "Keras' Adam":  # Keras' Adam may change the order of slots
