@@ -40,7 +40,7 @@ def run(program, *options):
 
 
 def log_losses(options, first, reached):
-    """Runs 200 training steps of parameter_servers.py.
+    """Runs parameter_servers.py with --steps 200.
 
     Args:
       options: further options of the program.

@@ -213,7 +213,7 @@ def test_unregistered_schedules_are_loaded_with_custom_objects(api, name):
 
 @of_each("kind", optimizer_v2=["of v1", "lambda"], keras3=["of v1", "lambda", "registered"])
 def test_a_callable_learning_rate_is_saved_as_its_current_value(api, kind):
-    """The function itself is not saved, because Keras loads only registered functions."""
+    """The function itself is not saved, even if it is registered with Keras."""
     quarter = lambda: 0.25  # noqa: E731
     if kind == "of v1":
         optimizer = api.bridged(v1.AdagradOptimizer(quarter))

@@ -111,7 +111,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs all execution modes with --full, otherwise one mode per optimizer and dtype."""
+    """Runs all ways to train with --full, otherwise one way for each optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:

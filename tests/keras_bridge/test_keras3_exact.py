@@ -92,7 +92,7 @@ def same(result, way):
 
 
 def ways_for(number, ways, count):
-    """Returns `count` of the execution modes `ways`, beginning at the index `number`."""
+    """Returns `count` of the `ways`: the one at the index `number`, and each third after it."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
