@@ -101,7 +101,7 @@ def run_block(number, count, account, progress=lambda: None):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--cases", type=int, default=1000, help="the minimum number of cases")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed; one for 100 draws")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed (a seed makes 100 draws)")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:
