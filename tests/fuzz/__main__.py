@@ -14,7 +14,8 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-# The number of draws with one seed. A draw is one training, or up to 32 trainings in a Session.
+# The number of draws with one seed; the next draws have the next seed. A draw is one training, or up
+# to 32 trainings in a Session.
 BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
@@ -101,7 +102,7 @@ def run_block(number, count, account, progress=lambda: None):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--cases", type=int, default=1000, help="the minimum number of cases")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed (a seed makes 100 draws)")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed, for 100 draws")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:
