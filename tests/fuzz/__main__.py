@@ -14,8 +14,8 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-# The number of draws with one seed; the next draws have the next seed. A draw is one training, or up
-# to 32 trainings in a Session.
+# The number of draws with one seed; the next draws have the next seed. A draw is one training, or
+# up to 32 trainings in a Session.
 BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
