@@ -127,7 +127,7 @@ def test_plot_and_nothing_half_written(finished):
 
 
 def test_the_perturbation_grows_and_is_kept(finished):
-    """In July, the "nudged" run changes each number of its state by one unit in the last place."""
+    """After June, the "nudged" run changes each float of its state by a unit in the last place."""
     story, _ = read_story(str(finished[0]))
     for period in story.periods[1:]:
         stayed, nudged = (

@@ -40,15 +40,16 @@ def run(program, *options):
 
 
 def log_losses(options, first, reached):
-    """Runs 200 training steps of parameter_servers.py.
+    """Runs parameter_servers.py with --steps 200.
 
     Args:
       options: further options of the program.
       first: the global step at which the program must begin.
-      reached: the global step that it must reach.
+      reached: the global step that the program must reach.
 
     Returns:
-      The printed log-losses of the cluster and of one process, or None if it prints none.
+      The printed log-losses of the cluster and of one process, or None if the program
+      prints no log-losses.
     """
     done = run("parameter_servers.py", "--steps", "200", *options)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -110,8 +111,8 @@ def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_
     assert found == [1]
 
 
-# Termination. The tests marked `full` run the real example. The others run a small stand-in with
-# the same process structure but without TensorFlow.
+# Termination. The tests marked `full` run parameter_servers.py. The tests with the fixture
+# small_cluster run a small program that starts its processes in the same way, without TensorFlow.
 
 
 @pytest.mark.full

@@ -14,18 +14,21 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-# The number of draws with one seed. A draw is one training, or up to 32 trainings in a Session.
+# The number of draws with one seed; the next draws have the next seed. A draw is one training, or
+# up to 32 trainings in a Session.
 BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
 
 class Account:
-    """The outcomes of the cases so far (each training counts as a case).
+    """The outcomes of the cases so far.
+
+    Each training counts as a case. A `Fuzzed` that is refused or fails counts as one case.
 
     Attributes:
       outcomes: a Counter of the outcomes.
-      findings: a dict. Similar findings have the same key; its value is the first `Fuzzed` with
-        such a finding, and the error.
+      findings: a dict. Similar findings have the same key. The value is a pair: the first `Fuzzed`
+        with such a finding, reduced by `smallest`, and the error.
       drawn: the repr of each `Fuzzed` that was run. If it is drawn again, it is not run again.
     """
 
@@ -99,7 +102,7 @@ def run_block(number, count, account, progress=lambda: None):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--cases", type=int, default=1000, help="the minimum number of cases")
-    parser.add_argument("--seed", type=int, default=0, help="for 100 draws; then it increases by 1")
+    parser.add_argument("--seed", type=int, default=0, help="the first seed, for 100 draws")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:

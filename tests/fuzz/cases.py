@@ -47,14 +47,15 @@ USUAL = {
     "svd_interval": (1, 4),
     "precond_update_interval": (1, 4),
 }
-UNIT = (0.01, 0.99)  # the range of all other hyperparameters
+UNIT = (0.01, 0.99)  # the range of the hyperparameters that are not in USUAL
 # Usual values of hyperparameters that accept numbers, although their default may be None.
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
     # svd_interval: if the norm of a matrix is small, ShampooOptimizer stops the iterations for its
-    # root too early (like tf.contrib.opt's). The case's own interval, 5, is larger than MOST_STEPS,
-    # so that no root is computed. alpha: the iterative root exists only for some exponents.
+    # root too early, and so does tf.contrib.opt's. The case's own interval, 5, is larger than
+    # MOST_STEPS, so that no root is computed. alpha: the iterative root exists only for some
+    # exponents.
     ITERATIVE: ("svd_interval", "alpha"),
     # The case passes a function as decay_rate, and the oracle computes the same function.
     "Adafactor factored=False": ("decay_rate",),
@@ -146,8 +147,8 @@ def oracle_arguments(name):
 def numbers_of(name):
     """Returns a dict from numeric hyperparameters to usual values.
 
-    The dict has only hyperparameters that this package checks. If the case extends an optimizer of
-    TensorFlow, TensorFlow checks all hyperparameters except weight_decay.
+    The dict has only hyperparameters that this package checks. If the case's class is not of this
+    package, but extends an optimizer of TensorFlow, this package checks only weight_decay.
     """
     case = CASES[name]
     signature = inspect.signature(case.optimizer.__init__).parameters
@@ -186,7 +187,7 @@ def extremes_of(key):
         without = (1.5,)  # an interval of one and a half steps is not defined
     if key == "mat_gbar_weight":
         without = (3e38,)  # times an interval, it is infinite; zero times infinity is NaN
-    if key == "alpha":  # with these exponents, one rounding error decides between zero and infinity
+    if key == "alpha":  # beyond 1e4, one rounding error decides between zero and infinity
         without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]
 
@@ -205,7 +206,7 @@ def arguments(draw, name, kind):
 
 @st.composite
 def shapes(draw, sparse):
-    """Draws shapes of rank 0 to 8, with dimensions that include 0, 1 and odd numbers."""
+    """Draws a shape of rank 0 to 8, or of rank 1 to 8 if the gradients are sparse."""
     rank = draw(st.integers(int(sparse), 4) | st.integers(5, 8))
     size = st.sampled_from((1, 2, 3, 5, 7, 0) if rank < 4 else (1, 2, 3))
     shape = tuple(draw(size) for _ in range(rank))

@@ -123,7 +123,7 @@ def unchanged(state, before):
 
 
 def compare(expected, number, state):
-    """Compares the state after a step with the oracle's state; returns whether bounds are sharp."""
+    """Compares a state with the oracle's; returns whether the variable's bound is small."""
     case, updates = expected.case, expected.updates[number]
     # The oracle lacks the slots of GradientAccumulationOptimizer, whose names begin with gradient_.
     slots = {key for key in state if not key.startswith("gradient_")}
@@ -170,5 +170,5 @@ def compare_array(expected, number, key, actual):
 
 
 def dtype_of(wanted, case):
-    """Returns the dtype that a slot must have: the global step's dtype if it counts decays."""
+    """Returns the dtype that a slot must have: the global step's if the slot counts decays."""
     return case.step_dtype if np.issubdtype(wanted.dtype, np.integer) else wanted.dtype

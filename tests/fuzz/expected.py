@@ -1,6 +1,6 @@
 """Runs the oracle of a training and bounds the allowed difference of an implementation.
 
-The bound has two parts. First, each step may add a rounding error of the case's `ulps` (units in
+The bound has two parts. First, each update may add a rounding error of the case's `ulps` (units in
 the last place), relative to the largest number in the variable or slot. Second, later steps may
 amplify these errors. If a difference exceeds the first part, the amplification is measured: the
 oracle runs again with `nudged` gradients and state.
@@ -47,7 +47,7 @@ class Expected:
         return share * max(largest, least(self.case.dtype))
 
     def bound(self, number, key):
-        """Returns the allowed difference of each element; infinite if the oracle is not finite."""
+        """Returns the allowed difference of each element; infinite if a run is not finite."""
         if self.nudged is None:
             self.nudged = [run_oracle(self.case, self.gradients, seed)[1:] for seed in SEEDS]
         runs = [self.states] + self.nudged
@@ -59,7 +59,7 @@ class Expected:
         return np.where(finite, wide, np.inf)
 
     def never_finite(self, number, key):
-        """Returns a mask of the elements that are not finite in any run of the oracle."""
+        """Returns a mask of the elements that are finite in no run of the oracle."""
         runs = [self.states] + self.nudged
         return ~np.stack([np.isfinite(run[number][key]) for run in runs]).any(0)
 

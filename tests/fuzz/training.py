@@ -11,7 +11,7 @@ from tests.support import running
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1
-# For such small operations, using more threads takes longer.
+# The operations are so small that using more threads would take longer.
 ONE_THREAD = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
 
 
@@ -76,7 +76,7 @@ class InSession:
 
 
 class InEager:
-    """Trains eagerly. The first training step creates the slots."""
+    """Trains eagerly. The optimizer's first update creates its slots."""
 
     def __init__(self, case):
         self.case = case
@@ -104,7 +104,7 @@ class InEager:
 
 
 class InFunction(InEager):
-    """Trains in a tf.function with an unknown number of rows."""
+    """Trains in a tf.function. The number of rows in sparse gradients is unknown."""
 
     def begin(self):
         super().begin()

@@ -61,7 +61,7 @@ def test_the_order_of_weights_does_not_depend_on_the_order_of_restoring(name, fi
     path, unstopped = saved(make(OPTIMIZER_V2, name), tmp_path)
     optimizer = make(OPTIMIZER_V2, name)
     training = Training(optimizer)
-    for variable in first:  # restores these variables early, in another order
+    for variable in first:  # restores these variables before all others
         part = {variable: training.variables[variable]}
         tf.train.Checkpoint(optimizer=optimizer, **part).restore(path)
     training.checkpoint.restore(path)

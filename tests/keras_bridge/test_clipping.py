@@ -84,7 +84,7 @@ def assert_clips(api, arguments, clip, way):
 @WAYS
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
-    """Compares bit for bit with Keras' own SGD, which has the same formula."""
+    """Compares bit for bit with Keras' own SGD, whose formula is that of the v1 optimizer."""
     arguments, _ = LIMITS[limit]
     actual, _ = keras_models.loop(DENSE, sgd(KERAS_3, **arguments), way)
     native = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
@@ -127,7 +127,7 @@ def test_slots_see_the_clipped_gradient(api, name):
         }
         for step in PROBLEM.gradients
     ]
-    # Ids are distinct because a Session may sum the gradients of equal ids in another order.
+    # Ids are distinct because Keras and a Session may sum gradients of an id in different orders.
     one_each = PROBLEM._replace(
         gradients=[
             dict(step, table=problems.Rows(*with_ids_summed(step["table"])))

@@ -62,7 +62,7 @@ def test_a_saved_configuration_makes_the_same_optimizer(api, name, registry):
     again = through_json(api, optimizer)
     assert again.get_config() == saved
     assert type(optimizer).from_config(json.loads(json.dumps(saved))).get_config() == saved
-    assert optimizer.get_config() == saved  # from_config has not changed it
+    assert optimizer.get_config() == saved  # from_config has not changed `optimizer`
     assert_trains_alike(optimizer, again, case.only)
 
 
@@ -82,7 +82,7 @@ def test_every_argument_is_in_the_configuration(api):
         "l2_shrinkage_regularization_strength": 0.6,
         "name": "Ftrl",
     }
-    for argument, value in expected.items():  # saves 0.1, not the nearest float32
+    for argument, value in expected.items():  # get_config returns 0.1, not the nearest float32
         assert saved["config"][argument] == value, argument
 
 
@@ -213,7 +213,7 @@ def test_unregistered_schedules_are_loaded_with_custom_objects(api, name):
 
 @of_each("kind", optimizer_v2=["of v1", "lambda"], keras3=["of v1", "lambda", "registered"])
 def test_a_callable_learning_rate_is_saved_as_its_current_value(api, kind):
-    """The function itself is not saved, because Keras loads only registered functions."""
+    """The function itself is not saved, even if it is registered with Keras."""
     quarter = lambda: 0.25  # noqa: E731
     if kind == "of v1":
         optimizer = api.bridged(v1.AdagradOptimizer(quarter))

@@ -1,4 +1,4 @@
-"""Tests the errors of `to_keras` for optimizers and arguments that cannot train correctly."""
+"""Tests the errors of `to_keras` for optimizers that it cannot bridge, and for wrong arguments."""
 
 import re
 

@@ -1,8 +1,8 @@
-"""Every v1 optimizer computes the same bits in Keras 2 and 3 (by `to_keras`) as in a Session.
+"""Tests that v1 optimizers compute the same bits in Keras 2 and 3 (by `to_keras`) as in a Session.
 
-Each cell of the tables in docs/keras_exactness.md is one comparison (`tests.support.exactness`). It
-compares the variables after each training step, and the slots and non-slot variables before each
-step and at the end.
+`tests.support.exactness` compares the variables after each training step, the slots and non-slot
+variables before each step except the first, and the slots at the end. docs/keras_exactness.md shows
+the results of all TensorFlow versions.
 """
 
 import re
@@ -96,7 +96,7 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Returns whether a cell runs daily: all of TensorFlow's optimizers, and a third of our own."""
+    """Returns whether a cell runs daily: all cells of TensorFlow's optimizers, a third of ours."""
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
@@ -111,7 +111,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs all execution modes with --full, otherwise one mode per optimizer and dtype."""
+    """Runs all ways to train with --full, otherwise one way for each optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
@@ -139,7 +139,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores before slots exist, trains, and saves. Returns all values and the new path."""
+    """Restores `restored` before slots exist, trains and saves; returns all values and the path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)

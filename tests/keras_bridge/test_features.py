@@ -1,6 +1,7 @@
 """Tests methods and state that Keras documents, with bridged optimizers (made by `to_keras`).
 
-The expected values come from the v1 optimizer in a Session with the same gradients.
+The expected values come from the v1 optimizer in a Session with the same gradients, or from a
+calculation by hand.
 """
 
 import copy

@@ -1,7 +1,7 @@
 """Tests learning rates and other hyperparameters that change while bridged optimizers train.
 
-The expected values come from the v1 optimizer in a Session. Its learning rate is a variable, to
-which the same values are assigned at the same steps.
+The expected values come from the v1 optimizer in a Session. If a test sets the learning rate of the
+bridged optimizer between steps, that of the v1 optimizer is a variable, which gets the same values.
 """
 
 import itertools
@@ -31,7 +31,7 @@ THREE_RATES = np.float32([0.3] * 3 + [0.1] * 4 + [0.05] * 5)
 
 
 def loop(optimizer, way, between=None):
-    """Trains, and asserts that a tf.function is traced once."""
+    """Trains, and asserts that a tf.function is not traced again after the first step."""
     actual, again = keras_models.loop(PROBLEM, optimizer, way, between)
     assert way == "eager" or again == 0
     return actual
@@ -114,7 +114,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """No epoch improves the loss by 1000: each epoch after the first halves the learning rate."""
+    """Each epoch after the first halves the learning rate: none improves the loss by 1000."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
@@ -154,7 +154,7 @@ def test_a_schedule_can_replace_a_number_before_training():
 @pytest.mark.parametrize("how", ["of v1", "to_keras", "assigned"])
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_schedules_given_to_keras_3(way, how, home):
-    """A schedule of tf_keras becomes the Keras 3 schedule of the same class, if Keras 3 has it."""
+    """A schedule of tf_keras becomes the Keras 3 schedule of the same name, if there is one."""
     optimizer = with_learning_rate(KERAS_3, "Adam", piecewise(home), how)
     expected = session("Adam", THREE_RATES, config=running.config_of(way))
     running.assert_same(loop(optimizer, way), expected)

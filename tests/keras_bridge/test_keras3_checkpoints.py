@@ -1,7 +1,7 @@
 """Tests checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
 
-The bridge raises an error if the state is from another optimizer. Without this error, TensorFlow
-and Keras would match variables by their numbers and shapes, or ignore the state silently.
+The bridge raises an error if an optimizer loads the state of another optimizer. Without this error,
+TensorFlow and Keras would match variables by positions and shapes, or ignore the state silently.
 """
 
 import copy
@@ -51,9 +51,9 @@ def test_training_continues_with_every_optimizer(name, steps_before, tmp_path):
 )
 def test_keras_own_options_are_restored(arguments, steps_before, tmp_path):
     def optimizer():
-        # The gradients are dense because Keras accumulates only dense gradients.
         return make("Adam", **arguments)
 
+    # The gradients are dense because Keras accumulates only dense gradients.
     dense = {"matrix": PROBLEM.values["matrix"]}
 
     def training(start):
@@ -96,7 +96,7 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 
 @pytest.mark.parametrize("schedule_first", [False, True])
 def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
-    """Tests checkpoints with a schedule that are restored with a number, and the reverse.
+    """Restores the state of an optimizer with a schedule into one with a number, and the reverse.
 
     Keras' own optimizers miscount variables here, or cannot be saved.
     """
@@ -115,7 +115,7 @@ def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_pa
     later.steps(0, 1).checkpoint.save(str(tmp_path / "later"))
 
 
-# State of other optimizers: restoring it raises an error before any variable is changed.
+# Restoring the state of another optimizer is an error. The call that raises it changes no variable.
 
 OTHERS = {
     "v1 Adam": (lambda: v1.AdamOptimizer(0.1), "TensorFlow 1 or Keras 2"),
@@ -175,7 +175,7 @@ def test_a_checkpoint_of_a_stateless_optimizer_is_restored(tmp_path):
     training = Training(make("Momentum"), 0.0, make_variables=tf_variables)
     status = training.checkpoint.restore(path)
     training.steps(0, 1)
-    with pytest.raises(AssertionError):  # no `iterations` in the checkpoint
+    with pytest.raises(AssertionError):  # the checkpoint has no `iterations`
         status.assert_existing_objects_matched()
 
 
@@ -225,7 +225,7 @@ def through_pickle(optimizer):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
-    """Like a copy of Keras' own optimizer, the copy has no state, and copying warns about this."""
+    """A copy has no state, like one of Keras' own optimizer. Copying a trained optimizer warns."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
     training = Training(own, 1.0).steps(0, steps)
     with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""Tests errors that only the Keras 3 bridge (`to_keras`) raises."""
+"""Tests errors of the Keras 3 bridge (`to_keras`)."""
 
 import re
 
@@ -218,7 +218,7 @@ def test_variables_created_while_training(cls, way):
 def test_compiling_with_an_optimizer_of_the_other_keras():
     """The compile method of Keras raises the error and quotes the repr of the optimizer.
 
-    The repr says which `api=` to pass to `to_keras`.
+    The repr says with which `api` `to_keras` made the optimizer.
     """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
@@ -297,7 +297,7 @@ def in_another_process(code, **environment):
     ids=["a backend", "a backend that is not installed"],
 )
 def test_keras_3_on_another_backend(code, reason):
-    """With another backend, Keras 3 raises an error that says what to set. Keras 2 works."""
+    """With a backend other than TensorFlow, an error says how to use Keras 3. Keras 2 works."""
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
         message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"

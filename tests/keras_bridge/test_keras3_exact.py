@@ -1,7 +1,7 @@
 """Tests that v1 optimizers compute the same bits in Keras 3 (by `to_keras`) as in a Session.
 
 Tests user-defined optimizers, training steps that differ from one another, and every floatx of
-Keras. test_exact.py tests all other optimizers.
+Keras. test_exact.py tests the optimizers of TensorFlow and of this package.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-# End of a result: the v1 optimizer itself gives the same bits as the bridge in a tf.function.
+# End of a result: in a tf.function, the v1 optimizer without the bridge gives the same bits as with
+# the bridge.
 V1 = "as v1 does"
 PROBLEM = keras_models.problem(steps=9)
 
@@ -91,7 +92,7 @@ def same(result, way):
 
 
 def ways_for(number, ways, count):
-    """Returns `count` of the execution modes `ways`, beginning at the index `number`."""
+    """Returns `count` of the `ways`: the one at the index `number`, and each third after it."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 

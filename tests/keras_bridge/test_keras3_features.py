@@ -1,6 +1,6 @@
 """Tests options that Keras 3 documents, with bridged optimizers (made by `to_keras`).
 
-The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
+The expected values come from the v1 optimizer in a Session, or from NumPy.
 """
 
 import numpy as np
@@ -130,7 +130,7 @@ def test_weight_decay_uses_the_scheduled_learning_rate():
 
 
 def test_weight_decay_and_slots():
-    """Equals, bit for bit, a v1 optimizer whose weights are decayed before each training step."""
+    """Equals, bit for bit, a training that decays weights before each step of the v1 optimizer."""
     optimizer = api.bridged("Adam", weight_decay=0.25)
     actual = api.run(optimizer, "eager", PROBLEM)
 
@@ -260,7 +260,7 @@ class DoesNotAdvance(DividesByStep):
 @pytest.mark.parametrize("accumulate", [None, 2])
 @pytest.mark.parametrize("cls", [DividesByStep, DoesNotAdvance])
 def test_an_overridden_apply_gradients_is_called(cls, accumulate, way):
-    """Tests classes that increment the global step or not, and accumulation by Keras."""
+    """Tests a class that increments the global step, and a class that does not."""
     optimizer = api.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
     actual = api.run(optimizer, way, PROBLEM)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)

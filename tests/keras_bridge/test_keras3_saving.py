@@ -30,11 +30,11 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1.train
 keras = versions.keras_3()
-HALF = 3  # steps before saving, and steps after loading
+HALF = 3  # the number of steps before saving, and also after loading
 
 
 class Run(NamedTuple):
-    """A model after half of the steps, and its state after uninterrupted training."""
+    """A model after half of the steps, and the state at the end of uninterrupted training."""
 
     model: Any
     end: Any
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Returns a function that trains without interruption and caches results by optimizer name."""
+    """Returns a function that trains the named optimizer and caches the `Run`."""
     made = {}
 
     def run(name):

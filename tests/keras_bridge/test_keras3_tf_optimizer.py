@@ -1,6 +1,6 @@
 """Tests v1 optimizers in Keras 3: passed directly (an error), and bridged by `to_keras`.
 
-test_keras_tf_optimizer.py has the same tests for Keras 2, which wraps a v1 optimizer itself.
+test_keras_tf_optimizer.py has similar tests for Keras 2, which wraps a v1 optimizer itself.
 """
 
 import numpy as np
@@ -86,7 +86,7 @@ def test_files(file, tmp_path):
     model = the_bridge()
     model.save(str(tmp_path / file))
     loaded = keras.models.load_model(str(tmp_path / file))
-    loaded.optimizer.build(loaded.trainable_variables)  # otherwise built in the first step
+    loaded.optimizer.build(loaded.trainable_variables)  # otherwise the first step would build it
     assert_same_state(state(loaded), state(model))
     for one in (model, loaded):
         one.run_eagerly = True

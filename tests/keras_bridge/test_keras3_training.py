@@ -1,6 +1,6 @@
 """Tests training with the Keras 3 bridge (`to_keras`): fit, constraints, layers, threads.
 
-The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
+The expected values come from the v1 optimizer in a Session, or from NumPy.
 """
 
 import threading
@@ -76,8 +76,8 @@ def without_graph_optimizations():
 
 
 def test_train_on_batch(without_graph_optimizations):
-    # Up to Keras 3.6, each batch is a constant in a new graph. Graph optimizations, which could
-    # change the last bits, are turned off.
+    # Up to Keras 3.6, each batch is a constant in a new graph. The fixture turns off the graph
+    # optimizations, which could change the last bits.
     model = api.fed_model(PROBLEM)
     model.compile(api.bridged("Adam"), keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)

@@ -146,7 +146,7 @@ def test_schedules_inside_are_saved_and_count_updates():
     assert multi.wrapped[0]._learning_rate is decay
 
 
-# Options that only Keras 3 has.
+# Names of layers, Keras' options, and XLA.
 
 
 def test_routes_match_names_with_their_layers():

@@ -66,10 +66,11 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    if close(after, expected.fresh):  # not `same`: SavedModels of 1.15 round differently
+    # On TensorFlow 1.15, a model loaded from a SavedModel rounds differently from the saved model.
+    if close(after, expected.fresh):
         return "fresh"
     assert same(after, expected.kept), "neither kept nor fresh"
-    if name != "Keras' Adam":  # Keras' Adam may restore slots in another order
+    if name != "Keras' Adam":  # Keras' Adam may change the order of slots
         assert same(loaded.optimizer.get_weights(), expected.state)
     return "kept"
 
@@ -101,7 +102,8 @@ def test_the_table_of_the_docs_is_right(directory):
             assert row[version] == outcome("Keras' Adam", way, directory), way
 
 
-# SavedModels. Keras creates slots with the shape and dtype of the variables, not of saved slots.
+# SavedModels. When Keras loads a SavedModel, it creates slots with the shapes and dtypes of the
+# variables, whatever the saved slots have.
 
 
 def load_signature(path):
@@ -145,7 +147,7 @@ def test_saving_a_model_does_not_change_later_checkpoints(name, tmp_path):
 
 def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
     home = keras.mixed_precision
-    if not hasattr(home, "LossScaleOptimizer"):  # the experimental optimizer saves no slots
+    if not hasattr(home, "LossScaleOptimizer"):  # an experimental one saves no slots
         return
     model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))
     weights = train(model)

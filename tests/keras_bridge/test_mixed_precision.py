@@ -18,8 +18,8 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
 def is_old(api):
-    """Returns whether Keras has only the experimental wrapper, which makes gradients dense."""
-    # This holds up to TensorFlow 2.3.
+    """Returns whether Keras has only an experimental LossScaleOptimizer (up to TensorFlow 2.3)."""
+    # The experimental LossScaleOptimizer makes gradients dense.
     return api is OPTIMIZER_V2 and not hasattr(api.keras.mixed_precision, "LossScaleOptimizer")
 
 

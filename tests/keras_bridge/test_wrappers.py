@@ -34,7 +34,7 @@ v1 = tf.compat.v1
 
 
 def cells_of_keras_3():
-    """Yields all wrappers in all execution modes; two thirds of the cells have the mark `full`."""
+    """Yields all wrappers in most ways to train; two thirds of the cells have the mark `full`."""
     # Custom loops with tf.Variable are left out: loops with keras.Variable run the same code.
     ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
     for number, name in enumerate(keras_wrappers.WRAPPERS):
@@ -193,7 +193,7 @@ def test_a_copy_is_independent(api):
 
 
 def test_routes_may_list_variables(api):
-    """Routes of a MultiOptimizer may list variables. A deep copy routes the same variables."""
+    """Routes may list variables. In Keras 2, a deep copy routes the same variables."""
     a, b = variable(api, [2.0], "a"), variable(api, [2.0], "b")
     multi = MultiOptimizer([(sgd(1.0), [a])], sgd(0.25))
     optimizer = api.bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
@@ -363,10 +363,10 @@ def test_a_decay_in_a_graph_counts_updates():
 
 def test_no_common_learning_rate_for_several_optimizers(api):
     several = MultiOptimizer([(sgd(), "a")], v1.train.AdamOptimizer())
-    with pytest.raises(ValueError, match="learning_rate=0.1: MultiOptimizer holds 2 optimizers"):
+    with pytest.raises(ValueError, match="learning_rate=0.1: MultiOptimizer contains 2 opt"):
         api.bridged(several, learning_rate=0.1)
     for name in "lr_attr", "global_step_attr":
-        with pytest.raises(ValueError, match=f"{name}='_x': MultiOptimizer holds 2 optimizers"):
+        with pytest.raises(ValueError, match=f"{name}='_x': MultiOptimizer contains 2 optimizers"):
             api.bridged(several, **{name: "_x"})
 
 
@@ -471,7 +471,7 @@ def test_training_continues_in_keras_from_a_sessions_checkpoint(api, tmp_path):
         np.testing.assert_allclose(actual.numpy(), value, rtol=1e-6)
     other = api.bridged(ClipByNormOptimizer(v1.train.MomentumOptimizer(0.1, 0.9), 1.0))
     message = (
-        "those of .*another .name='GradientAccumulation'.* ClipByNormOptimizer .* around Momentum"
+        "another optimizer .name='GradientAccumulation'.* ClipByNormOptimizer .* around Momentum"
     )
     with pytest.raises(CheckpointMismatch, match=message):
         load_v1_checkpoint(path, dict(zip(("one", "two"), variables)), other)

@@ -36,7 +36,7 @@ MAKERS.update(
 # XLA compiles the sparse updates of these optimizers: either they need no fused kernel, or XLA has
 # the kernel.
 COMPILES_FUSED = ["Adam", "GradientDescent"]
-# With Keras 3, the other optimizers are compiled only in the full run.
+# With Keras 3, the daily run compiles only these optimizers.
 DAILY = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum"]
 NAMES = sorted(MAKERS)
 NAMES_3 = [name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
@@ -126,7 +126,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     problem = only_dense(PROBLEM)
     actual = train(api, bridged(api, name, fused=fused), problem)
     expected = session(name, problem)
-    # The XLA kernel of TensorFlow 2.4 scales the slot `linear` differently.
+    # On TensorFlow 2.4, XLA's kernel and TensorFlow's scale the slot `linear` differently.
     if api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
     running.assert_close(actual, expected, **TOLERANCE)

@@ -1,7 +1,7 @@
 """Tests the round trips to_v1(to_keras(x)) and to_keras(to_v1(x)).
 
-A round trip returns an optimizer of the same class and configuration. If to_keras was given options
-that only Keras has, to_v1 returns a v1 optimizer that calls the Keras optimizer.
+A round trip returns an optimizer with the class and the configuration of x. If to_keras was given
+options that only Keras has, to_v1 returns a v1 optimizer that calls the Keras optimizer.
 """
 
 import pytest

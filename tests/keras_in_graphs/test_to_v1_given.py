@@ -1,4 +1,4 @@
-"""Tests that to_v1 accepts optimizers, factories and classes, and no other arguments."""
+"""Tests that to_v1 accepts optimizers, factories and classes, and refuses wrong arguments."""
 
 import numpy as np
 import pytest

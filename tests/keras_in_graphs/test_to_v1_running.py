@@ -60,7 +60,8 @@ def plain(home, steps):
 def test_training_continues_from_a_saver_checkpoint(keras, tmp_path):
     home = HOMES[keras]
     for number in (0, 1):
-        # Keras 3 numbers the names of a process's optimizers. The numbers must not matter here.
+        # In Keras 3, the default name of an optimizer contains a number, which increases with each
+        # optimizer of the process. This number must not matter here.
         home.Adam(0.1)
         with tf.Graph().as_default(), v1.Session() as session:
             train_op = graph(home)
@@ -179,7 +180,7 @@ def test_object_based_checkpoints_while_executing_eagerly(keras, tmp_path):
 
 @EACH
 def test_parameter_servers(keras):
-    """Two servers hold the variables and slots. A worker trains them like a single Session."""
+    """Two servers hold the variables and slots. A worker trains like a single Session."""
     home, cluster = HOMES[keras], {}
     for job, count in (("ps", 2), ("worker", 1)):
         cluster[job] = [f"localhost:{free_port()}" for _ in range(count)]

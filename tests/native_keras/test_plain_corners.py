@@ -49,7 +49,7 @@ def test_keras_2_in_a_graph():
 
 
 def test_deferred_slots_need_the_variables_argument(tmp_path):
-    """The model is built after restoring, so its slots are restored only when they are created."""
+    """The model is built after restoring, so slots are restored only when they are created."""
     weight = ones(2)
     plain = OPTIMIZER_V2.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, [weight], 1.0, 1.0)

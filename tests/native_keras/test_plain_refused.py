@@ -86,7 +86,7 @@ def test_powers_of_beta_must_fit_the_iterations(api, iterations):
     weight, optimizer = ones(), api.bridged(v1.train.AdamOptimizer(0.1))
     steps(optimizer, [weight], 1.0, 1.0, 1.0)
     optimizer.iterations.assign(iterations)
-    with pytest.raises(ValueError, match=f"beta1_power is 0.6561, and .* {iterations} steps"):
+    with pytest.raises(ValueError, match=f"beta1_power is 0.6561, but {iterations} steps"):
         to_plain_keras(optimizer)
 
 

@@ -16,7 +16,8 @@ from tests.support.keras.plain_training import CASES, EVERY_CASE, HALF, figures,
 from tests.support.processes import programs
 
 v1 = tf.compat.v1
-EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")  # in Keras 2
+# Translations of these optimizers to Keras 2 have the grade "exact".
+EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")
 # Both lists are taken from the code of Keras 3's own optimizers. The first list has optimizers that
 # change rows which are not in the batch, unlike the v1 optimizers. The second list has optimizers
 # that use squares or maxima of gradients.
@@ -45,7 +46,8 @@ def test_training_continues_as_in_a_session(api, name):
     expected = plain_training.session(case, problem).steps[HALF:]
     if api is KERAS_3:
         plain_training.assert_as_graded(translation, after, expected)
-        # The report also measures other kinds of training, which do not count for the grade.
+        # The report also measures sparse gradients and a change of the learning rate, which do not
+        # count for the grade.
         found = figures(translation)
         assert (found["some rows"] == "differs") == name.startswith(MOVES_ROWS)
         assert (found["repeated ids"] == "differs") == name.startswith(SQUARES)

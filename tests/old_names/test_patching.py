@@ -28,7 +28,8 @@ def tensorflows_names():
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
     exported = [list(getattr(module, "__all__", ())) for module in modules]
-    # Other modules are left out, because TensorFlow itself loads some of them lazily.
+    # Only modules without a file, and `train`, are listed, because TensorFlow itself loads some of
+    # its modules lazily.
     modules = {n: module for n, module in sys.modules.items() if n.startswith("tensorflow.")}
     made = [n for n, module in modules.items() if n.endswith(".train") or is_no_file(module)]
     return names, exported, sorted(made)
@@ -89,7 +90,7 @@ def test_tensorflows_own_names_stay():
 
 
 def names_in_contrib():
-    """Returns the names of tf.contrib that have a replacement, as {old name: new name}."""
+    """Returns the names of tf.contrib that a new name replaces, as {old name: new name}."""
     return {
         name: fate.now
         for name, fate in old_names.FATES.items()
@@ -171,7 +172,7 @@ def test_patches_may_overlap():
         assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
         with compat.patch_tensorflow():
             pass
-        first.undo()  # a second `undo` does not undo other patches
+        first.undo()  # a second `undo` of a patch does not undo another patch
         assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 

@@ -1,7 +1,8 @@
 """Tests AdagradDecay with values computed by hand and with TensorFlow's AdagradOptimizer.
 
-The slot accumulator_decay_power stores the number of decays so far. AdagradDecayOptimizer uses
-elements of a slot of the variable's shape, like DeepRec; AdagradDecayOptimizerV2 has one per row.
+The slot accumulator_decay_power stores the number of decays so far. In AdagradDecayOptimizer, this
+slot has the shape of the variable, and only some of its elements are used, like in DeepRec. In
+AdagradDecayOptimizerV2, this slot has one element per row.
 """
 
 import warnings
@@ -21,7 +22,7 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 def run_steps(train_op, count, feed=None):
-    """Runs a train op several times in a new Session. The Session stays open."""
+    """Runs a train op several times in a new Session; returns the open Session."""
     sess = v1.Session()
     sess.run(v1.global_variables_initializer())
     for step in range(count):
@@ -292,7 +293,8 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
                     sess.run(train_op, {ids: wrong})
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
-            # Row 4 does not exist, but flat element 4 does, and no decay is due for it.
+            # Row 4 does not exist. AdagradDecayOptimizer's slot has a flat element 4, for which no
+            # decay is due.
             power = made.get_slot(table, "accumulator_decay_power")
             counts = np.full(power.shape, 9)
             counts.reshape(-1)[1] = 0
@@ -441,7 +443,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         accumulator = key + "/AdagradDecay"
         np.testing.assert_array_equal(whole[accumulator], parts[accumulator])
         assert parts[accumulator + "_1"].shape == whole[accumulator + "_1"].shape
-        # AdagradDecayOptimizer stores counts at other elements: the flat elements of each slice.
+        # AdagradDecayOptimizer stores counts at the flat elements of each slice, not of the whole.
         if optimizer is AdagradDecayOptimizerV2:
             np.testing.assert_array_equal(whole[accumulator + "_1"], parts[accumulator + "_1"])
     assert set(whole) == set(parts)
@@ -542,7 +544,7 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
 @pytest.mark.parametrize("composed", [False, True])
 @BOTH
 def test_dense_gradients_compile_under_xla(optimizer, composed):
-    for name in ("jit_compile", "experimental_compile"):  # the latter up to TensorFlow 2.4
+    for name in ("jit_compile", "experimental_compile"):  # TensorFlow up to 2.4 has the second
         options = {name: True}
         try:
             tf.function(lambda: 0, **options)
