@@ -238,16 +238,6 @@ def test_a_new_optimizer_continues_with_the_weights_of_another(name):
         np.testing.assert_array_equal(variable.numpy(), expected.steps[-1][key])
 
 
-def in_turn(apply):
-    """Returns a training step that calls `apply` separately for each variable."""
-
-    def train(gradients, variables):
-        pairs = keras_models.pairs(gradients, variables)
-        return [apply(number, [pair]) for number, pair in enumerate(pairs)]
-
-    return train
-
-
 @pytest.mark.parametrize("way", ["function", "eager"])
 @of_each("several", optimizer_v2=[False, True], keras3=[True])
 def test_variables_trained_by_separate_calls(api, several, way):

@@ -24,7 +24,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 # Exponential moving averages.
 
 
-def averages(values, momentum, overwrite=None):
+def averages(values, momentum):
     """Returns the averages after each step, computed by the formula in the Keras documentation."""
     average, result = None, []
     for now in values:

@@ -22,7 +22,7 @@ CASES = {
     for name, case in keras_cases.CASES.items()
     if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
-# The daily run has one case of each class except LazyAdamGS, and two cases of RMSProp.
+# The daily run has one case of each class, and two cases of RMSProp.
 DAILY = (
     "Adadelta rho, epsilon",
     "Adagrad",
@@ -32,6 +32,7 @@ DAILY = (
     "Ftrl l2_shrinkage",
     "GradientDescent",
     "LazyAdam",
+    "LazyAdamGS",
     "Momentum nesterov",
     "RMSProp",
     "RMSProp centered, momentum",
