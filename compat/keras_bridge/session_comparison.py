@@ -139,7 +139,7 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy of the optimizer without state, with a learning rate for any graph."""
+    """Returns a copy without state, and with a learning rate that works in any graph."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])
