@@ -67,8 +67,8 @@ def compare_with_session(
     runs. If it is another function or a variable, both runs use its current value.
 
     Args:
-      optimizer: any `tf.compat.v1.train.Optimizer`; it does not change. If it has no sparse
-        update, only the dense variables are compared.
+      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer; it does not
+        change. If it has no sparse update, only the dense variables are compared.
       steps: how many training steps to run.
       **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 

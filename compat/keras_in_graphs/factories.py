@@ -114,7 +114,7 @@ def _stable_name(optimizer):
     return cls if re.fullmatch(re.escape(snake) + r"(_\d+)?", name) else name
 
 
-# Optimizers made by to_keras.
+# Optimizers made by to_keras without options of Keras.
 
 
 def _bridged_from(optimizer):
@@ -191,7 +191,7 @@ def _is_in_a_graph(optimizer):
     return step is not None and versions.is_symbolic(step.handle)
 
 
-# Other Keras optimizers.
+# Optimizers made by Keras, or made by to_keras with options of Keras.
 
 
 def _maker_from(optimizer):

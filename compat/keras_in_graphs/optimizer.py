@@ -34,8 +34,8 @@ def to_v1(
     Saver saves and restores them.
 
     If the argument was made by `to_keras` and uses neither options of Keras, such as clipping, nor
-    a Keras schedule, the result has the class of the v1 optimizer that was passed to `to_keras`, and
-    the current hyperparameters.
+    a Keras schedule, the result has the class of the v1 optimizer that was passed to `to_keras`,
+    and the current hyperparameters.
 
     Args:
       optimizer_or_factory: a Keras optimizer, whose current settings are copied, but not its state;
@@ -191,8 +191,8 @@ class KerasInV1(v1.train.Optimizer):
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
-    # Object-based checkpoints read the non-slot variables from this attribute. It has the variables of
-    # the current graph only; in TensorFlow's own v1 optimizers, it has the variables of all graphs.
+    # Object-based checkpoints read the non-slot variables from this attribute. It has the variables
+    # of the current graph only; in TensorFlow's own v1 optimizers, it has those of all graphs.
 
     @property
     def _non_slot_dict(self):

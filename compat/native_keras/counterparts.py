@@ -212,7 +212,7 @@ COUNTERPARTS: Any = {
             SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
         ),
         # If momentum were 0, Keras 2 would add epsilon outside of the root, and decay the averages
-        # of rows that are not in a batch. With another momentum, Keras 2 calls the kernel that v1
+        # of rows that are not in a batch. If momentum is not 0, Keras 2 calls the kernel that v1
         # calls.
         never_zero=("epsilon", "momentum"),
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
@@ -250,7 +250,7 @@ _DECOUPLED = (
     "weight_decay / learning_rate as its weight_decay computes the same"
 )
 _SIGN = "no Keras optimizer uses the signs of gradient and momentum"
-# {name of another class: why it has no counterpart}
+# {name of a class that is not in COUNTERPARTS: why it has no counterpart}
 WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
     "AdagradDecayOptimizerV2": _DECAY,

@@ -107,10 +107,9 @@ def _is_integer_scalar(value):
 def hyperparameters(optimizer, set_in_each_step):
     """Finds the hyperparameters that can be set while training.
 
-    These are the numbers that `_prepare` converts to tensors. Two kinds of numbers cannot be set:
-    numbers that `_prepare` compares or computes with in Python, and numbers that an update method
-    reads, because update methods run only when the graph is built. Ftrl, for example, chooses its
-    kernel by the L2 shrinkage.
+    These are the numbers that `_prepare` reads, except two kinds: numbers that `_prepare` compares
+    or computes with in Python, and numbers that an update method reads, because update methods run
+    only when the graph is built. Ftrl, for example, chooses its kernel by the L2 shrinkage.
 
     Args:
       optimizer: the v1 optimizer.

@@ -1,4 +1,4 @@
-"""Makes copies of v1 optimizers whose state variables belong to a Keras optimizer.
+"""Copies v1 optimizers; the state variables of the copies belong to a Keras optimizer.
 
 `copy_with_state_in` takes any `tf.compat.v1.train.Optimizer` and returns a copy whose class has
 `StateInKeras` as first base class. `V1Driver` calls the methods of the copy that TF1 would call

@@ -22,7 +22,7 @@ class StepInputs(NamedTuple):
       step: the name of the attribute that holds the global step, or None.
       step_dtype: the dtype of the global step.
       counts: the names of the attributes that hold an integer variable, such as a wrapper's global
-        step. They are set to Keras' `iterations`.
+        step. `to_keras` sets these attributes to Keras' `iterations`.
     """
 
     rates: Tuple[str, ...] = ()
