@@ -47,7 +47,7 @@ class KerasAdapter:
         return self.keras.optimizers
 
     def check_readable(self):
-        """Raises a ValueError if Keras variables cannot be read or assigned in the current graph."""
+        """Raises a ValueError if the current graph can neither read nor assign Keras variables."""
 
     def class_of(self, name):
         """Returns the class of a plain optimizer by its name.
