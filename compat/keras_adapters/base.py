@@ -47,7 +47,7 @@ class KerasAdapter:
         return self.keras.optimizers
 
     def check_readable(self):
-        """Raises a ValueError if Keras variables can be neither read nor assigned in this graph."""
+        """Raises a ValueError if the current graph can neither read nor assign Keras variables."""
 
     def class_of(self, name):
         """Returns the class of a plain optimizer by its name.
@@ -66,7 +66,10 @@ class KerasAdapter:
         versions.create_optimizer_weights(optimizer, variables)
 
     def scope(self, optimizer):
-        """Returns the scope of the distribution strategy that an optimizer was made in."""
+        """Returns the scope of an optimizer's distribution strategy.
+
+        The scope has no effect if the optimizer has no strategy, or if a strategy is active.
+        """
         strategy = getattr(optimizer, "_distribution_strategy", None)
         if strategy is None or tf.distribute.has_strategy():
             return contextlib.ExitStack()
@@ -116,7 +119,10 @@ class KerasAdapter:
         raise NotImplementedError
 
     def base_arguments(self, optimizer):
-        """Returns a dict of given arguments, such as clipnorm, that all Keras optimizers have."""
+        """Returns a dict of the arguments that all Keras optimizers have, such as clipnorm.
+
+        Arguments with default values are left out.
+        """
         raise NotImplementedError
 
     def variables_of(self, bridged, given):
@@ -156,7 +162,10 @@ class KerasAdapter:
         """Copies settings that are not constructor arguments from one optimizer to another."""
 
     def pairs(self, source, target):
-        """Yields pairs of corresponding variables that Keras itself creates in both optimizers."""
+        """Yields (variable of `source`, variable of `target`) for `iterations`, which come first.
+
+        For Keras 3, moving averages and accumulated gradients follow.
+        """
         raise NotImplementedError
 
 

@@ -30,7 +30,7 @@ class Adapter(KerasAdapter):
         if versions.for_a_session():
             raise ValueError(
                 "Keras 3 has no Session, so its variables cannot be read or assigned in a TF1 "
-                "graph. Call this where TensorFlow executes eagerly."
+                "graph. Call this function where TensorFlow executes eagerly."
             )
 
     def raw_rate(self, optimizer):
@@ -68,7 +68,7 @@ class Adapter(KerasAdapter):
             if awaits_state():
                 raise ValueError(
                     "The checkpoint that was restored into this optimizer holds more state "
-                    f"than the {len(given)} of `variables` need."
+                    f"than the {len(given)} variables in `variables` need."
                 )
         elif not plain.built:
             if awaits_state():

@@ -26,10 +26,10 @@ def to_keras(
     The result is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks,
     checkpoints and distribution strategies. It trains with a copy of `optimizer`, so `optimizer`
     itself does not change. Slots keep their v1 names. Keras' `iterations` replaces the global step.
-    Hyperparameters that the v1 optimizer reads in each training step (in `_prepare`) can be set:
-    ``keras_optimizer.momentum = 0.5``. If `optimizer` is a wrapper of this package (an optimizer
-    that contains others, such as MultiOptimizer), the optimizers nested in it are bridged as well.
-    If `optimizer` has decoupled weight decay, ``keras_optimizer.apply_gradients(pairs,
+    Most hyperparameters that the v1 optimizer reads in each training step (in `_prepare`) can be
+    set: ``keras_optimizer.momentum = 0.5``. If `optimizer` is a wrapper of this package (an
+    optimizer that contains others, such as MultiOptimizer), the optimizers nested in it are bridged
+    as well. If `optimizer` has decoupled weight decay, ``keras_optimizer.apply_gradients(pairs,
     decay_var_list=[...])`` limits the weight decay to the variables in that list, like in v1.
 
     Args:
@@ -55,8 +55,8 @@ def to_keras(
         `loss_scale_factor`, `gradient_accumulation_steps`.
 
     Returns:
-      A `tf.keras.optimizers.Optimizer`. For Keras 2 on TensorFlow 2.11 and newer, it is a
-      `tf.keras.optimizers.legacy.Optimizer`.
+      A `tf.keras.optimizers.Optimizer`. For Keras 2, it is a `tf.keras.optimizers.legacy.Optimizer`
+      on TensorFlow 2.11 to 2.15, and a `tf_keras.optimizers.legacy.Optimizer` on newer versions.
 
     Raises:
       ImportError: the required Keras is not installed, or does not run on TensorFlow.
@@ -84,7 +84,7 @@ def _out_of_v1(optimizer, api, changed):
     Args:
       optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.
       api: the argument of `to_keras`.
-      changed: whether other arguments of `to_keras` were given.
+      changed: whether `to_keras` got an argument besides `optimizer`, `api` and `fused`.
     """
     made = optimizer.new_keras_optimizer()
     kind = versions.kind_of_keras_optimizer(made)
@@ -92,7 +92,7 @@ def _out_of_v1(optimizer, api, changed):
         raise ValueError(
             f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer (api={kind!r}), "
             "and to_keras returns this kind of optimizer with the same settings. Do not pass "
-            "another api, and set other options on the result."
+            "another api, and set options on the result instead of passing them."
         )
     return made
 

@@ -86,7 +86,7 @@ def _rate_arguments(optimizer):
 
 
 def with_objects(configuration, keras):
-    """Returns a configuration in which objects replace the data of v1 optimizer and schedules.
+    """Returns a configuration with v1 optimizers and their schedules as objects, not as data.
 
     Raises:
       ValueError: the v1 optimizer's class is not registered.

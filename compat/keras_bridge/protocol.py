@@ -94,5 +94,5 @@ class StateOwner:
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether a loaded checkpoint has state that is restored only when slots are created."""
+        """Whether state was loaded into this optimizer; call it only if `has_trained` is False."""
         raise NotImplementedError

@@ -15,7 +15,7 @@ def no_foreign_variables(optimizer, owner):
 
     Args:
       optimizer: the v1 optimizer that runs within this scope.
-      owner: the `StateOwner`: the Keras optimizer that creates and saves all state.
+      owner: the Keras optimizer (a `StateOwner`), which creates and saves all state.
     """
 
     def create(next_creator, **arguments):

@@ -67,8 +67,8 @@ def compare_with_session(
     runs. If it is another function or a variable, both runs use its current value.
 
     Args:
-      optimizer: any `tf.compat.v1.train.Optimizer`; it does not change. If it has no sparse
-        update, only the dense variables are compared.
+      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer; it does not
+        change. If it has no sparse update, only the dense variables are compared.
       steps: how many training steps to run.
       **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 
@@ -139,7 +139,7 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy of the optimizer without state, with a learning rate for any graph."""
+    """Returns a copy without state, and with a learning rate that works in any graph."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])

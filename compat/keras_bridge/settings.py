@@ -21,14 +21,15 @@ class BridgeSettings(NamedTuple):
         its `StepInputs`.
       rates: the names of the attributes that hold the learning rate. Empty if there is no learning
         rate, or if there are several leaves, because each leaf keeps its own learning rate.
-      numbers: a dict from the hyperparameters that can be set while training to their values, not
-        rounded to float32. The keys are argument names of the v1 optimizer's constructor.
+      numbers: a dict with the value of each hyperparameter that can be set while training. Numbers
+        are not rounded to float32. The keys are "learning_rate" and argument names of the leaf's
+        constructor. The dict is empty if there are several leaves.
       counts_updates: whether the learning rate is a decay such as
         `tf.compat.v1.train.exponential_decay`. Such decays need the number of updates as an
         integer. Keras would pass a float, or the number of batches.
       accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
-      not_settable: the names of the v1 optimizer's arguments. Arguments that are not in `numbers`
-        cannot be set while training.
+      not_settable: the names of arguments and hyperparameters of the v1 optimizer and of the
+        optimizers nested in it. Names that are not in `numbers` cannot be set while training.
       delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
         bridge has to call that method.
       step_dtype: the dtype in which v1 checkpoints store the global step.
@@ -94,7 +95,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
 
 
 def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
-    """Returns `rates`, `numbers` and the unconverted learning rate, if there is only one leaf."""
+    """Returns `rates`, `numbers` and the unconverted learning rate of the only leaf."""
     own = inputs[id(leaf)]
     set_in_each_step = dict.fromkeys(own.rates, tf.float32)
     if own.step is not None:
@@ -107,13 +108,13 @@ def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
     elif learning_rate is not None:
         reason = "with lr_attr=False"
         if arguments["lr_attr"] is not False:
-            reason = "for an optimizer made with learning_rate=None, which has its own schedule"
+            reason = "for an optimizer made with learning_rate=None, which has its own schedule,"
         raise ValueError(f"learning_rate={learning_rate!r} {reason} has no effect.")
     return own.rates, numbers, learning_rate
 
 
 def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved):
-    """Sets the `schedule` of several leaves in `inputs`."""
+    """Sets `schedule` in the `inputs` of the leaves whose schedule the driver must call."""
     if learning_rate is not None:
         raise ValueError(
             f"learning_rate={learning_rate!r}: {type(optimizer).__name__} contains "

@@ -2,8 +2,8 @@
 
 XLA lacks the fused ResourceSparseApply… kernels, which these optimizers call. The functions here
 apply the formulas from the kernels' documentation to the rows that have gradients. The last bits
-may differ from the kernels' results. TensorFlow's Adam and GradientDescent are not listed, because
-they do not use these kernels.
+may differ from the kernels' results. TensorFlow's Adam and GradientDescent are not in `RULES`,
+because they do not use these kernels.
 """
 
 import tensorflow as tf
@@ -57,7 +57,8 @@ def _ftrl(optimizer, g, w, slots):
     rate = _tensor(optimizer, "_learning_rate_tensor", g)
     power = _tensor(optimizer, "_learning_rate_power_tensor", g)
     l1 = _tensor(optimizer, "_l1_regularization_strength_tensor", g)
-    adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")  # if it has beta
+    # Newer versions of the class have an argument beta, and adjust l2 by it.
+    adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")
     l2_name = f"_{'adjusted_' if adjusted else ''}l2_regularization_strength_tensor"
     l2 = _tensor(optimizer, l2_name, g)
     shrinkage = _tensor(optimizer, "_l2_shrinkage_regularization_strength_tensor", g)

@@ -45,7 +45,8 @@ def restore(state, before, rates):
 
     Args:
       state: the optimizer's attributes, a dict.
-      before: the earlier attributes, a dict. Attributes that `before` lacks are deleted.
+      before: the earlier attributes, a dict. If `before` lacks an attribute to reset, that
+        attribute is deleted.
       rates: the names of the attributes that hold the learning rate.
     """
     for key in list(state):

@@ -25,12 +25,12 @@ def find(given):
 
     Returns:
       A pair: a function that makes the Keras optimizer, and the optimizer's name. If `given` is a
-      bridged optimizer (one made by `to_keras`) that uses no options of Keras, a copy of the v1
-      optimizer in it instead.
+      bridged optimizer (one made by `to_keras`) that does nothing more than the v1 optimizer in it,
+      the result is a copy of this v1 optimizer instead.
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: `given` is none of these.
+      TypeError: `given` is something else.
       ValueError: the settings of the Keras optimizer `given` cannot be read completely.
     """
     if isinstance(given, str):
@@ -105,8 +105,8 @@ def _class_named(name):
 def _stable_name(optimizer):
     """Returns an optimizer's name; if this is Keras' default name, returns the class name.
 
-    Keras numbers default names (`adam_1`), so a default name depends on the optimizers that the
-    process has made before.
+    Keras adds numbers to default names (`adam_1`), so a default name depends on the optimizers that
+    the process has made before.
     """
     name = getattr(optimizer, "name", None) or optimizer._name
     cls = type(optimizer).__name__
@@ -114,7 +114,7 @@ def _stable_name(optimizer):
     return cls if re.fullmatch(re.escape(snake) + r"(_\d+)?", name) else name
 
 
-# Optimizers made by to_keras.
+# Optimizers made by to_keras without options of Keras.
 
 
 def _bridged_from(optimizer):
@@ -191,7 +191,7 @@ def _is_in_a_graph(optimizer):
     return step is not None and versions.is_symbolic(step.handle)
 
 
-# Other Keras optimizers.
+# Optimizers made by Keras, or made by to_keras with options of Keras.
 
 
 def _maker_from(optimizer):
@@ -255,8 +255,8 @@ def _settings_of_keras_2(optimizer):
 def _settings_of_keras_3(optimizer):
     if _is_in_a_graph(optimizer):
         raise ValueError(
-            f"This {type(optimizer).__name__} was made in a TF1 graph, and Keras numbers the names "
-            "of its variables there, so another process could not restore its checkpoint. "
+            f"This {type(optimizer).__name__} was made in a TF1 graph, where Keras adds numbers to "
+            "the names of its variables, so another process could not restore its checkpoint. "
             f"{_FACTORY % type(optimizer).__name__}"
         )
     if getattr(optimizer, "_exclude_from_weight_decay", None):
@@ -297,7 +297,7 @@ def _check_settled(optimizer, name, value):
     if callable(value) or tf.is_tensor(value):
         raise ValueError(
             f"{name} of {type(optimizer).__name__} is {value!r}. A copy of the optimizer would "
-            "keep only its current number. "
+            "keep only the current number. "
             f"{_FACTORY % type(optimizer).__name__}"
         )
 

@@ -33,16 +33,17 @@ def to_v1(
     The slots, hyperparameters and `iterations` of this Keras optimizer are global variables, so a
     Saver saves and restores them.
 
-    If the argument was made by `to_keras` and uses no options of Keras, such as clipping, the
-    result has the class of the v1 optimizer that was passed to `to_keras`, and the current
-    hyperparameters.
+    If the argument was made by `to_keras` and uses neither options of Keras, such as clipping, nor
+    a Keras schedule, the result has the class of the v1 optimizer that was passed to `to_keras`,
+    and the current hyperparameters.
 
     Args:
       optimizer_or_factory: a Keras optimizer, whose current settings are copied, but not its state;
         or a function without arguments that makes a Keras optimizer, and is called once for each
         graph; or the class of a Keras optimizer; or the name of the class, such as "adam".
       name: the name of the v1 optimizer, which is part of the names of its variables. None takes
-        the name of the Keras optimizer, or its class name if Keras has numbered the name (adam_1).
+        the name of the Keras optimizer, or its class name if Keras has chosen the name (adam_1), or
+        "KerasOptimizer" for a function.
 
     Returns:
       A `tf.compat.v1.train.Optimizer`.
@@ -190,8 +191,8 @@ class KerasInV1(v1.train.Optimizer):
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
-    # TensorFlow's object-based checkpoints find the variables that are not slots in this attribute.
-    # In other v1 optimizers, the attribute contains the variables of all graphs.
+    # Object-based checkpoints read the non-slot variables from this attribute. It has the variables
+    # of the current graph only; in TensorFlow's own v1 optimizers, it has those of all graphs.
 
     @property
     def _non_slot_dict(self):

@@ -16,8 +16,8 @@ from ..v1_optimizers import inspection, serialization
 DENSE, ROWS, REPEATED, RATE = "dense", "some rows", "repeated ids", "learning rate changed"
 KINDS = (DENSE, ROWS, REPEATED, RATE)
 
-# Keras 2 would replace an epsilon of 0 by its default. Therefore Keras 2 gets the smallest float32
-# instead of 0, which is too small to change a sum.
+# Keras 2 would replace an epsilon of 0 by its default. Therefore, instead of 0, Keras 2 gets the
+# smallest positive float32, which is too small to change a sum.
 SMALLEST = 1e-45
 
 
@@ -72,8 +72,8 @@ class SlotTranslation(NamedTuple):
       keras_2: the name of the slot in Keras 2.
       keras_3: the name of the slot in Keras 3.
       formula: how the value is translated.
-      factor: the argument of the v1 optimizer by which the slot is multiplied before use. If this
-        argument is 0, Keras may lack the slot. None if Keras always has the slot.
+      factor: an argument of the v1 optimizer. If the argument is 0 or False, the slot has no
+        effect, and Keras may lack the slot. None if Keras always has the slot.
     """
 
     v1: str
@@ -212,7 +212,7 @@ COUNTERPARTS: Any = {
             SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
         ),
         # If momentum were 0, Keras 2 would add epsilon outside of the root, and decay the averages
-        # of rows that are not in a batch. With another momentum, Keras 2 calls the kernel that v1
+        # of rows that are not in a batch. If momentum is not 0, Keras 2 calls the kernel that v1
         # calls.
         never_zero=("epsilon", "momentum"),
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
@@ -250,7 +250,7 @@ _DECOUPLED = (
     "weight_decay / learning_rate as its weight_decay computes the same"
 )
 _SIGN = "no Keras optimizer uses the signs of gradient and momentum"
-# {name of another class: why it has no counterpart}
+# {name of a class that is not in COUNTERPARTS: why it has no counterpart}
 WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
     "AdagradDecayOptimizerV2": _DECAY,

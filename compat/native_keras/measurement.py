@@ -19,10 +19,10 @@ _WARM_UP = 5
 _SHAPE = (9, 3)
 # Gradient scale per column; small gradients reveal where epsilon is added.
 _SCALES = (1.0, 1e-2, 1e-4)
-# A difference larger than this share of the distance that weights have moved is not rounding. In
-# experiments, rounding alone made at most 1e-5, and another update rule at least 0.03.
+# A difference counts as rounding if it is at most this share of the largest distance that a weight
+# has moved, plus _LAST_DIGITS times the largest weight. In experiments, rounding alone made at most
+# 1e-5 of the distance, and another update rule at least 0.03.
 _ROUNDING = 1e-4
-# A difference up to this share of the weight is rounding, too: the last digits of a float32.
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 # The factor by which the kind "learning rate changed" multiplies the learning rate.
 _DROP = 0.1
@@ -261,7 +261,7 @@ def _side_by_side(runs, problem, carry, rate):
 
 
 def _continue(runs, steps, carry, rate=None):
-    """Continues both runs from the first run's state; returns a `SideBySide` for each variable."""
+    """Continues both runs from the weights of the first; returns a `SideBySide` per variable."""
     source, target = runs
     before = source.values()
     target.assign(before)

@@ -14,7 +14,8 @@ class Moved(NamedTuple):
 
     Attributes:
       v1: the name of the slot or shared variable of the v1 optimizer.
-      keras: the name of the slot in Keras, or the formula that relates the two values.
+      keras: the name of the slot in Keras, the formula that relates the two values, or the reason
+        why Keras has no such slot.
       exact: whether no bit is lost in either direction.
     """
 

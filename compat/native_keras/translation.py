@@ -24,11 +24,12 @@ def to_plain_keras(
     sparse: bool = True,
     learning_rate_changes: Optional[bool] = None,
 ) -> Translation:
-    """Returns one of Keras' own optimizers that continues the training of `optimizer`.
+    """Creates one of Keras' own optimizers that continues the training of `optimizer`.
 
     The new optimizer does not need this package to train, to be saved or to be loaded. `optimizer`
-    does not change. Pass the new optimizer to ``model.compile``, because a train function that
-    Keras has already built would use the old optimizer.
+    does not change, but is built if it is not built yet and `variables` are given. Pass the new
+    optimizer to ``model.compile``, because a train function that Keras has already built would use
+    the old optimizer.
 
     The grade of the result says how exactly the new optimizer continues the training. The grade is
     measured when `grade` or `report` is read for the first time: two new optimizers, which have the
@@ -73,16 +74,18 @@ def from_plain_keras(
     sparse: bool = True,
     learning_rate_changes: Optional[bool] = None,
 ) -> Translation:
-    """Returns a bridged optimizer that continues the training of one of Keras' own optimizers.
+    """Creates a bridged optimizer that continues the training of one of Keras' own optimizers.
 
-    A bridged optimizer is one made by `to_keras`. This is the reverse of `to_plain_keras`.
+    A bridged optimizer is one made by `to_keras`. This function is the reverse of
+    `to_plain_keras`.
 
     Args:
       plain: one of Keras' own optimizers, of a class that `to_plain_keras` can return.
       v1_optimizer: a v1 optimizer with the settings that `plain` has now.
-      variables: the variables that `plain` has trained. Required for Keras 2, whose optimizers do
-        not know their variables. In Keras 3, needed only if `plain` is not built yet: `plain` is
-        then built for these variables, which also restores the state of a loaded checkpoint.
+      variables: the variables that `plain` has trained. In Keras 2, required if `plain` or a loaded
+        checkpoint has slots, because Keras 2 optimizers do not know their variables. In Keras 3,
+        needed only if `plain` is not built yet: `plain` is then built for these variables, which
+        also restores the state of a loaded checkpoint.
       sparse: see `to_plain_keras`.
       learning_rate_changes: see `to_plain_keras`.
 
@@ -93,7 +96,7 @@ def from_plain_keras(
     Raises:
       TypeError: an argument has the wrong type.
       ValueError: `plain` is not of the class to which `to_plain_keras` translates `v1_optimizer`,
-        or has other settings; or `variables` are missing.
+        or has settings that differ from those of `v1_optimizer`; or `variables` are missing.
     """
     if not isinstance(v1_optimizer, inspection.BASE):
         raise TypeError(

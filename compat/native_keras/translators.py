@@ -85,7 +85,7 @@ class Translator:
         """Raises a ValueError unless `plain` has the class of the v1 optimizer's counterpart."""
         if type(plain) is not self.keras_class:
             raise ValueError(
-                f"{self.v1_name} becomes a {self.keras_name}, and this is a "
+                f"The counterpart of {self.v1_name} is {self.keras_name}, but `plain` is a "
                 f"{type(plain).__module__}.{type(plain).__name__}."
             )
 
@@ -114,8 +114,8 @@ class Translator:
         """Builds `bridged` if necessary, and returns the variables whose state to translate.
 
         Raises:
-          ValueError: the optimizer trains other variables, or it has not been built after a
-            checkpoint was loaded.
+          ValueError: `bridged` has state for other variables than `given`; or a checkpoint was
+            loaded into `bridged`, which is not built, and `given` has no variables.
         """
         given = None if given is None else list(given)
         if bridged.has_trained:
@@ -128,7 +128,7 @@ class Translator:
         return []
 
     def check_untrained(self, plain):
-        """Raises a ValueError if `plain` has made updates and has slots, but knows no variables."""
+        """Raises a ValueError if `plain` needs slots and has trained variables that are unknown."""
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)
 
@@ -190,7 +190,7 @@ class Translator:
             versions.assign_to(bridged.non_slots[name], power)
 
     def carry_step(self, source, target, *variables):
-        """Copies `iterations` and the other variables that Keras itself keeps."""
+        """Copies `iterations`; in Keras 3 also moving averages and accumulated gradients."""
         del variables
         for old, new in self.adapter.pairs(source, target):
             versions.assign_to(new, versions.value_of(old))

@@ -34,7 +34,7 @@ def copy_all(optimizer, make):
 
 
 def _fresh_state(optimizer, copies):
-    """Returns a copy of an optimizer's attributes, without its variables.
+    """Returns a copy of an optimizer's attributes, without slots and shared (non-slot) variables.
 
     Args:
       optimizer: the optimizer.
@@ -50,7 +50,7 @@ def _fresh_state(optimizer, copies):
 
 
 def chosen_variables(optimizer):
-    """Returns a list of the variables that the user passed to a wrapper's constructor."""
+    """Returns the variables that a wrapper's constructor was given; [] for other optimizers."""
     if not isinstance(optimizer, OptimizerWrapper):
         return []
     state = [value for name, value in vars(optimizer).items() if name not in BRIDGE_ATTRIBUTES]

@@ -66,7 +66,8 @@ def names(optimizer, variables, originals=None):
         for nested, original in zip(everything, known):
             _set_step(nested.optimizer, original.optimizer)
             if not nested.is_leaf:
-                nested.optimizer.only_dense = True  # creates sums in _create_slots, like in Keras
+                # Like in Keras, GradientAccumulationOptimizer creates its sums in _create_slots.
+                nested.optimizer.only_dense = True
         replica._create_slots(list(made.values()))
         slots, shared = {}, {}
         for nested in everything:

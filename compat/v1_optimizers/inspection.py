@@ -1,4 +1,4 @@
-"""Finds the attributes that hold a v1 optimizer's learning rate, step and hyperparameters."""
+"""Finds the attributes of a v1 optimizer: learning rate, global step and hyperparameters."""
 
 import contextlib
 import functools
@@ -27,8 +27,8 @@ def learning_rate_attributes(optimizer, lr_attr=None):
       lr_attr: the name that the user gave; False if there is no learning rate; None to search.
 
     Returns:
-      A tuple. It is empty if there is no learning rate, or if the learning rate of a
-      `RuleOptimizer` is None.
+      A tuple. It is empty if `lr_attr` is False, or if the learning rate of a `RuleOptimizer` is
+      None.
 
     Raises:
       ValueError: no attribute was found, or several attributes with different values.
@@ -107,10 +107,9 @@ def _is_integer_scalar(value):
 def hyperparameters(optimizer, set_in_each_step):
     """Finds the hyperparameters that can be set while training.
 
-    These are the numbers that `_prepare` converts to tensors. Two kinds of numbers cannot be set:
-    numbers that `_prepare` compares or computes with in Python, and numbers that an update method
-    reads, because update methods run only when the graph is built. Ftrl, for example, chooses its
-    kernel by the L2 shrinkage.
+    These are the numbers that `_prepare` reads, except two kinds: numbers that `_prepare` compares
+    or computes with in Python, and numbers that an update method reads, because update methods run
+    only when the graph is built. Ftrl, for example, chooses its kernel by the L2 shrinkage.
 
     Args:
       optimizer: the v1 optimizer.
@@ -166,7 +165,7 @@ def _any_number(*_, **__):
 
 
 def _reads_of_prepare(optimizer, set_in_each_step):
-    """Returns the names of the attributes that `_prepare` reads and converts to tensors."""
+    """Returns the attributes that `_prepare` reads, except numbers it compares or computes with."""
     reads, computed = set(), set()
 
     class Reader(type(optimizer)):
@@ -218,7 +217,7 @@ def _named_while_updating(cls):
 
 
 def attributes(optimizer):
-    """Yields (attribute name, value) for an optimizer; for containers, one pair for each item."""
+    """Yields (name, value) of attributes that BASE lacks; for containers, a pair for each item."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:
             value = list(value.values()) if isinstance(value, dict) else value

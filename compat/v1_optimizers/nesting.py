@@ -8,10 +8,10 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 
 class StateKey(NamedTuple):
-    """Numbers that distinguish the state variables of optimizers nested in one another.
+    """Numbers that distinguish the state variables of nested optimizers.
 
-    The numbers depend only on the order in which optimizers are nested, so a new process computes
-    the same names of state variables.
+    The numbers depend only on the nesting and the classes of the optimizers, so a new process
+    computes the same names of state variables.
 
     Attributes:
       number: the number of optimizers before this one.

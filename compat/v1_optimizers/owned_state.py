@@ -1,11 +1,11 @@
-"""Makes copies of v1 optimizers whose state variables belong to a Keras optimizer.
+"""Copies v1 optimizers; the state variables of the copies belong to a Keras optimizer.
 
 `copy_with_state_in` takes any `tf.compat.v1.train.Optimizer` and returns a copy whose class has
-`StateInKeras` as first base class. The copy runs the optimizer's own code by calling the methods
-that TF1 calls (`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`). When this code creates
-or looks up a state variable, `StateInKeras` gets the variable from the Keras optimizer, which
-creates, names, saves and restores all state variables. The original optimizer does not change.
-Optimizers nested in a wrapper are copied in the same way.
+`StateInKeras` as first base class. `V1Driver` calls the methods of the copy that TF1 would call
+(`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`), so the optimizer's own code runs.
+When this code creates or looks up a state variable, `StateInKeras` gets the variable from the Keras
+optimizer, which creates, names, saves and restores all state variables. The original optimizer does
+not change. Optimizers nested in a wrapper are copied in the same way.
 """
 
 import copy
@@ -110,7 +110,7 @@ class StateInKeras:
         return _restored, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo):
-        # Do not copy the variables, but refer to copies of them that `memo` already contains.
+        # Refer to copies of the variables if `memo` contains such copies, else to the variables.
         for variable in chosen_variables(self):
             memo.setdefault(id(variable), variable)
         return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))

@@ -89,8 +89,8 @@ def is_v1_decay(rate):
 def _of_this_keras(schedule, keras):
     """Converts a schedule to the class of the same name in `keras`; None if there is no such class.
 
-    v1's decay functions create schedules of the Keras package inside TensorFlow. Other versions of
-    Keras cannot save these schedules.
+    v1's decay functions create schedules of the Keras package inside TensorFlow, which no other
+    Keras package can save.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)
@@ -100,8 +100,8 @@ def in_plain_numbers(schedule, cls=None):
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
     Args:
-      schedule: the function that v1's decay functions bind to a step. If it has no `get_config`,
-        it is returned unchanged.
+      schedule: a Keras schedule, or the function that v1's decay functions bind to a step. It is
+        returned unchanged if it has no `get_config`.
       cls: the class of the new schedule; None takes the class of `schedule`.
     """
     if not hasattr(schedule, "get_config"):

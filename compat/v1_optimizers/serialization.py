@@ -22,7 +22,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from .inspection import BASE
 
 _registered = {}  # name -> class
-# Names of the argument of a wrapper's constructor that takes the nested optimizer.
+# The constructor of a wrapper takes the nested optimizer under one of these argument names.
 _HELD = ("optimizer", "opt")
 # Prefix of tf.contrib.opt classes in saved configurations. It distinguishes these classes from the
 # classes of this package that have the same names.
@@ -57,7 +57,7 @@ def register_optimizer(
       name: the name to save; None takes the name of the class.
 
     Returns:
-      The class.
+      The class; if `cls` is None, a decorator that returns the class.
 
     Raises:
       TypeError: `cls` is not a subclass of tf.compat.v1.train.Optimizer.
@@ -129,7 +129,8 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
     Args:
       optimizer: the optimizer.
       cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
-      overrides: a dict of constructor arguments whose values have changed.
+      overrides: a dict of argument values that replace those in the attributes. Names that the
+        constructor lacks are ignored.
       skip: names of attributes whose arguments are omitted, such as `_global_step`.
       nested_config: a function that returns a nested optimizer as plain data.
 

@@ -12,17 +12,17 @@ from .nesting import nested_optimizers
 
 
 class StepInputs(NamedTuple):
-    """The attributes of one v1 optimizer that `to_keras` sets in each training step.
+    """The attributes of one v1 optimizer that `to_keras` may set in each training step.
 
     Attributes:
       rates: the names of the attributes that hold the learning rate.
       by_keras: whether the attributes in `rates` are set to the Keras optimizer's learning rate.
-      schedule: if `by_keras` is False, a result of `schedules.for_keras` that computes the values
-        of the attributes in `rates`; None if these attributes are not set.
+      schedule: a result of `schedules.for_keras` that computes the attributes in `rates` in each
+        training step. None if `by_keras` is True, or if these attributes stay unchanged.
       step: the name of the attribute that holds the global step, or None.
-      step_dtype: the dtype of the global step in the attribute `step`.
+      step_dtype: the dtype of the global step.
       counts: the names of the attributes that hold an integer variable, such as a wrapper's global
-        step. They are set to Keras' `iterations`.
+        step. `to_keras` sets these attributes to Keras' `iterations`.
     """
 
     rates: Tuple[str, ...] = ()
@@ -57,8 +57,8 @@ def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=
       A dict from the `id` of each optimizer to its `StepInputs`, without schedules.
 
     Raises:
-      ValueError: see `inspection`; or `lr_attr` or `global_step_attr` is given although several
-        optimizers update variables.
+      ValueError: see `inspection` and `supported`; or `lr_attr` or `global_step_attr` is given
+        although several optimizers update variables.
     """
     everything = nested_optimizers(optimizer)
     leaves = [nested.optimizer for nested in everything if nested.is_leaf]
@@ -71,7 +71,7 @@ def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=
             raise ValueError(
                 f"{name}={value!r}: {type(optimizer).__name__} contains {len(leaves)} "
                 "optimizers, and it is not clear which of them is meant. Each of them keeps its "
-                "own learning rate, and must keep a global step in the attribute "
+                "own learning rate, and to_keras finds a global step only in the attribute "
                 f"{inspection.STEP_ATTRIBUTE!r}."
             )
     dtypes = step_dtype if isinstance(step_dtype, (list, tuple)) else [step_dtype] * len(leaves)

@@ -40,8 +40,8 @@ def _check_one_class(optimizer, inside):
     if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
         raise ValueError(
             f"{cls.__name__} overrides compute_gradients, which Keras never calls, because Keras "
-            "computes the gradients itself. Do that work between the tape and "
-            "apply_gradients, in your own train_step or loop."
+            "computes the gradients itself. Change the gradients after the tape has computed them "
+            "and before apply_gradients, in your own train_step or loop."
         )
     if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
@@ -91,8 +91,9 @@ def check_variables(optimizer, set_in_each_step):
             )
 
 
-# `to_keras` need not call these methods, because they only check arguments, warn, and enter the
-# scopes `applying` and `decaying_only`, which the Keras optimizer also enters.
+# `to_keras` need not call these methods. `V1Driver` does the work of TensorFlow's method. The
+# methods of this package also check arguments, warn, lock the increment of the global step, and
+# enter the scopes `applying` and `decaying_only`; the bridge enters these scopes, too.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
 )

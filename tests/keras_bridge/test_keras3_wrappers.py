@@ -161,7 +161,7 @@ def test_routes_match_names_with_their_layers():
     "arguments", [{"gradient_accumulation_steps": 2}, {"weight_decay": 0.1}, {"use_ema": True}]
 )
 def test_options_that_act_in_each_batch_are_refused(arguments):
-    with pytest.raises(ValueError, match="Keras would do it in each batch"):
+    with pytest.raises(ValueError, match="Keras would apply this option in each batch"):
         bridged(GradientAccumulationOptimizer(sgd(), 2), **arguments)
 
 

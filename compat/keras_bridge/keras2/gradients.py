@@ -10,9 +10,8 @@ from legacy_opt.core.duplicate_ids import gathered
 def sums_duplicates_first(base):
     """Returns a subclass of OptimizerV2 that sums the gradients of equal ids before it clips.
 
-    The subclass clips in `apply_gradients`, like Keras from TensorFlow 2.4 on. Older versions clip
-    only the gradients that `minimize` or `get_gradients` computes, so they do not clip in custom
-    loops. Older versions also lack global_clipnorm.
+    The subclass clips in `apply_gradients`, like Keras from TensorFlow 2.4 on. Older versions of
+    Keras do not clip there, and lack global_clipnorm.
     """
     if hasattr(base, "_transform_gradients"):
         return type("Summing", (_Summing, base), {})
@@ -53,8 +52,8 @@ class _Clipping:
         return config
 
     def __getattribute__(self, name):
-        # Up to TensorFlow 2.0, OptimizerV2 has these attributes only if there is a limit. Keras
-        # decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
+        # Up to TensorFlow 2.0, OptimizerV2 has clipnorm and clipvalue only if they were given.
+        # Keras decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)

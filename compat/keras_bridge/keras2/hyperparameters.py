@@ -15,7 +15,7 @@ from ..refusals import set_too_late
 class Keras2Hyperparameters:
     """Mixin for OptimizerV2 that keeps the v1 optimizer's hyperparameters in Keras."""
 
-    _graph_is_built = False  # whether a TF1 graph contains hyperparameters as constants
+    _graph_is_built = False  # whether a graph contains hyperparameters as constants
 
     def _rate_now(self):
         """Returns this training step's learning rate; None if the v1 optimizer does not use it."""

@@ -107,7 +107,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
     def _apply_all(self, pairs, name):
         """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step.
 
-        Then increments the TF1 global steps that learning rates are computed from.
+        In a graph, also increments the TF1 global steps that learning rates are computed from.
         """
         if tf.executing_eagerly():
             return self._v1.apply_gradients(pairs, self.iterations, name)

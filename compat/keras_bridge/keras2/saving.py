@@ -17,7 +17,7 @@ class Keras2Saving(Base):
     _restoring = False
 
     def get_slot_names(self):
-        """Returns the names of the slots; there are none before the first step."""
+        """Returns the names of the slots that have been created."""
         names = super().get_slot_names()
         # When Keras loads a SavedModel, it creates each slot with the shape and dtype of the
         # slot's variable, so restoring a slot of another shape or dtype would fail. Omit such slots

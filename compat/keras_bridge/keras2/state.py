@@ -40,7 +40,7 @@ class Keras2State(StateOwner, Keras2Saving):
             if versions.is_keras_3_variable(variable):
                 raise TypeError(
                     f"{variable.name!r} is a variable of Keras 3, and this optimizer is for "
-                    "Keras 2: make it with to_keras(…, api='keras3')."
+                    "Keras 2. Make the optimizer with to_keras(…, api='keras3')."
                 )
             if variable.dtype != variable.dtype.base_dtype:
                 raise ValueError(
@@ -58,7 +58,7 @@ class Keras2State(StateOwner, Keras2Saving):
                 self._sort_weights()
 
     def _sort_weights(self):
-        """Sorts `weights` by the order of first training, which restoring may have changed."""
+        """Sorts `weights` by the order of first training; restoring creates slots in any order."""
         shared = sorted(self.non_slots, key=self._number_of_maker.get)
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:

@@ -33,7 +33,7 @@ class Keras3Hyperparameters:
             self._learning_rate = self._add_number("learning_rate", learning_rate)
 
     def _make_hyperparameters(self):
-        """Creates variables for the hyperparameters that Keras has no attributes for."""
+        """Creates variables for the hyperparameters that Keras lacks, and for weight_decay."""
         # Keras has an attribute weight_decay, but `_apply_weight_decay` ignores this attribute if
         # the v1 optimizer has a hyperparameter weight_decay.
         numbers_of_v1 = self._v1.exact_numbers
@@ -176,7 +176,7 @@ class Keras3Hyperparameters:
         """
         rate, hyper = self._learning_rate, self._hyper
         is_function = callable(rate) and not hasattr(rate, "get_config")
-        vars(self).update(_hyper={})  # so that the property weight_decay returns Keras' value
+        vars(self).update(_hyper={})  # the property weight_decay then returns Keras' value
         if is_function:
             vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
         try:

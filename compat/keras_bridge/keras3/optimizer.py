@@ -150,8 +150,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     def _apply_and_count(self, pairs):
         """Calls the v1 optimizer's own apply_gradients with `_iterations` as the global step.
 
-        This may increment `_iterations`. Because Keras always increments `_iterations` afterwards,
-        its value is reset here.
+        Keras always adds 1 to `_iterations` afterwards, so this method leaves `_iterations` 1 below
+        the wanted value.
         """
         variable, read = self.steps_done()
         before = variable.read_value()
@@ -160,7 +160,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             cast = [(of_dtype(*pair), pair[1]) for pair in pairs]
             self._v1.apply_gradients(cast, variable)
             if self._v1.settings.accumulates:
-                before = variable.read_value() - 1  # so that Keras counts updates, not batches
+                before = variable.read_value() - 1  # Keras then counts updates, not batches
         finally:
             variable.assign(before)
 
@@ -228,9 +228,9 @@ def _check_accumulation(keras_arguments, accumulates):
     for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
         if accumulates and keras_arguments.get(name):
             raise ValueError(
-                f"{name}={keras_arguments[name]!r}: Keras would do it in each batch, but "
-                "GradientAccumulationOptimizer makes one update for several batches. Use a nested "
-                "optimizer that does it, or accumulate with Keras' gradient_accumulation_steps."
+                f"{name}={keras_arguments[name]!r}: Keras would apply this option in each batch, "
+                "but GradientAccumulationOptimizer makes one update for several batches. Use a "
+                "nested optimizer with such an option, or only Keras' gradient_accumulation_steps."
             )
 
 
@@ -239,7 +239,7 @@ def _check_names(keras_arguments, own, v1_name):
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
         if name in own and keras_arguments.get(name) is not None:
             raise ValueError(
-                f"{name}={keras_arguments[name]!r}: Keras would do it besides {v1_name}, which "
+                f"{name}={keras_arguments[name]!r}: Keras would apply it besides {v1_name}, which "
                 f"has an argument of the same name. Pass the value to {v1_name} instead."
             )
 

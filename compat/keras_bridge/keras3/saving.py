@@ -1,8 +1,8 @@
 """Saves and loads the variables of bridged Keras 3 optimizers (made by `to_keras`) by names.
 
-Keras itself numbers an optimizer's variables. With numbers, the state of another optimizer, or of
-the same optimizer with other options, would be loaded into wrong variables if the shapes fit. With
-names, loading such a state raises an error.
+Keras itself saves an optimizer's variables under numbers. With numbers, the state of another
+optimizer, or of the same optimizer with other options, would be loaded into wrong variables if the
+shapes fit. With names, loading such a state raises an error.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ import tensorflow as tf
 _TRAINED = "trained"
 # Names of the variables that exist before `build`; names of hyperparameters begin with _HYPER.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
-# Names that only checkpoints of other optimizers contain: the step of Keras 2, and the attributes
-# in which Keras 3's own optimizers track their variables.
+# Names that checkpoints of bridged Keras 3 optimizers do not contain: the step of Keras 2, and the
+# attributes in which Keras 3's own optimizers track their variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 
@@ -65,7 +65,7 @@ class Keras3Saving:
         """Returns the first difference between a saved state and this optimizer, or None.
 
         Args:
-          saved: a dict from names to shapes, and from _TRAINED to the number of variables.
+          saved: a dict from names to shapes, and from _TRAINED to the number of trained variables.
         """
         own = self._shapes()
         if not (self._trainable_variables and _is_built(saved)):
@@ -134,7 +134,7 @@ class Keras3Saving:
 
         Raises:
           ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
-            In this case nothing is set.
+            Nothing is set then.
         """
         weights, later = list(weights), []
         if self.built and not self._trainable_variables:
@@ -174,7 +174,7 @@ class Keras3Saving:
 
     @contextlib.contextmanager
     def _restoring_what_is_created(self):
-        """Restores the variables that `build` creates in this scope, if a checkpoint was loaded."""
+        """Restores the variables that `build` creates in this scope, if state was loaded before."""
         before, variables = set(self._names), len(self.variables)
         yield
         if self._later and self._trainable_variables:
@@ -211,7 +211,7 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 
 
 class _Layout(tf.train.experimental.PythonState):
-    """Saves the shapes of an optimizer's variables; they are restored before the variables."""
+    """Saves the shapes of an optimizer's variables; shapes are restored before the variables."""
 
     def __init__(self, optimizer):
         self._optimizer = optimizer

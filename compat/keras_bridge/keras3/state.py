@@ -44,8 +44,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         """Creates all state for these variables; no other variables can be trained afterwards.
 
         Args:
-          variables: a list of keras.Variable or tf.Variable. When Keras loads a model without
-            weights, it passes an empty list, for which no slots are created.
+          variables: a list of keras.Variable or tf.Variable. When Keras loads a model from
+            .h5, it passes an empty list, for which no slots are created.
         """
         self._check_stateful()
         variables = list(variables)
@@ -190,6 +190,6 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 )
 
     def _own_strategy(self):
-        """Returns the scope of the strategy that this optimizer was made in."""
+        """Returns the scope of this optimizer's strategy; an empty scope if one is active."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
