@@ -66,7 +66,8 @@ def to_keras(
     """
     if hasattr(optimizer, "new_keras_optimizer"):
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
-        return _out_of_v1(optimizer, api, any(option is not None for option in options))
+        changed = not fused or any(option is not None for option in options)
+        return _out_of_v1(optimizer, api, changed)
     return bridge_class(api)(
         optimizer,
         learning_rate=learning_rate,
@@ -84,7 +85,7 @@ def _out_of_v1(optimizer, api, changed):
     Args:
       optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.
       api: the argument of `to_keras`.
-      changed: whether `to_keras` got an argument besides `optimizer`, `api` and `fused`.
+      changed: whether `to_keras` got an argument besides `optimizer` and `api`.
     """
     made = optimizer.new_keras_optimizer()
     kind = versions.kind_of_keras_optimizer(made)

@@ -13,7 +13,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.types import V1Optimizer
 
 from .. import arrays
-from ..v1_optimizers import inspection, owned_state, schedules, supported
+from ..v1_optimizers import inspection, nesting, owned_state, schedules, supported
 from .bridge import to_keras
 
 v1 = tf.compat.v1
@@ -76,10 +76,17 @@ def compare_with_session(
       A `Comparison`.
 
     Raises:
-      ValueError: `steps` is not positive, or the learning rate is a tensor of a graph.
+      ValueError: `steps` is not positive, `optimizer` wraps another optimizer, or the learning
+        rate is a tensor of a graph.
     """
     argument_checks.positive_integer("steps", steps)
     supported.check_class(optimizer)
+    wrapped = [type(each).__name__ for each in nesting.leaves(optimizer) if each is not optimizer]
+    if wrapped:
+        raise ValueError(
+            f"compare_with_session cannot train {type(optimizer).__name__}, because it wraps other "
+            f"optimizers. Compare them one by one: {', '.join(wrapped)}."
+        )
     rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
     step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _Problem(optimizer, steps)

@@ -130,3 +130,7 @@ def test_bad_arguments(bridge):
         compare_with_session(v1.train.AdagradOptimizer(0.1), steps=0, **bridge)
     with pytest.raises(TypeError, match="takes a tf.compat.v1.train.Optimizer"):
         compare_with_session("adam", **bridge)
+    inner = v1.train.AdagradOptimizer(0.1)
+    wrapper = legacy_opt.GradientAccumulationOptimizer(inner, 2)
+    with pytest.raises(ValueError, match="wraps other.*one by one: AdagradOptimizer"):
+        compare_with_session(wrapper, **bridge)

@@ -98,6 +98,7 @@ def test_to_keras_of_to_v1_has_the_same_configuration(api, name):
     assert type(back) is type(keras) and back is not keras
     assert back.get_config() == keras.get_config()
     other = OPTIMIZER_V2 if api is KERAS_3 else KERAS_3
-    for arguments in {"api": api.name, "learning_rate": 0.1}, {"api": other.name}:
+    options = {"learning_rate": 0.1}, {"fused": False}, {"api": other.name}
+    for arguments in [dict({"api": api.name}, **each) for each in options]:
         with pytest.raises(ValueError, match="was made by to_v1"):
             to_keras(to_v1(keras), **arguments)

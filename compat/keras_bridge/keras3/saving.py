@@ -113,8 +113,8 @@ class Keras3Saving:
             warnings.warn(
                 f"Skipping variable loading for optimizer {self.name!r}, because it is not "
                 f"built yet: it has {len(named)} variables whereas the saved optimizer has "
-                f"{len(saved)}. Call optimizer.build(model.trainable_variables) before "
-                "loading to continue from the saved state.",
+                f"{len(saved) - (_TRAINED in saved)}. Call optimizer.build("
+                "model.trainable_variables) before loading to continue from the saved state.",
                 stacklevel=2,
             )
             return
