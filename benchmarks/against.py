@@ -67,7 +67,7 @@ class InChildProcess:
 
 
 def answer_questions(checkout):
-    """Answers the questions of `InChildProcess`. Both are lines of JSON on stdin and stdout.
+    """Reads the questions of `InChildProcess` from stdin, and writes answers to stdout, as JSON.
 
     The first question names the workload, the way and the optimizer; its answer is "ready". Each
     further question is a number of steps to run; its answer is a list of seconds per step.

@@ -184,7 +184,7 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     metrics, _ = tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(train_input, max_steps=max_steps, hooks=[bar]),
-        # A training shorter than the default throttle_secs, ten minutes, is evaluated at its end.
+        # A training shorter than the default throttle_secs (600) is evaluated only at its end.
         tf.estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
     )
     return metrics
