@@ -130,7 +130,7 @@ _MOMENTUM = [
 ]
 _ROW_WISE = [
     Entry("stock Adam again", STOCK["stock Adam"], "stock Adam", _INFORMATION),
-    # Only LazyAdam is compared with stock Adam on W4, where a step of stock Adam takes a second.
+    # Only LazyAdam is compared with stock Adam on W4: a stock step takes about a second there.
     Entry("LazyAdam", _plain(legacy_opt.LazyAdamOptimizer), "stock Adam", _WITH_W4, _FLAT),
     Entry(
         "LazyAdamGS", _stepped(legacy_opt.LazyAdamGSOptimizer), "stock Adam", _INFORMATION, _FLAT

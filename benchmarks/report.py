@@ -16,8 +16,8 @@ class Result(NamedTuple):
       workload: the workload's name.
       variables: "ref" or "resource".
       optimizer: the optimizer's name.
-      compared_with: the name of the optimizer that `optimizer` is compared with, or "itself on"
-        the name of another workload.
+      compared_with: the name of the optimizer that `optimizer` is compared with, or a text such as
+        "itself on W3".
       milliseconds: the `Spread` of the time of a step.
       ratio: the `Spread` of the ratio of the step times of `optimizer` and `compared_with`.
       goal: the largest accepted ratio; None if there is no goal.

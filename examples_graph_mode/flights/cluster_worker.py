@@ -75,7 +75,7 @@ def build_graph(cluster, index, sizes, settings, sync):
       sizes: dict with the numbers of "fields" and "features", and the number of rows of the tables
         as "vocabulary".
       settings: `Settings`.
-      sync: whether workers wait for each other: an update then applies the mean of as many
+      sync: whether workers wait for each other. If so, each update applies the mean of as many
         gradients as there are workers.
     """
     workers = len(cluster["worker"])
