@@ -69,7 +69,7 @@ format: $(TOOLS) ## format the code, and fix what ruff can fix
 readme: ## write the table of lanes into README.md
 	python3 lanes.py readme
 
-clean: ## remove the environments and all generated files
+clean: ## remove the environments, caches and built packages
 	rm -rf .venv .nox .pytest_cache .ruff_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

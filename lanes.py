@@ -69,7 +69,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 # The oldest Keras 3 that the Keras 3 bridge is tested with, on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"
 
-# Third-party packages that train with these optimizers, and the lanes on which they install.
+# Third-party packages that train with legacy-opt's optimizers, and the lanes where they install.
 CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
 CLIENT_LANES = ("1.15", "2.10", "2.15")
 

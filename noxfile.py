@@ -29,7 +29,7 @@ LANES = lanes.LANES
 if CHOSEN:
     LANES = (lanes.Lane(CHOSEN, os.environ["LEGACY_OPT_PYTHON"], ""),)
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
-# TensorFlow 2.21 logs at every log level that it uses oneDNN, which the demo does not need.
+# At every log level TensorFlow 2.21 logs that it uses oneDNN. The demo does not need oneDNN.
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
@@ -41,13 +41,13 @@ TIMED = {
     "seconds_of_fixtures": " (fixture)",
     "seconds_of_shared_fixtures": " (fixture that tests share)",
 }
-# Checks a page of docs/ that was generated with the newest lane's Keras.
+# This test module checks a page of docs/ that was generated with the newest lane's Keras.
 NEEDS_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
 KERAS_VERSION = "import keras; print(keras.__version__)"
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
-results = {}  # lane name: the report of its tests, or a text why there is no report
+results = {}  # name of a lane or a task: the report of its tests, or a text
 spent = {}  # task: [wall seconds, CPU seconds]
 
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
@@ -96,7 +96,7 @@ def counted(task):
 
 
 def install(session, python, *words):
-    """Installs into an environment, with pip's output: TensorFlow takes a minute or more."""
+    """Installs into an environment; shows pip's output, because TensorFlow takes minutes."""
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     session.run(*pip, *words, external=True)
 
@@ -334,7 +334,7 @@ def mutations(session, lane):
 def defects(session):
     """Runs the regression tests with the product of an old commit and with today's product."""
     if not session.posargs:
-        session.error("usage: make defects BEFORE=<the commit before> [LANE=2.15]")
+        session.error("usage: make defects BEFORE=<an old commit> [LANE=2.15]")
     commit, *names = session.posargs
     home = ENVIRONMENTS / "defects"
     old, archive = home / "old", str(home / "old.tar")

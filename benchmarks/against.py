@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 
-BEFORE = ", other checkout"  # appended to the name of an optimizer
+BEFORE = ", other checkout"  # appended to the names of the other checkout's optimizers
 _GOAL = 1.05  # medians of the times of equal code differ by up to 5 %
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -37,7 +37,7 @@ class InChildProcess:
       step: this object; `timing.times` calls its method `times`.
 
     Raises:
-      RuntimeError: the child process ended. It has printed its error on stderr.
+      RuntimeError: the child process ended. If it raised an error, the error is on stderr.
     """
 
     def __init__(self, checkout, workload, way, optimizer):
@@ -67,13 +67,13 @@ class InChildProcess:
 
 
 def answer_questions(checkout):
-    """Answers the questions of `InChildProcess`: JSON lines on stdin, with answers on stdout.
+    """Reads the questions of `InChildProcess` from stdin, and writes answers to stdout, as JSON.
 
-    The first question names the workload and the optimizer. Each further question is a number of
-    steps to run; its answer is a list of seconds per step.
+    The first question names the workload, the way and the optimizer; its answer is "ready". Each
+    further question is a number of steps to run; its answer is a list of seconds per step.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # other code that prints to stdout now prints to stderr
+    os.dup2(2, 1)  # whatever else is printed to stdout now goes to stderr
     sys.path.insert(0, checkout)
     import legacy_opt.compat
 

@@ -5,10 +5,12 @@ optimizer that trains a workload. All contestants of a workload do the same work
 variables. There are two kinds of steps:
 
 * "step" applies gradients that stay in memory, as in `workloads`: in a `tf.function` if TensorFlow
-  executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared with Keras'
-  own optimizer and with the original v1 optimizer.
-* "fit" is one batch of `Model.fit`, timed by callbacks. The model sums many small matrix products,
-  so that the optimizer takes a large share of the step.
+  executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared with the
+  original v1 optimizer, and with Keras' own optimizer if `DENSE` or `SPARSE` lists one. On B4 an
+  optimizer is compared with itself on B3.
+* "fit", for dense gradients only, is one batch of `Model.fit`, timed by callbacks. The model sums
+  many small matrix products, so that the optimizer takes a large share of the step. A bridged
+  optimizer is compared with Keras' own optimizer.
 
 Both kinds are run with Keras 2. If `tf.keras` is Keras 3, they are run with Keras 3, too.
 """
@@ -65,8 +67,9 @@ class Comparison(NamedTuple):
       optimizer: the name in `makers` of the measured optimizer.
       other: the name in `makers` of the optimizer that it is compared with.
       goals: a dict from the generation of Keras to the goal, which is the largest accepted ratio of
-        the two step times. If the goal is None, the ratio is reported without a goal. With a
-        generation that is not in the dict, the two optimizers are not compared.
+        the step time of `optimizer` to that of `other`. If the goal is None, the ratio is reported
+        without a goal. With a generation that is not in the dict, the two optimizers are not
+        compared.
       kinds: the kinds of steps in which the two optimizers are compared, as in `Way.kind`.
     """
 
@@ -103,7 +106,7 @@ _V1 = {
 def makers(generation):
     """Returns a dict from name to a function that creates the optimizer.
 
-    The functions take the global step variable, which only v1 optimizers need.
+    Each function takes the global step variable, which only v1 AdagradDecay uses.
 
     Args:
       generation: the generation of Keras for bridged and Keras' own optimizers.
@@ -136,7 +139,7 @@ _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
 
 DENSE = [
-    # Both are the same optimizer: the ratio shows the random deviation from 1 on this machine.
+    # Both names mean the same optimizer: the ratio deviates from 1 at random.
     Comparison("Keras Adam again", "Keras Adam", _INFORMATION, ("step", "fit")),
     Comparison("bridged Momentum", "Keras SGD", _OWN, ("step", "fit")),
     Comparison("bridged Momentum", "v1 Momentum", _PLAIN),
@@ -315,10 +318,10 @@ class Fit:
         self._y = random.randn(_MODEL_ROWS, outputs).astype(np.float32)
 
     def times(self, count):
-        """Runs `fit` on one batch more than `count`, and times all batches but the first.
+        """Runs `fit` on `count` + 1 batches.
 
         Returns:
-          A list of seconds per batch.
+          A list of the seconds of each batch but the first.
         """
         x, y = (np.tile(batch, (count + 1, 1)) for batch in (self._x, self._y))
         del self._watch.times[:]

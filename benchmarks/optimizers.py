@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 LEARNING_RATE = 0.01
 _WEIGHT_DECAY = 1e-5
 
-#: TensorFlow's own optimizers; each is called with the global step, like `Entry.make`.
+#: TensorFlow's own optimizers: a dict from name to a function like `Entry.make`.
 STOCK = {
     "stock Adagrad": lambda step: v1.train.AdagradOptimizer(LEARNING_RATE),
     "stock Adam": lambda step: v1.train.AdamOptimizer(LEARNING_RATE),
@@ -97,7 +97,7 @@ _WITH_W4 = dict(_INFORMATION, W4=None)
 _FLAT = 1.2
 
 _ADAGRAD = [
-    # Both are the same optimizer: the ratio shows the random deviation from 1 on this machine.
+    # Both names mean the same optimizer: the ratio deviates from 1 at random.
     Entry("stock Adagrad again", STOCK["stock Adagrad"], "stock Adagrad", _INFORMATION),
     Entry("AdagradDecay", _adagrad_decay(), "stock Adagrad", _DECAY_GOALS, growth=1.15),
     Entry("AdagradDecayV2", _adagrad_decay(_V2), "stock Adagrad", _DECAY_GOALS, growth=1.15),
@@ -130,7 +130,7 @@ _MOMENTUM = [
 ]
 _ROW_WISE = [
     Entry("stock Adam again", STOCK["stock Adam"], "stock Adam", _INFORMATION),
-    # No other optimizer is compared with stock Adam on W4: its step takes about a second there.
+    # Only LazyAdam is compared with stock Adam on W4: a stock step takes about a second there.
     Entry("LazyAdam", _plain(legacy_opt.LazyAdamOptimizer), "stock Adam", _WITH_W4, _FLAT),
     Entry(
         "LazyAdamGS", _stepped(legacy_opt.LazyAdamGSOptimizer), "stock Adam", _INFORMATION, _FLAT

@@ -6,7 +6,8 @@ Two parameter servers and several workers are processes on this machine and trai
 examples_graph_mode/flights. In each trial all accumulators start at 2**100. Squared gradients are
 too small to change such a value, and one decay with the factor 1/2 is due. After the trial, the
 exponent of an accumulator shows how often it has decayed. The slot `accumulator_decay_power` shows
-how many decays the optimizer has counted. Both numbers should be 1.
+how many decays the optimizer has counted. Both numbers should be 1 if the variable or row has been
+updated since the decay was due.
 """
 
 import argparse
@@ -43,8 +44,8 @@ STEPS = 32  # per trial, all workers together
 class Barrier:
     """Blocks each worker until all workers have arrived.
 
-    Every worker has a queue. A worker puts a token into all queues, then takes one token per worker
-    from its queue.
+    Every worker has a queue. A worker puts a token into each queue, then takes as many tokens from
+    its own queue as there are workers.
     """
 
     def __init__(self, index, workers):
@@ -103,7 +104,7 @@ def be_worker(directory, trials, batch_size):
 
 
 def decays(accumulators, powers):
-    """Counts rows and dense variables by the number of their decays; leaves out those without.
+    """Counts rows and dense variables by the number of their decays; leaves out those with none.
 
     Returns:
       A Counter. Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable;

@@ -16,7 +16,8 @@ class Result(NamedTuple):
       workload: the workload's name.
       variables: "ref" or "resource".
       optimizer: the optimizer's name.
-      compared_with: the name of the optimizer that it is compared with.
+      compared_with: the name of the optimizer that `optimizer` is compared with, or a text such as
+        "itself on W3".
       milliseconds: the `Spread` of the time of a step.
       ratio: the `Spread` of the ratio of the step times of `optimizer` and `compared_with`.
       goal: the largest accepted ratio; None if there is no goal.
@@ -122,7 +123,7 @@ def results_table(results):
 
 
 def goals_line(results):
-    """Returns the number of goals that were hit, and a line for each missed goal."""
+    """Returns a text with the number of goals that were hit and a line for each missed goal."""
     judged = [result for result in results if result.goal is not None]
     missed = [result for result in judged if not result.hit]
     line = f"{len(judged) - len(missed)} of {len(judged)} goals hit{'. Missed:' if missed else '.'}"

@@ -6,17 +6,17 @@
     python benchmarks/run.py --only bridge
     python benchmarks/run.py --only bridge --against ../before
 
-Prints a table of the ratios and writes it as JSON; the exit code is always 0. timing.py explains
-how ratios are measured. workloads.py describes the workloads W1 to W4, keras_bridge.py B1 to B4.
-W4 and B4 need up to 9 GB of memory.
+Prints tables of the ratios and writes them as JSON. A missed goal does not change the exit code.
+timing.py explains how ratios are measured. workloads.py describes the workloads W1 to W4,
+keras_bridge.py B1 to B4. W4 and B4 need up to 9 GB of memory.
 
-Ratios from a busy machine mean little. The rows "stock Adagrad again" and "Keras Adam again"
-compare equal optimizers: their ratio should be 1, and its deviation from 1 is random.
+Ratios from a busy machine mean little. The rows whose names end in "again" compare an optimizer
+with itself: their ratio should be 1, and its deviation from 1 is random.
 
 W4 is W3 with ten times as many rows, and B4 is B3 with ten times as many rows. The report shows how
 much a step time grows from W3 to W4 and from B3 to B4. The growth depends on the processor's
-caches, too, so compare it with the growth of the stock optimizer. There is no goal for the growth
-if each step updates the whole table, like a step of stock Adam.
+caches, too, so compare it with the growth of TensorFlow's own optimizer. The growth is not measured
+if each step updates the whole table, like a step of TensorFlow's Adam.
 """
 
 import argparse
@@ -41,11 +41,22 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--json", default="benchmark.json", metavar="PATH", help="the JSON file (%(default)s)")
-    add("--quick", action="store_true", help="no W4 or B4, resource variables only, few rounds")
+    add(
+        "--json",
+        default="benchmark.json",
+        metavar="PATH",
+        help="the JSON file (default: %(default)s)",
+    )
+    add(
+        "--quick",
+        action="store_true",
+        help="few rounds, no ref variables, W4 or B4 (but --only W4)",
+    )
     add("--only", type=_workload_names, metavar="W1,B2", help="only these; bridge: B1 to B4")
-    add("--against", type=_checkout, metavar="DIR", help="compare with the bridge of a checkout")
-    add("--repeats", type=_positive, metavar="N", help="rounds per workload (25; quick: 7)")
+    add("--against", type=_checkout, metavar="DIR", help="compare with another checkout's bridge")
+    add(
+        "--repeats", type=_positive, metavar="N", help="rounds per workload (default: 25; quick: 7)"
+    )
     add("--scale-down", type=_positive, default=1, metavar="N", help="N times smaller workloads")
     return parser.parse_args(argv)
 

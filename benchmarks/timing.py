@@ -1,7 +1,7 @@
 """Compares the time of steps on a machine that may be busy with other work.
 
 A contestant is an optimizer that trains a workload. All contestants take turns: in each round every
-contestant runs a short block of steps, and each round starts with another contestant. A block's
+contestant runs a short block of steps, and each round starts with the next contestant. A block's
 time is the median of its steps. Ratios are computed within a round, so that both times were
 measured under the same load. The result is the median of the ratios of all rounds, with the
 quartiles as its spread.
@@ -59,7 +59,7 @@ def alternate(steps, rounds):
       rounds: the number of blocks per contestant. If the steps are slow, fewer blocks are run.
 
     Returns:
-      A dict from the same keys to arrays ``[rounds]`` of seconds per step.
+      A dict from the same keys to arrays of seconds per step, with one number for each block.
     """
     counts, round_seconds = {}, 0.0
     for key, step in steps.items():

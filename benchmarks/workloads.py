@@ -2,10 +2,10 @@
 
 * The dense gradient is a tensor in memory, read once per step and shared by all variables of the
   workload. It is neither computed nor copied.
-* The ids of sparse gradients are in memory, for many batches. A training step uses the batch with
-  the number of the global step. TensorFlow sums the rows of duplicate ids, both for the optimizers
-  of this package and for its own. There are so many batches that their rows do not stay in the
-  processor's cache. The gradient's values are the same in all batches.
+* The ids of sparse gradients are in memory, for many batches. A training step uses the batch whose
+  number is the global step modulo `BATCHES`. TensorFlow sums the rows of duplicate ids, both for
+  the optimizers of this package and for TensorFlow's own. There are so many batches that their rows
+  do not stay in the processor's cache. The gradient's values are the same in all batches.
 * The step is called through `Session.make_callable`, without the overhead of `Session.run`.
 
 So the ratios are worst cases: in a real model, other operations bring them nearer to 1.
@@ -121,7 +121,7 @@ class Contestant:
 
 
 def _bytes(variable):
-    if variable is None:  # a slot that only other variables have
+    if variable is None:  # the optimizer has this slot only for some variables
         return 0
     return variable.shape.num_elements() * variable.dtype.base_dtype.size
 

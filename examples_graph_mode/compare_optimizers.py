@@ -6,9 +6,10 @@
 
 The optimizers train one after the other, each in a new TF1 graph and Session, so that they do not
 slow each other down. Every batch of flights is predicted before the model trains on it. The
-learning rates (flights/optimizers.py) are the results of --sweep, which uses January to June only.
-The scores are the log-loss and the AUC of July to December. With one model, one data set and one
-seed, the program shows how the optimizers behave, not which of them is the best.
+learning rates (flights/optimizers.py) are, except Shampoo's, the results of sweeps, which use
+January to June only. The scores of a whole year are the log-loss and the AUC of July to December.
+With one model, one data set and one seed, the program shows how the optimizers behave, not which of
+them is the best.
 
 The program writes compare.csv, compare_over_time.png and compare_ranking.png to the output
 directory. With --sweep it writes compare_sweep.csv instead.
@@ -59,7 +60,7 @@ def named_rate(text):
         raise argparse.ArgumentTypeError(f"{text!r} has no rate: write NAME=RATE")
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
-        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=, of {known}")
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=, a name of {known}")
     try:
         return name, positive_float(rate)
     except ValueError:
@@ -72,7 +73,7 @@ def make_parser():
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--out", default="flights_compare_out", metavar="DIR", help="(%(default)s)")
+    add("--out", default="flights_compare_out", metavar="DIR", help="(default: %(default)s)")
     add(
         "--optimizers",
         nargs="+",
@@ -91,13 +92,30 @@ def make_parser():
         help="rates to use instead of the tuned ones",
     )
     length = parser.add_mutually_exclusive_group()
-    length.add_argument("--steps", type=positive_int, help="stop after so many (the whole year)")
+    length.add_argument(
+        "--steps", type=positive_int, help="stop after so many steps (default: the whole year)"
+    )
     length.add_argument("--quick", action="store_true", help=f"a glance: {QUICK_STEPS} steps")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=64,
+        help="flights per step (default: %(default)s)",
+    )
+    add("--seed", type=int, default=0, help="(default: %(default)s)")
     add("--sweep", action="store_true", help="tune the learning rates on January to June instead")
-    add("--trials", type=positive_int, default=10, help="sweep: for each optimizer (%(default)s)")
-    add("--seeds", type=positive_int, default=2, help="sweep: for finalists (%(default)s)")
+    add(
+        "--trials",
+        type=positive_int,
+        default=10,
+        help="sweep: trials of each optimizer (default: %(default)s)",
+    )
+    add(
+        "--seeds",
+        type=positive_int,
+        default=2,
+        help="sweep: seeds of the best trials (default: %(default)s)",
+    )
     return parser
 
 
@@ -110,7 +128,7 @@ def parse_arguments(argv=None):
         if name not in arguments.optimizers:
             parser.error(f"--learning-rate: {name} is not among the --optimizers")
         if arguments.sweep:
-            parser.error("--learning-rate: --sweep tries its own")
+            parser.error("--learning-rate: --sweep tries its own rates")
     return arguments
 
 
@@ -152,7 +170,7 @@ def sweep(flights, arguments):
 
 
 def compare(flights, arguments):
-    """Trains with every optimizer; prints the ranking, and writes it to a CSV and to two plots.
+    """Trains with every optimizer; prints the ranking, and writes a CSV and two plots.
 
     Raises:
       SystemExit: if an optimizer diverged, after all files are written.

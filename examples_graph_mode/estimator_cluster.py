@@ -2,11 +2,11 @@
 
     python examples_graph_mode/estimator_cluster.py
 
-All processes run `train_and_evaluate`. The environment variable TF_CONFIG determines whether a
-process is a parameter server, the worker or the chief. Chief and worker train on alternate batches,
-and repeat them until both together have done all steps. The chief also writes the checkpoints. At
-the end the last checkpoint is evaluated on the flights that follow the training data. All processes
-are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
+All processes of the cluster run `train_and_evaluate`. The environment variable TF_CONFIG determines
+whether a process is a parameter server, the worker or the chief. Chief and worker train on
+alternate batches, and repeat them until both together have done all steps. The chief also writes
+the checkpoints. At the end the last checkpoint is evaluated on the flights that follow the training
+data. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
 
 Estimator is part of TensorFlow up to 2.15.
 """
@@ -27,30 +27,37 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
     add = parser.add_argument
-    add("--steps", type=positive_int, default=4000, help="chief and worker together (%(default)s)")
-    add("--timeout", type=positive_int, default=300, help="seconds (%(default)s)")
+    add(
+        "--steps",
+        type=positive_int,
+        default=4000,
+        help="chief and worker together (default: %(default)s)",
+    )
+    add("--timeout", type=positive_int, default=300, help="seconds (default: %(default)s)")
     return parser.parse_args(argv)
 
 
 def device_filters(job):
-    """Returns filters that make a process connect only to the parameter servers and to itself.
+    """Returns the device filters for the sessions of a process.
 
-    An Estimator sets these filters itself, unless its RunConfig has a session_config. Without them
-    the chief would wait forever for a worker that has finished.
+    With its filters the chief or the worker connects only to the parameter servers and to itself.
+    Without filters the chief would wait forever for a worker that has finished. A parameter server
+    needs no filters. An Estimator sets filters by itself only if its RunConfig has no
+    session_config.
     """
     return [] if job == "ps" else ["/job:ps", "/job:" + job]
 
 
 def be_process(arguments):
-    """Runs the task of TF_CONFIG: serves variables, or trains on every other batch."""
+    """Runs the task of TF_CONFIG: serves variables, or trains on half of the batches."""
     stop_with_parent()
     flights = load_flights().first(arguments.steps * arguments.batch_size)
     job = my_place()[1]
     estimator = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
-    # The worker starts five seconds later. The chief then does more than half of the steps, and
-    # needs more batches than its half.
+    # The worker starts five seconds after the chief, which then does more than half of the steps
+    # and needs more batches than its half. Therefore batches are repeated.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
     tf.estimator.train_and_evaluate(
         estimator,

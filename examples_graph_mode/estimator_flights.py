@@ -8,7 +8,8 @@ from the checkpoint of the previous call. A program that was killed resumes in t
 is started again. Expect worse scores than from flights_session.py, whose model also trains within
 the month.
 
-A progress bar shows steps, loss and speed. TensorBoard shows the values of the optimizer's slots:
+A progress bar shows steps, loss and speed. TensorBoard shows the mean, the minimum and the maximum
+of each of the optimizer's slots:
 
     tensorboard --logdir flights_estimator_out
 
@@ -142,7 +143,7 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
     """Returns the Estimator for the command line's arguments.
 
     In a cluster, the sessions of the Estimator connect only to processes that match one of the
-    `device_filters`.
+    `device_filters`; if there are none, to all processes.
     """
     settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
@@ -183,7 +184,7 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     metrics, _ = tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(train_input, max_steps=max_steps, hooks=[bar]),
-        # With the default throttle_secs of ten minutes there is one evaluation, at the end.
+        # A training shorter than the default throttle_secs (600) is evaluated only at its end.
         tf.estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
     )
     return metrics

@@ -10,8 +10,8 @@ validation"). The program trains on a flight's label at once, although in realit
 hours later.
 
 The program writes metrics.csv, running_log_loss.png and checkpoints to the output directory. A run
-that continues from a checkpoint with --resume gives the same numbers. With --sweep the program
-tunes the optimizers instead, and writes sweep_trials.csv and sweep_seeds.csv.
+that continues from a checkpoint with --resume gives the same numbers as an uninterrupted run. With
+--sweep the program tunes the optimizers instead, and writes sweep_trials.csv and sweep_seeds.csv.
 """
 
 import argparse
@@ -36,33 +36,44 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--out", default="flights_out", metavar="DIR", help="output directory (%(default)s)")
+    add(
+        "--out",
+        default="flights_out",
+        metavar="DIR",
+        help="output directory (default: %(default)s)",
+    )
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     add("--model", choices=MODELS, default="mlp", help="logistic: without the MLP")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
-    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=64,
+        help="flights per step (default: %(default)s)",
+    )
+    add("--steps", type=positive_int, help="stop after so many steps (default: the whole year)")
+    add("--embedding-dim", type=positive_int, default=8, help="(default: %(default)s)")
     for name in OPTIMIZERS:
         tuned = ", ".join(f"{model} {LEARNING_RATES[model][name]:g}" for model in MODELS)
         option = "--learning-rate-" + name.lower()
-        add(option, type=positive_float, metavar="RATE", help=f"({tuned})")
+        add(option, type=positive_float, metavar="RATE", help=f"(default: {tuned})")
     add(
         "--decay-step",
         type=positive_int,
         default=DECAY_STEP,
         metavar="T",
-        help="AdagradDecay: steps between decays (%(default)s). DeepRec's default of 100000 is for "
-        "longer streams: this one has 5,115 steps, in which it would never decay",
+        help="AdagradDecay: steps between decays (default: %(default)s). DeepRec's default of "
+        "100000 is for longer streams: with it nothing would ever decay in the 5,115 steps of a "
+        "year, and AdagradDecay would never differ from Adagrad",
     )
     add(
         "--decay-rate",
         type=decay_rate,
         default=DECAY_RATE,
         metavar="RATE",
-        help="AdagradDecay: factor of the accumulator (%(default)s)",
+        help="AdagradDecay: factor of the accumulator (default: %(default)s)",
     )
-    add("--seed", type=int, default=0, help="(%(default)s)")
-    add("--checkpoint-every", type=positive_int, default=1000, help="steps (%(default)s)")
+    add("--seed", type=int, default=0, help="(default: %(default)s)")
+    add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")
     add("--resume", action="store_true", help="continue from the latest checkpoint in --out")
     add(
         "--verify-resume",
@@ -76,12 +87,17 @@ def parse_arguments(argv=None):
         help="tune each optimizer on January-June, then measure July-December over --seeds seeds; "
         "takes minutes, does not save checkpoints",
     )
-    add("--trials", type=positive_int, default=24, help="sweep: for each optimizer (%(default)s)")
+    add(
+        "--trials",
+        type=positive_int,
+        default=24,
+        help="sweep: trials of each optimizer (default: %(default)s)",
+    )
     add(
         "--seeds",
         type=positive_int,
         default=5,
-        help="sweep: for the finalists, and for the measurement (%(default)s)",
+        help="sweep: seeds of the best trials, and of the measurement (default: %(default)s)",
     )
     return parser.parse_args(argv)
 
@@ -128,14 +144,15 @@ def report(arguments, flights, settings, predictions):
 def verify_resume(arguments, flights, settings, steps, predictions, variables):
     """Interrupts a second run, resumes it, and compares its results with the first run's.
 
-    The interrupted run stops half-way without saving, as if it had been killed. Its last checkpoint
-    was saved after a third of the steps. A new trainer then resumes from this checkpoint.
+    The interrupted run saves a checkpoint after a third of the steps, and stops some steps later
+    without saving, as if it had been killed. A new trainer then resumes from the checkpoint.
 
     Raises:
       SystemExit: if anything differs, or if the run is too short to be interrupted.
     """
-    every, stop = steps // 3, steps // 2
-    if not 0 < every < stop:
+    every = steps // 3
+    stop = every + every // 2  # a step without a checkpoint
+    if every == stop:
         sys.exit(f"--verify-resume: {steps} steps are too few to interrupt; use 6 or more")
     directory = os.path.join(arguments.out, "interrupted")
     for stop_at, resume in [(stop, False), (steps, True)]:

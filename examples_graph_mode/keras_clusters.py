@@ -4,16 +4,16 @@
 
 * Two workers under MultiWorkerMirroredStrategy: each worker trains on half of every batch. At the
   end the variables and slots of both workers must be equal by np.array_equal.
-* A coordinator, two workers and a parameter server under ParameterServerStrategy. First the workers
-  train on batches in turn. The variables and slots must be equal, by np.array_equal, to those of a
-  training on the same batches in one process. Then both workers train at the same time. The order
-  of their updates is not reproducible, so nothing is compared.
+* A coordinator, two workers and a parameter server under ParameterServerStrategy. First only one
+  worker at a time trains on a batch. The variables and slots must be equal, by np.array_equal, to
+  those of a training on the same batches in one process. Then both workers train at the same time.
+  The order of their updates is not reproducible, so nothing is compared.
 
 The optimizers are AdagradDecay and Adam, which `to_keras` converts to optimizers of `tf.keras`. The
 variable `iterations` and Adam's powers of beta must be updated once per training step.
 
-If the installed Keras cannot `fit` under a strategy even with its own optimizers, the error is
-printed and a custom training loop is used instead of `fit`.
+If the installed Keras cannot `fit` under a strategy even with its own Adam, the error is printed
+and a custom training loop is used instead of `fit`.
 
 The exit code is 0 if all compared values are equal, and 1 if not.
 """
@@ -135,7 +135,7 @@ def once_per_step(values, steps):
 
 
 def first_difference(one, other):
-    """Returns the name of the first difference between two `state`s, or None."""
+    """Returns a text that names a difference between two `state`s, or None if they are equal."""
     if set(one) != set(other):
         return "only one has " + ", ".join(sorted(set(one) ^ set(other)))
     different = [name for name in one if not np.array_equal(one[name], other[name])]
@@ -209,9 +209,9 @@ def be_worker(flights, out):
 
 
 def be_coordinator(flights, out):
-    """Trains with two workers in turn, then with both at the same time.
+    """Trains with one worker at a time, then with both workers at the same time.
 
-    The training in turn is repeated without a cluster, for comparison.
+    For comparison, the first training is repeated without a cluster.
     """
     cluster, job, index = my_place()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
@@ -232,7 +232,7 @@ def be_coordinator(flights, out):
             train_alone(inputs, late)
         np.savez(os.path.join(out, name + " cluster.npz"), **state(model))
         np.savez(os.path.join(out, name + " alone.npz"), **state(alone))
-        text = "%s, %d steps in turn, log-loss %.4f"
+        text = "%s, %d steps one after the other, log-loss %.4f"
         say(text % (name, flights.steps, flights.log_loss(model)))
     train_together(coordinator, flights)
 
@@ -251,7 +251,7 @@ def train_together(coordinator, flights):
             model = build_model(flights, optimizer())
         creator = getattr(getattr(keras.utils, "experimental", None), "DatasetCreator", None)
 
-        def endless(context=None):  # called on each worker
+        def endless(context=None):  # a DatasetCreator calls this function on each worker
             return flights.dataset().repeat()
 
         dataset = creator(endless) if creator else endless()
@@ -281,9 +281,19 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--steps", type=positive_int, default=40, help="(%(default)s)")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--timeout", type=positive_int, default=300, help="seconds for a cluster (%(default)s)")
+    add("--steps", type=positive_int, default=40, help="(default: %(default)s)")
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=64,
+        help="flights per step (default: %(default)s)",
+    )
+    add(
+        "--timeout",
+        type=positive_int,
+        default=300,
+        help="seconds for a cluster (default: %(default)s)",
+    )
     add("--role", choices=["worker", "coordinator"], help=argparse.SUPPRESS)
     add("--directory", help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -365,10 +375,10 @@ def compare_with_parameter_server(arguments, directory):
 
 
 def report(arguments, directory, one, other, who):
-    """Compares the states that two processes wrote.
+    """Compares the states that two trainings wrote, for each optimizer.
 
     Raises:
-      SystemExit: if anything differs.
+      SystemExit: if anything differs, or was not updated once per step.
     """
     for name in bridged_optimizers():
         values = []

@@ -98,7 +98,7 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, "flights_keras_out")
     parser.add_argument(
-        "--steps", type=positive_int, help="stop after so many steps (the whole year)"
+        "--steps", type=positive_int, help="stop after so many steps (default: the whole year)"
     )
     return parser.parse_args(argv)
 

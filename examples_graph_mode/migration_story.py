@@ -2,8 +2,8 @@
 
     python examples_graph_mode/migration_story.py --old python3.7 --new python3.13
 
-The model of flights_session.py is trained on the flights of 2013, in time order. Each stage below
-continues the training of the stage before it. --old and --new are Pythons with an old and a new
+The model of flights_session.py is trained on the flights of 2013, in time order. Stages A, B and C
+each continue the training of the stage before. --old and --new are Pythons with an old and a new
 TensorFlow (`make migration-demo` creates them). Without these options, all stages run on the
 installed TensorFlow.
 
@@ -14,8 +14,8 @@ installed TensorFlow.
 * B, September-October: save_v1_checkpoint has saved a checkpoint of the Keras model. The old
   program restores this checkpoint and continues.
 * C, November-December: a Keras model continues again, in the same way as in A.
-* exit, November-December: a Keras model repeats stage C with Keras' own optimizer, which
-  to_plain_keras creates and which does not need this package.
+* exit, November-December: a Keras model repeats stage C with Keras' own Adagrad, which
+  to_plain_keras creates and which does not need this package. Keras has no AdagradDecay.
 
 Stages A, B and C begin with a hand-over between Session and Keras. For comparison, a Session on the
 same TensorFlow starts from the same state without the bridge, and trains on the same flights. Its
@@ -52,11 +52,16 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--old", metavar="PYTHON", help="a Python with the old TensorFlow (this Python)")
-    add("--new", metavar="PYTHON", help="a Python with the new TensorFlow (this Python)")
-    add("--out", default="flights_migration_out", metavar="DIR", help="(%(default)s)")
+    add("--old", metavar="PYTHON", help="a Python with the old TensorFlow (default: this Python)")
+    add("--new", metavar="PYTHON", help="a Python with the new TensorFlow (default: this Python)")
+    add("--out", default="flights_migration_out", metavar="DIR", help="(default: %(default)s)")
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=64,
+        help="flights per step (default: %(default)s)",
+    )
     add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
     add("--stages", nargs="+", help=argparse.SUPPRESS)  # for processes that this program starts
     arguments = parser.parse_args(argv)

@@ -6,7 +6,7 @@
 Two parameter servers store the variables and their slots. Two workers, separate processes with
 separate graphs, train at the same time on alternate batches. Without --sync, workers do not wait
 for each other: the variables may change between the computation of a gradient and its update. With
---sync, SyncReplicasOptimizer around the same optimizer applies the mean of both workers' gradients.
+--sync, SyncReplicasOptimizer around the same optimizer applies the mean of two gradients at a time.
 
 Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
 with the log-loss of a training in a single process. All processes are stopped at the end, after a
@@ -37,12 +37,17 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
     add = parser.add_argument
-    add("--steps", type=positive_int, default=1000, help="batches of all workers (%(default)s)")
-    add("--sync", action="store_true", help="apply the mean of one gradient from each worker")
-    add("--servers", type=positive_int, default=2, help="parameter servers (%(default)s)")
-    add("--workers", type=positive_int, default=2, help="(%(default)s)")
-    add("--checkpoint-every", type=positive_int, default=1000, help="steps (%(default)s)")
-    add("--timeout", type=positive_int, default=300, help="seconds (%(default)s)")
+    add(
+        "--steps",
+        type=positive_int,
+        default=1000,
+        help="batches of all workers (default: %(default)s)",
+    )
+    add("--sync", action="store_true", help="apply means of as many gradients as workers")
+    add("--servers", type=positive_int, default=2, help="parameter servers (default: %(default)s)")
+    add("--workers", type=positive_int, default=2, help="(default: %(default)s)")
+    add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")
+    add("--timeout", type=positive_int, default=300, help="seconds (default: %(default)s)")
     arguments = parser.parse_args(argv)
     if arguments.steps % arguments.workers:
         parser.error(f"--steps: {arguments.steps} is no multiple of --workers")
@@ -89,21 +94,24 @@ def train_in_cluster(arguments, settings, flights, first, directory):
 def check_steps(arguments, first, workers):
     """Checks that the global step is the sum of the workers' steps, and prints it.
 
-    With --sync, every worker computes a gradient for each update, so that the global step is the
-    sum divided by the number of workers.
+    With --sync, an update applies the mean of as many gradients as there are workers, so that the
+    global step is the sum divided by the number of workers.
 
     Raises:
-      SystemExit: if the global step is another number.
+      SystemExit: if the global step is not this number.
     """
     done = [int(worker["steps"]) for worker in workers]
     reached, total = int(workers[0]["global_step"]) - first, sum(done)
-    text = "Global step %d: the sum of the workers' steps"
+    text = f"Global step {first + reached}: "
+    if first:
+        text += f"the {first} steps that were restored, and "
+    text += "the sum of the workers' steps"
     if arguments.sync:
         text += f", divided by the {arguments.workers} gradients of an update"
         total /= arguments.workers
     if reached != total:
         sys.exit(f"The global step advanced by {reached}; expected from {done}: {total:g}")
-    print((text + ".") % (first + reached))
+    print(text + ".")
 
 
 def print_placement(directory, servers):
@@ -128,8 +136,8 @@ def merged(workers):
 def compare_with_one_process(arguments, settings, flights, predictions):
     """Prints the log-loss of the cluster and of one process, over the flights that both predicted.
 
-    With --sync, an update of the cluster uses one batch of each worker; the single process then
-    trains with batches of the same total size.
+    With --sync, an update of the cluster uses as many batches as there are workers; the single
+    process then trains with batches of their total size.
 
     Raises:
       SystemExit: if a prediction is not finite.

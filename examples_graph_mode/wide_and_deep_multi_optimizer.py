@@ -56,10 +56,20 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--out", default="wide_and_deep_out", metavar="DIR", help="output directory (%(default)s)")
+    add(
+        "--out",
+        default="wide_and_deep_out",
+        metavar="DIR",
+        help="output directory (default: %(default)s)",
+    )
     add("--quick", action="store_true", help=f"{QUICK_STEPS} steps, for a first look")
-    add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--steps", type=positive_int, help="stop after so many steps (default: the whole year)")
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=64,
+        help="flights per step (default: %(default)s)",
+    )
     add("--resume", action="store_true", help="continue from the latest checkpoint in --out")
     return parser.parse_args(argv)
 

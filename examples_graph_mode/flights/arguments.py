@@ -40,14 +40,22 @@ def one_optimizer_parser(description, out):
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--out", default=out, metavar="DIR", help="(%(default)s)")
-    add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
-    add("--learning-rate", type=positive_float, help="(the tuned rate in flights/model.py)")
-    add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
-    add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
+    default = "%(default)s" if out else "a temporary directory"
+    add("--out", default=out, metavar="DIR", help=f"(default: {default})")
+    add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(default: %(default)s)")
+    add(
+        "--learning-rate", type=positive_float, help="(default: the tuned rate in flights/model.py)"
+    )
+    add("--decay-step", type=positive_int, default=DECAY_STEP, help="(default: %(default)s)")
+    add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(default: %(default)s)")
+    add(
+        "--batch-size",
+        type=positive_int,
+        default=64,
+        help="flights per step (default: %(default)s)",
+    )
+    add("--embedding-dim", type=positive_int, default=8, help="(default: %(default)s)")
+    add("--seed", type=int, default=0, help="(default: %(default)s)")
     return parser
 
 

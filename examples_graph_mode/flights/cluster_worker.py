@@ -75,7 +75,8 @@ def build_graph(cluster, index, sizes, settings, sync):
       sizes: dict with the numbers of "fields" and "features", and the number of rows of the tables
         as "vocabulary".
       settings: `Settings`.
-      sync: whether each update applies the mean of one gradient from every worker.
+      sync: whether workers wait for each other. If so, each update applies the mean of as many
+        gradients as there are workers.
     """
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
@@ -116,9 +117,9 @@ def build_graph(cluster, index, sizes, settings, sync):
 
 
 def session_config(index):
-    """Returns a ConfigProto that makes a worker connect to the parameter servers only.
+    """Returns a ConfigProto with which a worker connects only to the parameter servers and itself.
 
-    The worker then neither waits for other workers nor fails when they end.
+    The worker then neither waits for the other workers nor fails when they end.
     """
     filters = ["/job:ps", f"/job:worker/task:{index}"]
     return tf.ConfigProto(device_filters=filters, intra_op_parallelism_threads=1)
@@ -136,7 +137,8 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
       last_step: the global step to stop at; None stops after the last batch.
 
     Returns:
-      The number of steps, and the predictions of all flights; nan for flights of other batches.
+      The number of steps, and the predictions of all flights; nan for flights that are in none of
+      the `batches`.
     """
     steps, predictions = 0, np.full(flights["late"].shape, np.nan, np.float32)
     for batch in batches:
@@ -144,7 +146,7 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
         feed = {getattr(graph, name): flights[name][rows] for name in ("ids", "dense", "late")}
         # The gradient depends on the prediction, which is therefore computed before the update.
         prediction, reached = session.run([graph.prediction, graph.train], feed)
-        if np.isnan(predictions[rows]).all():  # the model has not trained on the batch yet
+        if np.isnan(predictions[rows]).all():  # this worker has not trained on the batch yet
             predictions[rows] = prediction
         steps += 1
         if last_step is not None and reached >= last_step:

@@ -35,7 +35,8 @@ class Wide(keras.layers.Layer):
 class AddBias(keras.layers.Layer):
     """Adds a bias with a plain addition.
 
-    Dense uses the operation BiasAdd, whose gradient sums the batch in another order.
+    Dense uses the operation BiasAdd, whose gradient sums the batch in another order than the
+    gradient of an addition.
     """
 
     def build(self, input_shape):
@@ -142,7 +143,7 @@ def fit(model, optimizer, flights, batch_size, label=KERAS):
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
         metrics=[predictions],
     )
-    model.jit_compile = False  # Keras 3 uses XLA on GPUs, which rounds differently
+    model.jit_compile = False  # on GPUs Keras 3 would use XLA, which rounds unlike a Session
     dataset = tf.data.Dataset.from_tensor_slices(((flights.ids, flights.dense), flights.late))
     dataset = dataset.batch(batch_size)  # in time order: no shuffle
     with tqdm(desc=label, total=-(-flights.size // batch_size), unit="batch") as bar:

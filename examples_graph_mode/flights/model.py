@@ -1,8 +1,8 @@
 """The late-arrival model as a TF1 graph: an embedding table, a small MLP and a wide part.
 
-`flights_session.py` trains the model in a Session, `estimator_flights.py` in an Estimator. It uses
-functions that new TensorFlow versions still have, such as `get_variable`, `matmul` and
-`embedding_lookup`, but neither tf.layers nor tf.contrib.
+`flights_session.py` trains the model in a Session, `estimator_flights.py` in an Estimator. The
+model is built by functions that new TensorFlow versions still have, such as `get_variable`,
+`matmul` and `embedding_lookup`, but neither by tf.layers nor by tf.contrib.
 """
 
 import dataclasses
@@ -27,7 +27,7 @@ DECAY_RATE = 0.7
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of one training; `decay_step` and `decay_rate` are for AdagradDecay only."""
+    """The settings of one training; only AdagradDecay and V2 use `decay_step` and `decay_rate`."""
 
     optimizer: str
     learning_rate: float
@@ -64,7 +64,7 @@ def build_logits(ids, dense, vocabulary_size, settings):
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
     wide = tf.get_variable("wide", [vocabulary_size], initializer=tf.zeros_initializer())
     wide_dense = tf.get_variable("wide_dense", [features, 1], initializer=tf.zeros_initializer())
-    # The gradient of a lookup is IndexedSlices: only the rows of this batch are read and written.
+    # The gradient of a lookup is IndexedSlices, which has only the rows of the batch.
     logits = bias + tf.reduce_sum(tf.nn.embedding_lookup(wide, ids), axis=1)
     logits += tf.squeeze(tf.matmul(dense, wide_dense), axis=1)
     if settings.model == "logistic":

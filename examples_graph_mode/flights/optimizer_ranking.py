@@ -147,7 +147,7 @@ def limits(around, gaps):
 
 
 def together(names, curves):
-    """Returns the names in groups; curves of one group differ by at most `SAME`."""
+    """Returns the names in groups; each curve differs from its group's first by at most `SAME`."""
     groups = []
     for name in names:
         for group in groups:
@@ -191,7 +191,9 @@ def write_ranking(path, flights, table):
         loss.plot([], [], "o", color=COLORS[family], label=family)
     loss.plot([], [], "o", color="black", markerfacecolor="white", label="TensorFlow's own")
     figure.legend(*loss.get_legend_handles_labels(), loc="lower center", ncol=3, fontsize=9)
-    figure.suptitle("Lower is better in all three; the best log-loss is on top", fontsize=11)
+    figure.suptitle(
+        "Lower is better in all three diagrams; the best log-loss is on top", fontsize=11
+    )
     inch = 1 / figure.get_figheight()
     figure.tight_layout(rect=(0, 0.8 * inch, 1, 1 - 0.2 * inch))
     with replacing(path) as temporary:
@@ -207,7 +209,7 @@ def dots(axis, values):
 
 
 def off_the_edge(axis, row, name, value):
-    """Draws an arrow at the right edge, with the value, if the value is outside the plot."""
+    """Draws an arrow and a value at the right edge, for a value outside the plot."""
     edge = axis.get_yaxis_transform()  # x is from 0 to 1, y is the row
     axis.plot(1, row, ">", transform=edge, clip_on=False, **colors(name))
     text = "diverged" if np.isnan(value) else f"{value:.4f}"

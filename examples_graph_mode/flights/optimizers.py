@@ -23,7 +23,7 @@ class Choice(NamedTuple):
       make: a function from `Settings` and the global step to the optimizer.
       learning_rate: the default, which is the best rate of `compare_optimizers.py --sweep` on
         January to June. For Adagrad, AdagradDecay and SGD it is the best rate of
-        `flights_session.py --sweep`.
+        `flights_session.py --sweep`. Comments at `CATALOGUE` explain exceptions.
       rates: the lowest and the highest learning rate that a sweep tries.
       stock: whether it is one of TensorFlow's own optimizers, which are shown for comparison.
     """
@@ -93,7 +93,7 @@ CATALOGUE = {
         ADAGRAD, plain(AdagradWOptimizer, weight_decay=DECAY_PER_STEP), 0.399, (0.02, 2.0)
     ),
     "Ftrl": Choice(ADAGRAD, plain(tf.train.FtrlOptimizer), 0.399, (0.02, 2.0), stock=True),
-    # The rate is not the result of a sweep: a step takes 20 times as long as with other optimizers.
+    # Shampoo's rate is not from a sweep: a step takes 20 times as long as with other optimizers.
     "Shampoo": Choice(ADAGRAD, stepped(legacy_opt.ShampooOptimizer), 0.3, (0.02, 2.0)),
     "LazyAdam": Choice(LAZY, plain(legacy_opt.LazyAdamOptimizer), 0.00378, (0.0003, 0.03)),
     "LazyAdamGS": Choice(LAZY, stepped(legacy_opt.LazyAdamGSOptimizer), 0.00378, (0.0003, 0.03)),

@@ -144,7 +144,7 @@ def signals_held():
 
 
 def stop_with_parent():
-    """Ends this process as soon as the process of the `Cluster` that started it has ended."""
+    """Ends this process as soon as its parent has ended, if a `Cluster` has started it."""
     if STARTED not in os.environ:  # not started by a `Cluster`
         return
 

@@ -25,7 +25,11 @@ def clipped(predictions):
 
 
 def score(late, predictions):
-    """Returns (log-loss, AUC); the AUC is nan if all or none of the flights are late."""
+    """Returns (log-loss, AUC).
+
+    The AUC is nan if all or none of the flights are late. Both scores are nan if a prediction is
+    not finite.
+    """
     if not np.isfinite(predictions).all():  # diverged
         return float("nan"), float("nan")
     probability = clipped(predictions)
@@ -70,7 +74,10 @@ def format_table(table):
 
 
 def summary(table, names, settings, steps):
-    """Returns a summary in words: log-losses, and a comparison of AdagradDecay with Adagrad."""
+    """Returns a summary in words.
+
+    It has the log-losses, a comparison of AdagradDecay with Adagrad, and the number of decays.
+    """
     period = "Jul-Dec" if "Jul-Dec" in table.index else table.index[-1]
     losses = table.loc[period, "log-loss"]
     ranked = sorted(names, key=lambda name: losses[name])

@@ -124,7 +124,7 @@ def verdict(table, optimizers):
         if name != best:
             gap = losses[name] - losses[best]
             lines.append(
-                f"{best} is better than {name} by {gap.mean():.4f} on average, in "
+                f"{best} is better than {name} by {gap.mean():.4f} on average, and better in "
                 f"{(gap > 0).sum()} of {len(gap)} seeds."
             )
     return "\n".join(lines)

@@ -59,7 +59,7 @@ class Story:
         return path
 
     def period(self, name):
-        """Returns the period with this name, and the period before it."""
+        """Returns a period and the period before it; the last one stands before the first."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 

@@ -29,7 +29,7 @@ def v1_optimizer(name):
 
 def model_and_optimizer(name):
     """Returns a new Keras model, and the optimizer of that name converted to Keras."""
-    keras.backend.clear_session()  # otherwise the weights of a second model get other names
+    keras.backend.clear_session()  # otherwise each further model gets new names for its weights
     settings = SETTINGS[name]
     sizes = FIELDS, FEATURES, VOCABULARY_SIZE, settings.embedding_dim
     return build_model(*sizes, activation=settings.activation), to_keras(v1_optimizer(name))

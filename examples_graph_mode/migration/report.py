@@ -166,7 +166,7 @@ def format_rows(rows):
 
 
 def verdict(judged):
-    """Returns a list of problems, and a sentence to print if there are none."""
+    """Returns a list of problems, and a text to print if there are none."""
     rows = [row for rows in judged.values() for row in rows]
     problems = [problem for row in rows for problem in row["problems"]]
     moves = [row for row in rows if "difference" in row]
@@ -212,7 +212,7 @@ EXIT_STYLES = (dict(color="tab:red"), dict(color="tab:cyan", linestyle=(0, (2, 2
 
 
 def write_plot(path, story, flights, judged):
-    """Plots the log-loss of the runs with and without migration, and their difference.
+    """Plots the log-loss of the runs, and the differences of their predictions.
 
     Args:
       path: the path of the PNG.

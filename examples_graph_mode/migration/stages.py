@@ -1,8 +1,8 @@
 """The stages of the migration, each of which runs on one TensorFlow.
 
-A stage is a function of a `Story`, its flights and an optimizer's name. It reads the files of the
-previous stage in the story's folder, writes files for the next stage, and returns a row of the
-table.
+A stage is a function of a `Story`, its flights, an optimizer's name and a period's name. It reads
+the files of the previous stage in the story's folder, writes files for the next stage, and returns
+a row of the table.
 """
 
 import importlib.util
@@ -90,7 +90,7 @@ def with_step(run, step):
 
 
 def stay(story, flights, optimizer, first):
-    """Trains without migration from January to December, and writes a checkpoint in June.
+    """Trains without migration from January to December, and saves a checkpoint after June.
 
     A second run continues from that checkpoint after each number of its state has been changed by
     one unit in the last place. This run shows how rounding errors grow.
@@ -277,7 +277,7 @@ def leave(story, flights, optimizer, period_name):
 
 
 def other_keras():
-    """Whether Keras 2 is installed besides Keras 3."""
+    """Whether `tf.keras` is Keras 3, and tf_keras (Keras 2) is installed, too."""
     return FACTS["generation"] == 3 and importlib.util.find_spec("tf_keras") is not None
 
 

@@ -251,11 +251,12 @@ def test_a_new_run_deletes_older_checkpoints(few, tmp_path):
 def test_session_program_and_resume(few, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(flights_session, "load_flights", lambda: few)
     common = ["--out", str(tmp_path), "--decay-step", "5"]
-    flights_session.main([*common, "--steps", "20", "--verify-resume"])
-    assert "bit for bit" in capsys.readouterr().out
+    flights_session.main([*common, "--steps", "8", "--verify-resume"])
+    out = capsys.readouterr().out
+    assert "Stopped at step 3, resumed from step 2: " in out and "bit for bit" in out
     flights_session.main([*common, "--resume"])
     resumed = capsys.readouterr().out
-    assert "step 20." in resumed
+    assert "step 8." in resumed
     table = pd.read_csv(tmp_path / "metrics.csv")
     flights_session.main(common)
     whole = capsys.readouterr().out
@@ -277,6 +278,12 @@ def test_verify_resume_notices_a_difference(few, tmp_path, monkeypatch):
     monkeypatch.setattr(CheckpointedRun, "_restore", wrong_position)
     with pytest.raises(SystemExit, match="differs from uninterrupted run"):
         flights_session.main(["--out", str(tmp_path), "--verify-resume"])
+
+
+def test_verify_resume_needs_steps_to_lose(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(flights_session, "load_flights", lambda: few)
+    with pytest.raises(SystemExit, match="5 steps are too few to interrupt; use 6 or more"):
+        flights_session.main(["--out", str(tmp_path), "--steps", "5", "--verify-resume"])
 
 
 def test_diverged_run_fails(few, tmp_path, monkeypatch):

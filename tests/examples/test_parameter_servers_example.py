@@ -54,7 +54,9 @@ def log_losses(options, first, reached):
     done = run("parameter_servers.py", "--steps", "200", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"from step {first}." in done.stdout, done.stdout
-    assert f"Global step {reached}: the sum of the workers' steps" in done.stdout, done.stdout
+    restored = f"the {first} steps that were restored, and " if first else ""
+    text = f"Global step {reached}: {restored}the sum of the workers' steps"
+    assert text in done.stdout, done.stdout
     found = re.search(r"cluster ([\d.]+), one process ([\d.]+)\.", done.stdout)
     return found and [float(each) for each in found.groups()]
 
@@ -267,7 +269,8 @@ def test_a_lost_step_fails_the_program(capsys):
     workers = [{"steps": 6, "global_step": 110}, {"steps": 4}]
     arguments = parameter_servers.parse_arguments(["--steps", "10"])
     parameter_servers.check_steps(arguments, 100, workers)
-    assert capsys.readouterr().out == "Global step 110: the sum of the workers' steps.\n"
+    expected = "the 100 steps that were restored, and the sum of the workers' steps"
+    assert capsys.readouterr().out == f"Global step 110: {expected}.\n"
     workers[0]["global_step"] = 109
     with pytest.raises(SystemExit, match=re.escape("advanced by 9; expected from [6, 4]: 10")):
         parameter_servers.check_steps(arguments, 100, workers)
