@@ -50,7 +50,7 @@ def parse_arguments(argv=None):
     add(
         "--quick",
         action="store_true",
-        help="few rounds, no ref variables, W4 or B4 (but --only W4)",
+        help="few rounds; no ref variables, W4 or B4",
     )
     add("--only", type=_workload_names, metavar="W1,B2", help="only these; bridge: B1 to B4")
     add("--against", type=_checkout, metavar="DIR", help="compare with another checkout's bridge")
