@@ -74,5 +74,5 @@ KerasSchedule = Any
 # A model or variables to load from or save to a checkpoint; the keys of a mapping are names in the
 # checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
-# Maps names of variables to names in a checkpoint; None keeps the variable's name.
+# Maps names of variables to names in a checkpoint; None leaves the variable out.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

@@ -1,7 +1,7 @@
 """Changes gradients between `compute_gradients` and `apply_gradients`.
 
-The functions take and return lists of (gradient, variable) pairs, for `optimize_loss` and
-`create_train_op`. Source: `tf.contrib.layers` and `tf.contrib.training` of TensorFlow 1.15.
+Most functions take and return lists of (gradient, variable) pairs.
+Source: `tf.contrib.layers` and `tf.contrib.training` of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -124,7 +124,8 @@ def check_multipliers(multipliers):
     """Checks a dict from variables or names to multipliers.
 
     Raises:
-      TypeError: `multipliers` is not a dict, or has other keys or values.
+      TypeError: `multipliers` is not a dict, a key is not a variable or name, or a value is not a
+        number or tensor.
       ValueError: a number is not finite.
     """
     what = "gradient_multipliers"

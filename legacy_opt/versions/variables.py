@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
     @property
     def place(self):
-        """A name of the part that says which rows it contains: "w/rows_0_to_3_of_7"."""
+        """A name that shows what the part contains: "w/rows_0_to_3_of_7" for rows 0, 1 and 2."""
         if self.axis is None:
             return self.full_name
         unit = {0: "rows", 1: "columns"}.get(self.axis, f"axis_{self.axis}")
@@ -117,7 +117,7 @@ def own_component(variable):
 
 
 def saveable(name, variable):
-    """Returns what a v1 Saver's dict must contain, with the key `name`, to save `variable`."""
+    """Returns what a v1 Saver's dict must contain, under the key `name`, to save `variable`."""
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
         if callable(factory):  # a Saver does not accept the distributed variable itself
@@ -130,8 +130,8 @@ def distributed_variable(variable):
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
     if container is None and not isinstance(variable, distributed):
-        # Newer TensorFlow stores the container at the handle. A distributed variable's `handle` may
-        # raise an error.
+        # Newer TensorFlow stores the container at the handle. (A distributed variable's `handle` is
+        # not read, because it may raise an error.)
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole

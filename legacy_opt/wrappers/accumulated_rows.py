@@ -65,7 +65,7 @@ class Homes:
         return self._parts[key][0]
 
     def together(self, variable):
-        """Returns all added partitions of the variable that contains a partition, or []."""
+        """Returns all added partitions of the whole to which `variable` belongs, or []."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
@@ -93,7 +93,7 @@ def ids_and_rows(grad, variable):
 
 
 def is_cut_by_rows(variable):
-    """Whether `variable` is a partition of a variable that is partitioned by rows."""
+    """Whether `variable` is the only partition, or one of the partitions by rows, of a variable."""
     part = versions.part_of(variable)
     return part is not None and part.axis in (None, 0)
 

@@ -67,7 +67,8 @@ class MultiOptimizer(OptimizerWrapper):
 
         * a string: a regular expression that must match the beginning of the variable's name, like
           `scope` of `tf.compat.v1.get_collection`: "wide" matches `wide/…` and `wide_dense:0`;
-        * a variable, or a list or tuple of variables (for a partitioned variable, its partitions);
+        * a variable, or a list or tuple of variables (a partitioned variable stands for its
+          partitions);
         * `MultiOptimizer.collection("name")`: the variables that are in the graph's collection of
           that name when gradients are applied;
         * a function that takes a variable and returns whether the optimizer trains it.
@@ -218,7 +219,7 @@ class MultiOptimizer(OptimizerWrapper):
                 inner._create_slots(variables)
 
     def routes_of(self, variables: Iterable[Variable]) -> List[Tuple[Variable, List[Route]]]:
-        """Returns pairs (variable, the routes that match it)."""
+        """Returns pairs (variable, the routes that match it, or else the default route)."""
         tests = [(route, route.selection(self.variable_name)) for route in self._routes]
         matched = []
         for variable in variables:
