@@ -252,7 +252,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def _decay_rows(self, update):
         # There is no condition, because after the first period rows decay in nearly every step.
-        with after(update.grad):  # read as late as possible, because other workers decay rows too
+        # The counts are read as late as possible, because other workers decay rows, too.
+        with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
@@ -304,7 +305,7 @@ class FlatElement(Slot):
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():
-            if versions.building() == versions.FUNCTION:  # XLA has no kernel for ResourceGatherNd
+            if versions.building() == versions.FUNCTION:  # XLA may compile the function; see above.
                 return tf.reshape(tf.gather(slot, [0]), [-1])[0]
             return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
         # The variable may turn out to have no elements. The minimum of an empty tensor is the

@@ -65,7 +65,7 @@ class Homes:
         return self._parts[key][0]
 
     def together(self, variable):
-        """Returns all added partitions of the whole to which `variable` belongs, or []."""
+        """Returns all added partitions of the whole variable to which `variable` belongs, or []."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
@@ -93,7 +93,7 @@ def ids_and_rows(grad, variable):
 
 
 def is_cut_by_rows(variable):
-    """Whether `variable` is the only partition, or one of the partitions by rows, of a variable."""
+    """Whether `variable` is one of several partitions along axis 0, or the only partition."""
     part = versions.part_of(variable)
     return part is not None and part.axis in (None, 0)
 

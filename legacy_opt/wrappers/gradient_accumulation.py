@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 _WHOLE = WholeVariable()
 _SUM = ("gradient_sum",)
 _ROWS = ("gradient_ids", "gradient_rows")
-_ONE_EACH = ("gradient_sum", "gradient_ids")  # each variable has exactly one of these slots
+_ONE_EACH = ("gradient_sum", "gradient_ids")  # Each home of `Homes` has exactly one of these slots.
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "
     "update per call. SyncReplicasOptimizer accumulates gradients itself: use it alone, with "
@@ -316,7 +316,10 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
 
     def _stored_rows_of(self, variable):
-        """Returns a variable's stored ids and rows; a partition's ids begin at 0 in each partition."""
+        """Returns a variable's stored ids and rows.
+
+        For a partition only its own rows are returned, with ids relative to the partition.
+        """
         home = self._homes.of(variable)
         with tf.device(home.device):
             ids, rows = self._stored_rows(home)

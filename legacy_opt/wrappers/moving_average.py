@@ -170,7 +170,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
-                    with versions.v1_control_flow():  # TensorFlow adds a tf.cond, too
+                    with versions.v1_control_flow():  # first_value and TensorFlow add a tf.cond.
                         value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():

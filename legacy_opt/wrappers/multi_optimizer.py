@@ -47,7 +47,7 @@ class MultiOptimizer(OptimizerWrapper):
         )
         train_op = optimizer.minimize(loss, global_step=global_step)
 
-    There is one backward pass for all variables. All optimizers read the same global step, which is
+    There is one backward pass for all variables, with the exception below. The global step is
     incremented once, after all updates. Every variable with a gradient must go to exactly one
     optimizer; otherwise an error names the variables. An optimizer is not called in a training step
     in which none of its variables has a gradient.
