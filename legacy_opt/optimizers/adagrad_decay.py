@@ -276,10 +276,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
 
-    It computes the same and has the same arguments and variable names. The slot
-    `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an embedding
-    table of 10 million rows of 16 elements the slot takes 80 MB instead of 1.28 GB. V2 is DeepRec's
-    name of this layout of the slot; the name is unrelated to Keras' OptimizerV2.
+    It computes the same as `AdagradDecayOptimizer`, with the same arguments and variable names. The
+    slot `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an
+    embedding table of 10 million rows of 16 elements the slot takes 80 MB instead of 1.28 GB. V2 is
+    DeepRec's name of this layout of the slot; the name is unrelated to Keras' OptimizerV2.
     """
 
     def _power_layout(self):

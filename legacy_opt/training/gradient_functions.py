@@ -53,7 +53,7 @@ def clip_gradient_norms(
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
-    """Returns `clip_gradient_norms` with a fixed norm: a `transform_grads_fn` of `create_train_op`.
+    """Returns `clip_gradient_norms` with a fixed norm, as a `transform_grads_fn` argument.
 
     Args:
       max_norm: the norm to clip to, a number or scalar tensor.

@@ -256,7 +256,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
 
 class _ClosesWithTheSession:
-    """Closes a bar when a session ends; it is registered as a thread in the session's coordinator.
+    """Acts as a thread of a session's coordinator, to close a bar when the session ends.
 
     Every session ends with `Coordinator.join`, which calls `is_alive` of all threads.
     """
@@ -283,7 +283,7 @@ def _tqdm():
 
 
 def _options(tqdm):
-    """Returns the names of the arguments of a class tqdm that the hook does not set itself."""
+    """Returns the names of the arguments of tqdm, without those that the hook sets itself."""
     names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
     return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 

@@ -55,10 +55,10 @@ class _Unsliced(tf.Variable.SaveSliceInfo):
 def fit_slice_info(slot, variable, axes, part_by_part=False):
     """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
-    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if the slot has
-    another shape. A slot that has the axis along which the variable is partitioned is saved as a
-    slice of one tensor, in the same way as the variable. Any other slot is saved separately for
-    each part, under a name with the position of the part, so that a graph with other partitions
+    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if variable and
+    slot differ in shape. A slot that has the axis along which the variable is partitioned is saved
+    as a slice of one tensor, in the same way as the variable. Any other slot is saved separately
+    for each part, under a name with the position of the part, so that a graph with other partitions
     does not restore it.
 
     Args:

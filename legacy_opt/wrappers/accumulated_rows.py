@@ -49,10 +49,10 @@ class GrowingSlot(Slot):
 
 
 class Homes:
-    """Maps each variable to its home, the variable whose slots contain its rows.
+    """Maps each variable to its home, whose slots contain the rows of the variable's gradients.
 
-    The home of a partition of a partitioned variable is the first partition that was added; any
-    other variable is its own home.
+    The home of a partition of a partitioned variable is the first partition that was added. The
+    home of any other variable is this variable itself.
     """
 
     def __init__(self):

@@ -244,7 +244,7 @@ class MultiOptimizer(OptimizerWrapper):
         """Divides items, one per variable, among the optimizers.
 
         Args:
-          matched: the result of `_matched` for the variables.
+          matched: the result of `routes_of` for the variables.
           items: the items, in the order of the variables. Items of variables that have no optimizer
             or several optimizers are left out.
 

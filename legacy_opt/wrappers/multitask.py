@@ -31,7 +31,7 @@ _WITH_DUPLICATES = "_apply_sparse_duplicate_indices", "_resource_apply_sparse_du
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
-    """Skips the update of variables and slots whose gradient is all zeros (tf.contrib.opt).
+    """Skips the update of a variable and its slots if the gradient is all zeros (tf.contrib.opt).
 
     In a batch without examples of a task, the gradients of variables that only this task uses are
     zeros. Momentum, Adam and similar optimizers would still decay their moments and change the
