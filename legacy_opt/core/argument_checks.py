@@ -140,8 +140,8 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
       largest: the largest absolute value that a number may have.
 
     Raises:
-      TypeError: if it is none of these, a callable that needs an argument, or a tensor that is not
-        numeric.
+      TypeError: if it is not a number, tensor, variable or callable; if it is a callable that needs
+        an argument, or a tensor that is not numeric.
       ValueError: if it is a number that is NaN, infinite or larger than `largest`, or a tensor that
         is not a scalar. By default `largest` is the largest float32 number, because most
         hyperparameters become float32 tensors, whatever the variable's dtype. (In TensorFlow's own

@@ -4,8 +4,9 @@ A rule is the method `RuleOptimizer.rule`, which computes an update from a gradi
 
 An optimizer declares a slot by its initial value, dtype and layout. The layout determines the
 stored shape and the shape that a rule gets. With a dense gradient a rule gets all values of a slot.
-With a sparse gradient it gets the values of a `Slot` or `RowSlot` for the touched rows only, so
-that the same rule works with both. The docstring of `Slot` has a table of the layouts.
+With a sparse gradient it gets the values of a `Slot` or `RowSlot` for the touched rows only. So the
+same rule works with dense and with sparse gradients. The docstring of `Slot` has a table of the
+layouts.
 """
 
 from __future__ import annotations

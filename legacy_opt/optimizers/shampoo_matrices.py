@@ -146,7 +146,7 @@ def _inverse_root(matrix, size, exponent):
 
 
 def _whole_power(matrix, exponent):
-    """Raises a matrix to the power of a whole number, by repeated squaring."""
+    """Returns a power of a matrix, where the exponent is a whole number, by repeated squaring."""
     result, rest = None, int(round(exponent))
     while rest > 0:
         if rest % 2:

@@ -91,7 +91,7 @@ def optimize_loss(
       The loss of the training step, a tensor. Evaluating this tensor runs the training step first.
 
     Raises:
-      TypeError: an argument has the wrong type, or an optimizer class needs other arguments.
+      TypeError: an argument has the wrong type, or an optimizer class requires further arguments.
       ValueError: an argument is out of range; no variable has a gradient; or there is no global
         step, and the decay or the optimizer needs one.
       RuntimeError: the function is called in eager execution or in a `tf.function`.

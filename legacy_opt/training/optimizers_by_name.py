@@ -106,7 +106,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
       A `tf.compat.v1.train.Optimizer`.
 
     Raises:
-      TypeError: a class needs other arguments, or a function does not return a v1 optimizer.
+      TypeError: a class requires further arguments, or a function does not return a v1 optimizer.
       ValueError: an optimizer requires the global step, but `global_step` is None.
     """
     if isinstance(optimizer, v1.train.Optimizer):
