@@ -29,9 +29,9 @@ def given(optimizer, grads_and_vars):
       A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
 
     Raises:
-      TypeError: `grads_and_vars` are not pairs; a variable is not a `tf.Variable`, or is a Keras 3
-        variable; or a dense gradient and its variable differ in dtype. (The dtypes and shapes of
-        sparse gradients are checked when the gradients are applied.)
+      TypeError: `grads_and_vars` are not pairs; the second item of a pair is not a variable, or is
+        a Keras 3 variable; or a dense gradient and its variable differ in dtype. (The dtypes and
+        shapes of sparse gradients are checked when the gradients are applied.)
       ValueError: the shape of a dense gradient does not fit its variable.
     """
     values = []

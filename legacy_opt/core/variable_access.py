@@ -52,7 +52,7 @@ def variable_op(name, variable, **arguments):
 
 
 def after(*operations):
-    """Adds control dependencies on operations and tensors; ignores None and eager tensors."""
+    """Scope with control dependencies on operations and tensors; ignores None and eager tensors."""
     found = [getattr(here(each), "op", each) for each in operations if each is not None]
     return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
 

@@ -124,7 +124,7 @@ def check_step_to_advance(global_step):
     """Checks that a global step is None or a variable.
 
     Raises:
-      TypeError: `global_step` is something else.
+      TypeError: `global_step` is neither a variable nor None.
     """
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
