@@ -44,7 +44,7 @@ def __dir__():
 
 
 def _missing(name, public_names):
-    """Returns the error message for an unknown name; it suggests a name or TensorFlow's class."""
+    """Returns the error message for an unknown name; the message may suggest another name."""
     import difflib
 
     import tensorflow as tf

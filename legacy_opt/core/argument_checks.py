@@ -1,4 +1,4 @@
-"""Checks constructor arguments; errors name the argument and the value."""
+"""Checks arguments of constructors and functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class WrongTypeError(TypeError, ValueError):
 
 
 def is_tensor_like(value: Any) -> bool:
-    """Whether `value` is a tensor or a variable (of any kind, in any TensorFlow version)."""
+    """Whether `value` is a tensor or variable of TensorFlow."""
     return tf.is_tensor(value) or isinstance(value, tf.Variable)
 
 
@@ -57,8 +57,8 @@ def number(name: str, value: Any) -> Any:
 def positive(name: str, value: Any) -> float:
     """Returns `value` if it is a finite number above zero; raises the same errors as `number`.
 
-    A number that becomes zero in float32 raises a ValueError, too, because dividing by zero may
-    give NaN.
+    A number below the smallest normal float32 number raises a ValueError, too: TensorFlow may round
+    it to zero, and dividing by zero may give NaN.
     """
     value = number(name, value)
     if value < _SMALLEST:
@@ -72,7 +72,7 @@ def positive_integer(name: str, value: Any) -> int:
 
     Raises:
       TypeError: if it is not an integer (100.0 is a float).
-      ValueError: if it is zero or less.
+      ValueError: if it is not positive or not finite.
     """
     number(name, value)
     if not isinstance(value, numbers.Integral):
@@ -140,7 +140,8 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
       largest: the largest absolute value that a number may have.
 
     Raises:
-      TypeError: if it is something else, or a tensor that is not numeric.
+      TypeError: if it is not a number, tensor, variable or callable; if it is a callable that needs
+        an argument, or a tensor that is not numeric.
       ValueError: if it is a number that is NaN, infinite or larger than `largest`, or a tensor that
         is not a scalar. By default `largest` is the largest float32 number, because most
         hyperparameters become float32 tensors, whatever the variable's dtype. (In TensorFlow's own

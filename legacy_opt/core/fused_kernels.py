@@ -1,7 +1,8 @@
-"""Finds TensorFlow's fused kernels (one op that does the whole update of a variable) by name.
+"""Finds TensorFlow's fused kernels by name, and applies them.
 
-TensorFlow's own optimizers use the ops ``[Resource][Sparse]Apply<Name>`` of `tf.raw_ops`, which
-have the same names from 1.15 on. Adam, AddSign, PowerSign and AdaMax have no sparse kernel.
+A fused kernel is one op that does the whole update of a variable. TensorFlow's own optimizers use
+the ops ``[Resource][Sparse]Apply<Name>`` of `tf.raw_ops`, which have the same names from 1.15 on.
+Adam, AddSign, PowerSign and AdaMax have no sparse kernel.
 """
 
 import tensorflow as tf
@@ -12,7 +13,7 @@ _NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has a bfloat16 kernel fo
 
 
 def find(kernel, variable, sparse):
-    """Returns the raw op that updates this kind of variable, or None if there is no such op.
+    """Returns the raw op that updates this kind of variable, or None if there is no kernel for it.
 
     Args:
       kernel: the kernel's name without its prefixes, for example "Adagrad".

@@ -68,10 +68,10 @@ def of_graph():
 
 
 def of_this_graph(optimizer_name, step):
-    """Returns `step` if it belongs to the graph that is being built.
+    """Returns `step`; in a TF1 graph, checks that `step` belongs to this graph.
 
     Raises:
-      ValueError: `step` belongs to another graph.
+      ValueError: a TF1 graph is being built, and `step` belongs to another graph.
     """
     in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
     if in_graph and step.graph is not v1.get_default_graph():
@@ -89,7 +89,7 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
       optimizer_name: the name in the warning.
       given: the `global_step` passed to the constructor.
       step: the global step that the optimizer reads.
-      advanced: the variable that is incremented after this training step, or None.
+      advanced: the global step variable that is incremented after the updates, or None.
     """
     remedy = "Pass global_step=… to minimize() or apply_gradients()"
     if isinstance(given, (int, float)):

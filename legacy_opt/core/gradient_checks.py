@@ -16,7 +16,7 @@ def refuse_hooks(cls, hooks):
         optimizer, which this package replaces, calls these methods; this package does not.
 
     Raises:
-      TypeError: one of these methods is defined outside this package.
+      TypeError: `cls`, or a base class outside this package, defines one of these methods.
     """
     package = __name__.partition(".")[0] + "."
     users = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
@@ -38,8 +38,9 @@ def gradient(optimizer_name, grad, variable, sparse):
       sparse: whether `grad` is the values of a sparse gradient.
 
     Returns:
-      The gradient. If its static shape is not fully known, its shape is checked at runtime, because
-      arithmetic would silently broadcast a gradient of a wrong shape.
+      The gradient. If its static shape is not fully known (apart from the number of rows of a
+      sparse gradient), its shape is checked at runtime, because arithmetic would silently broadcast
+      a gradient of a wrong shape.
 
     Raises:
       TypeError: if the dtypes differ.

@@ -29,9 +29,10 @@ def given(optimizer, grads_and_vars):
       A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
 
     Raises:
-      TypeError: `grads_and_vars` are not pairs; a variable is not a `tf.Variable`, or is a Keras 3
-        variable; or a gradient and its variable differ in dtype.
-      ValueError: a gradient's shape does not fit its variable.
+      TypeError: `grads_and_vars` are not pairs; the second item of a pair is not a variable, or is
+        a Keras 3 variable; or a dense gradient and its variable differ in dtype. (The dtypes and
+        shapes of sparse gradients are checked when the gradients are applied.)
+      ValueError: the shape of a dense gradient does not fit its variable.
     """
     values = []
 
@@ -48,7 +49,7 @@ def given(optimizer, grads_and_vars):
 
 
 def checked(optimizer, grads_and_vars):
-    """Returns the pairs with gradients as tensors; see `given`.
+    """Returns the pairs with gradients as tensors or `tf.IndexedSlices`; see `given`.
 
     A dense gradient is returned as the output of its shape check, because a check whose output is
     not used would be pruned from the graph.
@@ -84,7 +85,7 @@ def check_variables(optimizer, var_list):
 
 
 def _only_variable(optimizer, variable, grad):
-    """Raises a TypeError for a Keras 3 variable (not a `tf.Variable`) and for a non-variable."""
+    """Raises a TypeError if `variable` is a Keras 3 variable, or is not a variable at all."""
     _refuse_keras_3(optimizer, variable)
     if is_variable(variable):
         return

@@ -55,7 +55,7 @@ def changed(grad, function):
 
 
 def check_numerics(loss, grads_and_vars, with_gradients=True):
-    """Checks that the loss and all gradients are finite before any of them is used.
+    """Checks that the loss and all gradients are finite, before a returned gradient is used.
 
     Args:
       loss: the loss, a tensor.
@@ -73,7 +73,8 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
 
     with v1.name_scope("check_numerics"):
         checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
-        with tf.control_dependencies(checks):  # so that a loss that is not finite is reported first
+        # The gradients are checked after the loss, so that the loss is reported first.
+        with tf.control_dependencies(checks):
             for grad, variable in grads_and_vars:
                 if grad is not None and with_gradients:
                     checks.append(checked(values_of(grad), variable).op)
@@ -153,7 +154,7 @@ def scalar(name, value):
         raise argument_checks.WrongTypeError(
             f"{name} must be a number or a scalar tensor, got {value!r}."
         )
-    # The number may be too large for float32, because it is cast to the dtype of the gradients.
+    # A number too large for float32 is allowed, because it is cast to the dtype of the gradients.
     return argument_checks.hyperparameter(name, value, math.inf)
 
 

@@ -2,7 +2,7 @@
 
 
 def operations_behind(tensors):
-    """Returns the set of all operations on which these tensors depend, directly or indirectly."""
+    """Returns the set of operations that compute `tensors`, without their control inputs."""
     found, waiting = set(), [tensor.op for tensor in tensors]
     while waiting:
         operation = waiting.pop()

@@ -105,8 +105,9 @@ def complement(tensor, value, dtype):
 def _exactly(function, tensor, value, dtype):
     """Applies `function` to a hyperparameter, and returns the result in `dtype`.
 
-    If the hyperparameter is a Python number, the function is computed in Python. No intermediate
-    tensor is float64, because not all devices support float64.
+    If the hyperparameter is a Python number, the function is computed in Python, unless the bridge
+    has set `tensor` to another value. No intermediate tensor is float64, because not all devices
+    support float64.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))

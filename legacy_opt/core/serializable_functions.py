@@ -34,10 +34,11 @@ class SavesStepFunctions:
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
 
     def get_config(self) -> Dict[str, Any]:
-        """Returns the constructor's arguments as plain data.
+        """Returns a dict of the constructor's arguments, with each `StepFunction` as a dict.
 
         Raises:
-          ValueError: an argument is a function, but not one of the allowed `StepFunction`s.
+          ValueError: an argument is a function of the global step whose class is not listed in
+            `step_functions`.
         """
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}

@@ -3,9 +3,10 @@
 A rule is the method `RuleOptimizer.rule`, which computes an update from a gradient and the slots.
 
 An optimizer declares a slot by its initial value, dtype and layout. The layout determines the
-stored shape and the shape that a rule gets. With a dense gradient a rule gets the slot's values for
-the whole variable; with a sparse gradient it gets the values for the touched rows. So the same rule
-works with dense and with sparse gradients. The docstring of `Slot` has a table of the layouts.
+stored shape and the shape that a rule gets. With a dense gradient a rule gets all values of a slot.
+With a sparse gradient it gets the values of a `Slot` or `RowSlot` for the touched rows only. So the
+same rule works with dense and with sparse gradients. The docstring of `Slot` has a table of the
+layouts.
 """
 
 from __future__ import annotations
@@ -182,9 +183,9 @@ class TensorSlot(Slot):
       initial_value: the initial value of each element, a number.
       dtype: the slot's dtype; None means the dtype of the variable.
       axes: for each axis of the slot, the axis of the variable that it corresponds to, for example
-        (0,) for one value per row; see `Slot.axes`. With the default, each partition of a
-        partitioned variable has a separate tensor, and only a graph with the same partitions can
-        restore these tensors.
+        (0,) for one value per row; see `Slot.axes`. With the default, the tensors of a partitioned
+        variable's partitions are saved separately, and only a graph with the same partitions can
+        restore them.
 
     Raises:
       ValueError: the shape is not fully defined.
@@ -232,7 +233,10 @@ class ScalarSlot(TensorSlot):
 
 
 def first_value(variable):
-    """Returns a variable's value; in a TF1 graph its initial value if it is not initialized yet."""
+    """Returns a variable's value; in a TF1 graph its initial value if it is not initialized yet.
+
+    For a ref variable under v2 control flow the result is always the initial value.
+    """
     if versions.building() != versions.GRAPH:
         return variable.read_value()
     if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):

@@ -49,7 +49,7 @@ Shape = Union[tf.TensorShape, Iterable[int]]
 TensorLike = Union[float, tf.Tensor, tf.Variable]
 # A scalar, or a function that returns a scalar and is called in every training step.
 Hyperparameter = Union[TensorLike, Callable[[], TensorLike]]
-# A function from the global step, a tensor, to a scalar.
+# A function from the global step (a tensor) to a scalar.
 FunctionOfStep = Callable[[tf.Tensor], TensorLike]
 # The result of `get_linear_decay_fn` and similar functions: a function from the global step, which
 # may also be a number, to a tensor.
@@ -74,5 +74,5 @@ KerasSchedule = Any
 # A model or variables to load from or save to a checkpoint; the keys of a mapping are names in the
 # checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
-# Maps names of variables to names in a checkpoint; None keeps the variable's name.
+# Maps names of variables to names in a checkpoint; None leaves the variable out.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

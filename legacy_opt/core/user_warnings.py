@@ -13,7 +13,7 @@ class UseLockingWarning(UserWarning):
 
 
 class RepartitionWarning(UserWarning):
-    """A checkpoint of a partitioned variable can only be continued with the same partitions."""
+    """Training can continue from a checkpoint only with the same partitions of a variable."""
 
 
 # The packages whose frames are not the user's own code.

@@ -52,7 +52,7 @@ def variable_op(name, variable, **arguments):
 
 
 def after(*operations):
-    """Adds control dependencies on operations and tensors; ignores None and eager tensors."""
+    """Scope with control dependencies on operations and tensors; ignores None and eager tensors."""
     found = [getattr(here(each), "op", each) for each in operations if each is not None]
     return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
 
@@ -67,7 +67,7 @@ def here(value):
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # perhaps not, but no public API can tell
+    outside = building == versions.CONTROL_FLOW  # It may be inside, but no public API can tell.
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value
@@ -79,7 +79,7 @@ def is_value(tensor):
 
 
 def copied(tensor):
-    """Copies a tensor that may share the memory of a ref variable; returns others unchanged."""
+    """Copies a tensor that may share a ref variable's memory; returns other tensors unchanged."""
     if not (in_session_graph(tensor) and any(map(_is_ref, _aliased(tensor)))):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
@@ -106,7 +106,7 @@ def _aliased(tensor):
 
 
 def gather_nd(variable, positions):
-    """Returns the elements at `positions`, which have shape ``[n, rank]``, and reads no others."""
+    """Returns the elements at `positions`, ``[n, rank]`` or ``[rank]``; reads no other elements."""
     if is_resource(variable):
         return tf.raw_ops.ResourceGatherNd(
             resource=variable.handle, indices=positions, dtype=variable.dtype.base_dtype
@@ -121,7 +121,7 @@ class WholeVariable:
 
     @property
     def whole(self) -> WholeVariable:
-        """This object; `Rows` has the same property."""
+        """This object; `Rows` has a property of the same name."""
         return self
 
     def read(self, variable: Variable) -> Tensor:
@@ -147,7 +147,7 @@ class Rows:
     """Reads and writes some rows of a variable.
 
     Args:
-      indices: row numbers without duplicates, shape ``[n]``, int32 or int64.
+      indices: row numbers, shape ``[n]``, int32 or int64; without duplicates if `assign` is called.
     """
 
     def __init__(self, indices: Tensor) -> None:

@@ -23,7 +23,7 @@ def variables_in(items, what):
 
 
 def holds_variables(item):
-    """Whether `item` is a list or a partitioned variable."""
+    """Whether `item` is a list, tuple, set or partitioned variable."""
     return isinstance(item, (list, tuple, set, frozenset)) or is_partitioned(item)
 
 

@@ -1,1 +1,1 @@
-"""The optimizers, one per file: constructor, documentation and update rule."""
+"""The optimizers: their constructors, documentation and update rules."""

@@ -80,8 +80,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
       ``[b]``; a variable with more axes is a stack of matrices. Each partition of a partitioned
       variable is a separate matrix, so that only a graph with the same partitions can restore the
       means over the partitioned axis.
-    * `v`, float32, with the variable's shape, for other variables, or for all variables if
-      `factored` is False.
+    * `v`, float32, with the variable's shape, for a variable with fewer than two axes, or for all
+      variables if `factored` is False.
 
     The arithmetic is float32, or float64 for float64 variables; the update is rounded to the
     variable's dtype. (tensor2tensor's class trains float32, and bfloat16 through a
@@ -98,9 +98,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         epsilon2)``.
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         None means ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
-      decay_rate: decay factor of the second moments, of the types of `learning_rate`; or a function
-        of the global step, such as the results of `adafactor_decay_rate_pow` and
-        `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.
+      decay_rate: decay factor of the second moments, of the same types as `learning_rate`; or a
+        function of the global step, such as the results of `adafactor_decay_rate_pow`
+        and `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.
       beta1: decay factor of the momentum, at least 0 and less than 1; 0 creates no slot for it.
       clipping_threshold: the largest rms of an update before the learning rate is applied; None
         does not clip.
@@ -196,7 +196,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
         # Grappler reorders chains of products. So that graphs compute the same bits as eager
-        # execution, there is a division between any two products, and no factor (1 - beta1).
+        # execution, a division separates the products in `_normalized` from the product with the
+        # learning rate, and there is no factor (1 - beta1).
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -253,7 +254,7 @@ def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     """A decay rate that averages over more and more steps: ``1 - t**-exponent``.
 
     The rate stays below 1. Rounded to float32 the formula gives 1 from about
-    ``t = 2**(25 / exponent)`` on (2.6e9 with the default of 0.8, 3.4e7 with an exponent of 1). In
+    ``t = 2**(25 / exponent)`` on (2.6e9 with an exponent of 0.8, 3.4e7 with an exponent of 1). In
     later steps the moments of tensor2tensor's class no longer change, and a variable whose slots
     are created in such a step becomes NaN. Here the rate is then the largest float32 below 1.
 

@@ -43,7 +43,7 @@ from legacy_opt.core.variable_access import (
     variable_shape,
 )
 
-_MOST_AXES = 7  # of the variables that GatherNd and ScatterNdAdd accept
+_MOST_AXES = 7  # GatherNd and ScatterNdAdd accept no variables with more axes.
 
 
 class AdagradDecayOptimizer(RuleOptimizer):
@@ -53,10 +53,11 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
-      global step, initialized to zero. A dense update reads and increments element 0 of the
-      flattened slot for the whole variable (in a partition of a partitioned variable it increments
-      all elements). For each row in the gradient, a sparse update reads and increments the element
-      of the flattened slot whose index is the number of the row.
+      global step, initialized to zero. A dense update reads element 0 of the flattened slot for the
+      whole variable, and increments it at a decay (in a partition of a partitioned variable it also
+      raises smaller elements to the new count). For each row in the gradient, a sparse update reads
+      the element of the flattened slot whose index is the number of the row, and increments it at a
+      decay.
 
     The accumulator decays at most once in an update: a row without gradients for three periods
     decays once at each of its next three updates. The training has to increment the global step; a
@@ -150,8 +151,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
         )
 
-    # `fused` computes the same as `rule`: first the decays that are due (nearly always none), then
-    # TensorFlow's Adagrad kernel.
+    # `fused` computes the same as `rule`: first the decays that are due, then TensorFlow's Adagrad
+    # kernel.
 
     def fused(self, update: Update) -> Optional[Operation]:
         if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
@@ -194,11 +195,11 @@ class AdagradDecayOptimizer(RuleOptimizer):
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
         Returns:
-          A list of operations that must run before the accumulators are used.
+          A list of operations or tensors to wait for before the accumulators are used.
         """
         period = self._period(updates[0].hyper)
         # The decay waits for the gradients, so that a training step that fails while it computes
-        # gradients does not change the state. If no decay is due, nothing waits.
+        # gradients does not change the state. In a TF1 graph nothing waits if no decay is due.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
@@ -233,8 +234,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_due(self, updates, due):
         written = []
         count = len(updates)
-        # An accumulator without a due decay is multiplied by 1 and bounded by 0. One operation
-        # selects these scalars for all accumulators, without temporaries of their size.
+        # An accumulator without a due decay is multiplied by 1 and bounded by 0. So `due` selects
+        # only between scalars, not between tensors of the accumulators' size.
         once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
         rates, floors = {}, {}
         for i, update in enumerate(updates):
@@ -251,7 +252,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def _decay_rows(self, update):
         # There is no condition, because after the first period rows decay in nearly every step.
-        with after(update.grad):  # read as late as possible, because other workers decay rows too
+        # The counts are read as late as possible, because other workers decay rows, too.
+        with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
@@ -274,10 +276,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
 
-    It computes the same and has the same arguments and variable names. The slot
-    `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an embedding
-    table of 10 million rows of 16 elements the slot takes 80 MB instead of 1.28 GB. V2 is DeepRec's
-    name of this layout of the slot; the name is unrelated to Keras' OptimizerV2.
+    It computes the same as `AdagradDecayOptimizer`, with the same arguments and variable names. The
+    slot `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an
+    embedding table of 10 million rows of 16 elements the slot takes 80 MB instead of 1.28 GB. V2 is
+    DeepRec's name of this layout of the slot; the name is unrelated to Keras' OptimizerV2.
     """
 
     def _power_layout(self):
@@ -290,8 +292,8 @@ class FlatElement(Slot):
     A flat element is an element of the flattened slot. A dense update uses flat element 0. For each
     row, a sparse update uses the flat element whose index is the number of the row. Rules may add
     to the slot, but not assign it. In a partition of a partitioned variable, an addition to element
-    0 goes to all elements of the partition, so that the count is kept if the variable is later
-    partitioned differently.
+    0 also raises smaller elements of the partition to the new count, so that the count is kept if
+    the variable is later partitioned differently.
     """
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
@@ -303,7 +305,7 @@ class FlatElement(Slot):
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():
-            if versions.building() == versions.FUNCTION:  # XLA has no kernel for ResourceGatherNd
+            if versions.building() == versions.FUNCTION:  # XLA may compile the function; see above.
                 return tf.reshape(tf.gather(slot, [0]), [-1])[0]
             return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
         # The variable may turn out to have no elements. The minimum of an empty tensor is the
@@ -341,8 +343,8 @@ class FlatElement(Slot):
         """Returns, for row numbers, the indices ``[n, rank]`` of the flat elements they select."""
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]
-        # Not tf.unravel_index, because in some TensorFlow versions it needs a known number of rows.
-        # One division per axis was the fastest alternative.
+        # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number
+        # of rows. One division per axis was the fastest alternative.
         known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)

@@ -75,7 +75,7 @@ class AdamBase(RuleOptimizer):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
     def _get_beta_accumulators(self):
-        """Returns the variables `beta1_power` and `beta2_power`; None before the first update."""
+        """Returns the variables of the powers as a tuple; both are None before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
     def rule(
@@ -138,7 +138,7 @@ def moments(grad, slots, hyper, as_stock=False):
       as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, like
         TensorFlow's ("stock") AdamOptimizer. For sparse gradients the code of AdamOptimizer has
         ``(g * g) * (1 - beta2)``, but a Session of TensorFlow 1.15 regroups this product if `beta2`
-        is a number. Here the product is always regrouped.
+        is a number. Here the product is regrouped for every `beta2`.
     """
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)

@@ -53,7 +53,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     Variables whose name matches one of `exclude_from_weight_decay` do not decay. Subclasses may
     override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may read
-    the arguments as attributes of the same names (`self.learning_rate`).
+    the arguments, except `name`, as attributes of the same names (`self.learning_rate`).
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.

@@ -106,8 +106,8 @@ class AddSignOptimizer(_SignOptimizer):
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: a function of the global step that returns the factor of the sign term, such as
         the results of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`. Each
-        training step calls it once, with the value of the `global_step` passed to
-        `apply_gradients`, before this variable is incremented. If no `global_step` is passed, the
+        call of `apply_gradients` calls the function once, with the value that the `global_step`
+        passed to `apply_gradients` has before it is incremented. If no `global_step` is passed, the
         function gets the graph's global step, and a `GlobalStepWarning` is issued. None means a
         factor of 1.
       use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
@@ -161,7 +161,8 @@ class PowerSignOptimizer(_SignOptimizer):
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       base: the base of the power, above zero. The rule uses its logarithm. If the base is a number,
-        Python computes the logarithm, and the result is rounded to the variable's dtype.
+        Python computes the logarithm, and the result is rounded to float32, and for 16-bit
+        variables to their dtype.
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: see `AddSignOptimizer`.
       use_locking: see `AddSignOptimizer`.

@@ -104,7 +104,7 @@ PIECE = 1 << 20  # elements; the few temporaries of a piece fit into the cache
 
 
 def _pieces(shape):
-    """Returns the slices of the first axis by which a variable is updated."""
+    """Returns the indices of the pieces: slices of the first axis, or `...` for a single piece."""
     if not shape.is_fully_defined() or shape.num_elements() <= PIECE:
         return [Ellipsis]
     rows = max(1, PIECE // shape[1:].num_elements())

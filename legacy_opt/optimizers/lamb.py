@@ -30,9 +30,10 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     dense updates for sparse gradients. **This optimizer increments `global_step`, so delete two
     lines of your script**; see `AdamWeightDecayOptimizer`.
 
-    The norms are those of a whole variable. Each partition of a partitioned variable has separate
-    norms and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of the norms is
-    zero, and for excluded variables. Norms of 16-bit variables are computed in float32.
+    The norms are taken over all elements of a variable. Each partition of a partitioned variable
+    has separate norms and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of
+    the norms is zero, and for variables that match `exclude_from_layer_adaptation`. Norms of 16-bit
+    variables are computed in float32.
 
     `t` is the `global_step` passed to `apply_gradients` (or the graph's global step, if none is
     passed) plus 1; no variable of the optimizer counts training steps. ALBERT's class has no bias

@@ -31,7 +31,7 @@ class LazyAdamOptimizer(AdamBase):
         The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
-      epsilon: added to the square root of `v`; not negative ("epsilon hat" in the paper). For
+      epsilon: added to the square root of `v`; not negative ("epsilon hat" in Adam's paper). For
         float16 variables pass 1e-4 or more, because the default rounds to 0 in float16, and 0 / 0
         is NaN.
       use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse

@@ -60,7 +60,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # A mutable object, because the copy of this optimizer that `to_keras` makes must share it.
+        # This object is mutable, because the copy of the optimizer in `to_keras` must share it.
         self._now = SimpleNamespace(updates_slots=True)
 
     @contextlib.contextmanager

@@ -62,8 +62,8 @@ class ShampooOptimizer(RuleOptimizer):
 
     A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
     `gbar_decay` is 0. In that case only the rows in the gradient change, and `mat_gbar_decay` has
-    to be 1. Like in tf.contrib, `gbar_weight` and the division by lengths of axes are then left
-    out.
+    to be 1. Like in tf.contrib, `gbar_weight` and the division of the diagonals by lengths of axes
+    are then left out.
 
     Unlike the class in tf.contrib, this class also trains float64, float16 and bfloat16 variables,
     and treats scalars like vectors of one element. It accepts a function for `svd_interval` in
@@ -92,7 +92,7 @@ class ShampooOptimizer(RuleOptimizer):
       precond_update_interval: 1 or more; the matrices are updated in training steps where T is a
         multiple of this number, and ``mat_gbar_weight`` is multiplied by this number.
       epsilon: added to the matrices' diagonals; not negative.
-      alpha: the sum of the exponents of all axes.
+      alpha: the exponent of each of the n axes is ``-alpha / n``.
       use_iterative_root: whether to compute powers by iterations of matrix products in place of the
         singular value decomposition. Then ``rank / (2 * alpha)`` must be a whole number. The powers
         of matrices with a small norm are inexact, see above.
@@ -128,12 +128,12 @@ class ShampooOptimizer(RuleOptimizer):
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
-        # The other parameters are plain attributes, because tf.contrib computes with Python
-        # numbers, and tensors would round differently.
+        # All parameters but the learning rate are plain attributes, because tf.contrib computes
+        # with Python numbers, and tensors would round differently.
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)
-        # Not negative, because the powers exist only for positive matrices.
+        # These two must not be negative, because the powers exist only for positive matrices.
         self._mat_gbar_decay = _parameter("mat_gbar_decay", mat_gbar_decay, least=0)
         self._mat_gbar_weight = _parameter("mat_gbar_weight", mat_gbar_weight, least=0)
         self._svd_interval = _parameter("svd_interval", svd_interval, least=1)
@@ -276,7 +276,7 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            matrix = products(part)  # as one factor, because Grappler would combine two factors
+            matrix = products(part)  # This is one factor, because Grappler would combine two.
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
             matrix, changes[name] = (old + added) * part, Addition(added)
@@ -354,7 +354,7 @@ def _due(time, interval):
 
 
 def _average(old, decay, addition):
-    """Returns the new average and the tensor to add to its slot, or None for no change."""
+    """Returns the new average, and what to add to its slot (None if the slot does not change)."""
     if _is(decay, 0):
         return addition, None  # the slot's value is never used
     added = _added(old, decay, addition)

@@ -118,7 +118,7 @@ def _square_root(matrix, size, epsilon):
         rest = tf.sqrt(tf.reduce_sum(rest * rest)) / norm
         return i + 1, better, y, tf.matmul(middle, z), rest, error
 
-    # The loop ends when the error grows; the result is the iterate before the last one.
+    # The loop ends when the error no longer falls; the result is the last iterate but one.
     y = matrix / norm
     start = [tf.constant(0), y, y, identity, norm, norm + 1.0]
     return tf.while_loop(continues, improve, start)[2] * tf.sqrt(norm)
@@ -146,7 +146,7 @@ def _inverse_root(matrix, size, exponent):
 
 
 def _whole_power(matrix, exponent):
-    """Returns a power of a matrix with a whole exponent, by repeated squaring."""
+    """Returns a power of a matrix, where the exponent is a whole number, by repeated squaring."""
     result, rest = None, int(round(exponent))
     while rest > 0:
         if rest % 2:

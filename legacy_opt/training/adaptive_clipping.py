@@ -25,11 +25,11 @@ def adaptive_clipping_fn(
 
     The function keeps moving averages of ``log(norm)`` and ``log(norm)**2``, where `norm` is the
     global norm of all gradients. If the norm is ``exp(mean + std_factor * std)`` or more, all
-    gradients are scaled to a norm of ``exp(mean)``. Source: Pezeshki et al.,
-    https://arxiv.org/abs/1412.1602, 3.2.1, and `tf.contrib.layers.adaptive_clipping_fn`.
+    gradients are scaled to a norm of ``exp(mean)``. Source: section 3.2.1 of
+    https://arxiv.org/abs/1412.1602, and the function of this name in tf.contrib.layers.
 
     Args:
-      std_factor: gradients are clipped if the logarithm of the norm is this many standard
+      std_factor: gradients are clipped if the logarithm of the norm is at least this many standard
         deviations above its mean; a number or tensor.
       decay: the decay factor of the moving averages, a number in [0, 1) or a tensor.
       static_max_norm: a number or tensor to which the norm is also clipped, or None.
@@ -42,8 +42,8 @@ def adaptive_clipping_fn(
 
     Returns:
       A function from a list of (gradient, variable) pairs to such a list, to be passed to
-      `optimize_loss` as `clip_gradients`. It raises a RuntimeError outside of graphs, and a
-      ValueError if there is no gradient.
+      `optimize_loss` as `clip_gradients`. It raises a RuntimeError in eager execution and in a
+      `tf.function`, and a ValueError if there is no gradient.
 
     Raises:
       TypeError: an argument has the wrong type.

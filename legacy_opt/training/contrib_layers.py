@@ -1,7 +1,6 @@
 """`optimize_loss`, which builds a training step in one call.
 
-Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15. The function here builds the same
-graph, operation by operation, except with `check_numerics=True`.
+Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -64,13 +63,13 @@ def optimize_loss(
         graph has one.
       learning_rate: a number, which becomes the float32 variable `learning_rate` and is saved in
         checkpoints; a scalar tensor or variable; or None if `optimizer` needs none.
-      optimizer: one of: a name in `OPTIMIZER_CLS_NAMES`; a class, which is called with
-        ``learning_rate=…``, and with ``global_step=…`` if its constructor requires the global step;
-        a function of the
-        learning rate, or a function without arguments if `learning_rate` is None; a
-        `tf.compat.v1.train.Optimizer`.
-      gradient_noise_scale: a number or tensor, or None: the factor of noise from a truncated normal
-        distribution that is added to the gradients. Sparse gradients become dense.
+      optimizer: a `tf.compat.v1.train.Optimizer`; a name in `OPTIMIZER_CLS_NAMES`; a class, which
+        is called with ``learning_rate=…``, and with ``global_step=…`` if its constructor requires
+        the global step; or a function of the learning rate (without arguments if `learning_rate` is
+        None) that returns an optimizer.
+      gradient_noise_scale: the factor of noise from a truncated normal distribution, a number or
+        tensor. The noise is added to the gradients, and makes sparse gradients dense. None adds no
+        noise.
       gradient_multipliers: a dict from variables (or their `ref()`, or names, for example `"w:0"`)
         to numbers or tensors, the factors of their gradients. Variables that are not trained are
         ignored.
@@ -79,8 +78,8 @@ def optimize_loss(
       learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
         use. It is ignored if `learning_rate` is None.
       update_ops: operations to run in each training step; None means the collection `UPDATE_OPS`.
-      variables: the variables to train (for partitioned variables, the partitions); None means all
-        trainable variables.
+      variables: the variables to train; a partitioned variable stands for its partitions. None
+        means all trainable variables.
       name: the variable scope of all that is created here; None means "OptimizeLoss", made unique.
       summaries: some of `OPTIMIZER_SUMMARIES`; None means loss, learning rate and global norms. The
         learning rate is written only with a `learning_rate_decay_fn`.
@@ -92,7 +91,7 @@ def optimize_loss(
       The loss of the training step, a tensor. Evaluating this tensor runs the training step first.
 
     Raises:
-      TypeError: an argument has the wrong type, or an optimizer class needs other arguments.
+      TypeError: an argument has the wrong type, or an optimizer class requires further arguments.
       ValueError: an argument is out of range; no variable has a gradient; or there is no global
         step, and the decay or the optimizer needs one.
       RuntimeError: the function is called in eager execution or in a `tf.function`.

@@ -1,7 +1,6 @@
 """`create_train_op`, which builds a training step in one call.
 
-Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15. The function here builds the same
-graph, operation by operation, except with `check_numerics=True`.
+Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -49,10 +48,10 @@ def create_train_op(
       optimizer: a `tf.compat.v1.train.Optimizer`.
       global_step: the integer variable to increment. The default, 0, means the graph's global step,
         which is created if necessary; None means that nothing is incremented.
-      update_ops: operations to run before the loss is computed; None means the collection
-        `UPDATE_OPS`. A warning lists operations of the collection that are not in `update_ops`.
-      variables_to_train: the variables to train (for partitioned variables, the partitions); None
-        means all trainable variables.
+      update_ops: operations to run in each training step; None means the collection `UPDATE_OPS`.
+        A warning lists operations of the collection that are not in `update_ops`.
+      variables_to_train: the variables to train; a partitioned variable stands for its partitions.
+        None means all trainable variables.
       transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, for
         example from `clip_gradient_norms_fn`.
       summarize_gradients: whether to write a histogram and the norm of each gradient.

@@ -1,7 +1,7 @@
 """Changes gradients between `compute_gradients` and `apply_gradients`.
 
-The functions take and return lists of (gradient, variable) pairs, for `optimize_loss` and
-`create_train_op`. Source: `tf.contrib.layers` and `tf.contrib.training` of TensorFlow 1.15.
+Most functions take and return lists of (gradient, variable) pairs.
+Source: `tf.contrib.layers` and `tf.contrib.training` of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def clip_gradient_norms(
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
-    """Returns `clip_gradient_norms` with a fixed norm: a `transform_grads_fn` of `create_train_op`.
+    """Returns `clip_gradient_norms` with a fixed norm, as a `transform_grads_fn` argument.
 
     Args:
       max_norm: the norm to clip to, a number or scalar tensor.
@@ -124,7 +124,8 @@ def check_multipliers(multipliers):
     """Checks a dict from variables or names to multipliers.
 
     Raises:
-      TypeError: `multipliers` is not a dict, or has other keys or values.
+      TypeError: `multipliers` is not a dict, a key is not a variable or name, or a value is not a
+        number or tensor.
       ValueError: a number is not finite.
     """
     what = "gradient_multipliers"

@@ -71,7 +71,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # After an exception hooks are not called, but the session's coordinator is called.
+        # After an exception hooks are not called, but the session's coordinator joins its threads.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -123,7 +123,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     every `every_n_steps` steps, and at the end. The tags are
     ``slots/<variable>/<slot>/<statistic>``, for example ``slots/embeddings/accumulator/max``. The
     statistics are computed on the slot's device, so that only three numbers per slot are
-    transferred. Statistics written for global step n are computed after this training step is
+    transferred. Statistics written for global step n are computed after training step n is
     complete, but other workers of a cluster may be in the middle of a training step.
 
     Only one worker, the chief, should write statistics: pass the hook to an Estimator in
@@ -256,7 +256,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
 
 class _ClosesWithTheSession:
-    """Closes a bar when a session ends; it is registered as a thread in the session's coordinator.
+    """Acts as a thread of a session's coordinator, to close a bar when the session ends.
 
     Every session ends with `Coordinator.join`, which calls `is_alive` of all threads.
     """
@@ -283,7 +283,7 @@ def _tqdm():
 
 
 def _options(tqdm):
-    """Returns the names of the arguments of a class tqdm that the hook does not set itself."""
+    """Returns the names of the arguments of tqdm, without those that the hook sets itself."""
     names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
     return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 

@@ -92,15 +92,15 @@ def scalar_loss(loss):
 def check_step(global_step, advanced):
     """Checks the global step, which must be a variable if it will be incremented."""
     argument_checks.integer_step("global_step", global_step)
-    # Not isinstance: some variables of distribution strategies are not instances of tf.Variable.
+    # Some variables of distribution strategies are not instances of tf.Variable.
     if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
     # A tensor with a ref dtype refers to a variable, and is accepted.
     if global_step.dtype == global_step.dtype.base_dtype:
         raise TypeError(
             "global_step must be a variable to be incremented, got the tensor "
-            f"{global_step.name!r}. Pass the variable; or, to optimize_loss, "
-            "increment_global_step=False."
+            f"{global_step.name!r}. Pass the variable, or pass increment_global_step=False to "
+            "optimize_loss."
         )
 
 

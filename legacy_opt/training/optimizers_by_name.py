@@ -52,7 +52,7 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     "Momentum": _momentum,
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
-    # Optimizers of this package, except those that also need a weight decay.
+    # Optimizers of this package, except wrappers and those whose purpose is weight decay.
     "AdaMax": AdaMaxOptimizer,
     "Adafactor": AdafactorOptimizer,
     "AdagradDecay": AdagradDecayOptimizer,
@@ -76,7 +76,7 @@ def check_optimizer(optimizer, learning_rate):
     """Checks the arguments of `make_optimizer` before the graph is changed.
 
     Raises:
-      TypeError: `optimizer` is not a name, class, function or instance of a v1 optimizer.
+      TypeError: `optimizer` is neither a string, nor a function, nor a v1 optimizer or its class.
       ValueError: the name is unknown, or a name or class is passed without a learning rate.
     """
     is_class = isinstance(optimizer, type)
@@ -106,7 +106,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
       A `tf.compat.v1.train.Optimizer`.
 
     Raises:
-      TypeError: a class needs other arguments, or a function does not return a v1 optimizer.
+      TypeError: a class requires further arguments, or a function does not return a v1 optimizer.
       ValueError: an optimizer requires the global step, but `global_step` is None.
     """
     if isinstance(optimizer, v1.train.Optimizer):

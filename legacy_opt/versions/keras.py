@@ -1,4 +1,4 @@
-"""Finds Keras 2 and Keras 3, and covers their differences; used by `compat` only."""
+"""Finds Keras 2 and Keras 3, and covers their differences."""
 
 import functools
 import importlib
@@ -148,7 +148,7 @@ def keras_3_distributes(strategy):
 
 def is_keras_3_variable(value):
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
-    # Not isinstance(value, keras.Variable): up to Keras 3.6 that is False for layers' variables.
+    # isinstance(value, keras.Variable) is False for layers' variables up to Keras 3.6.
     return isinstance(getattr(value, "dtype", None), str)
 
 

@@ -115,7 +115,7 @@ def compiling_with_xla():
 def xla_compiles_unique():
     """Whether XLA can compile `tf.unique`, which sparse gradients need; tries it only once."""
     with tf.init_scope():
-        for name in ("jit_compile", "experimental_compile"):  # the name before TensorFlow 2.5
+        for name in ("jit_compile", "experimental_compile"):  # The second is for TensorFlow < 2.5.
             try:
                 compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
                 compiled(tf.constant([1, 1]))

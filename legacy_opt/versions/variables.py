@@ -28,7 +28,7 @@ class Part(NamedTuple):
 
     @property
     def place(self):
-        """A name of the part that says which rows it contains: "w/rows_0_to_3_of_7"."""
+        """A name that shows what the part contains: "w/rows_0_to_3_of_7" for rows 0, 1 and 2."""
         if self.axis is None:
             return self.full_name
         unit = {0: "rows", 1: "columns"}.get(self.axis, f"axis_{self.axis}")
@@ -55,10 +55,10 @@ class _Unsliced(tf.Variable.SaveSliceInfo):
 def fit_slice_info(slot, variable, axes, part_by_part=False):
     """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
-    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if the slot has
-    another shape. A slot that has the axis along which the variable is partitioned is saved as a
-    slice of one tensor, in the same way as the variable. Any other slot is saved separately for
-    each part, under a name with the position of the part, so that a graph with other partitions
+    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if variable and
+    slot differ in shape. A slot that has the axis along which the variable is partitioned is saved
+    as a slice of one tensor, in the same way as the variable. Any other slot is saved separately
+    for each part, under a name with the position of the part, so that a graph with other partitions
     does not restore it.
 
     Args:
@@ -117,7 +117,7 @@ def own_component(variable):
 
 
 def saveable(name, variable):
-    """Returns what a v1 Saver's dict must contain, with the key `name`, to save `variable`."""
+    """Returns what a v1 Saver's dict must contain, under the key `name`, to save `variable`."""
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
         if callable(factory):  # a Saver does not accept the distributed variable itself
@@ -130,8 +130,8 @@ def distributed_variable(variable):
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
     if container is None and not isinstance(variable, distributed):
-        # Newer TensorFlow stores the container at the handle. A distributed variable's `handle` may
-        # raise an error.
+        # Newer TensorFlow stores the container at the handle. (A distributed variable's `handle` is
+        # not read, because it may raise an error.)
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole

@@ -49,10 +49,10 @@ class GrowingSlot(Slot):
 
 
 class Homes:
-    """Maps each variable to its home, the variable whose slots contain its rows.
+    """Maps each variable to its home, whose slots contain the rows of the variable's gradients.
 
-    The home of a partition of a partitioned variable is the first partition that was added; any
-    other variable is its own home.
+    The home of a partition of a partitioned variable is the first partition that was added. The
+    home of any other variable is this variable itself.
     """
 
     def __init__(self):
@@ -65,7 +65,7 @@ class Homes:
         return self._parts[key][0]
 
     def together(self, variable):
-        """Returns all added partitions of the variable that contains a partition, or []."""
+        """Returns all added partitions of the whole variable to which `variable` belongs, or []."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
@@ -93,7 +93,7 @@ def ids_and_rows(grad, variable):
 
 
 def is_cut_by_rows(variable):
-    """Whether `variable` is a partition of a variable that is partitioned by rows."""
+    """Whether `variable` is one of several partitions along axis 0, or the only partition."""
     part = versions.part_of(variable)
     return part is not None and part.axis in (None, 0)
 

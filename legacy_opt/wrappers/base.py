@@ -19,17 +19,16 @@ v1 = tf.compat.v1
 class OptimizerWrapper(v1.train.Optimizer):
     """Base class of optimizers that change, divide or accumulate gradients for inner optimizers.
 
-    The inner optimizers apply the gradients. The wrapper calls only `compute_gradients` and
-    `apply_gradients` of the inner optimizers, so that any v1 optimizer, even another wrapper, can
-    be inside. Slots of inner optimizers keep their names; slots that a wrapper adds have the
-    wrapper's name.
+    The inner optimizers apply the gradients. To train, the wrapper calls only `compute_gradients`
+    and `apply_gradients` of the inner optimizers, so that any v1 optimizer, even another wrapper,
+    can be inside. Slots of inner optimizers keep their names.
 
     In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
     `optimizer_0`, `optimizer_1`, … of the wrapper, and each inner optimizer has its own slots.
 
     Args:
       wrapped: an iterable of the inner optimizers.
-      use_locking: see `tf.compat.v1.train.Optimizer`; a wrapper itself locks nothing.
+      use_locking: see `tf.compat.v1.train.Optimizer`; this base class does not use it.
       name: the wrapper's name.
 
     Raises:
@@ -38,7 +37,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     """
 
     def __init_subclass__(cls, **kwargs):
-        """Turns AutoGraph off, because it takes seconds and breaks code in TensorFlow 1.15."""
+        """Turns AutoGraph off for two methods: conversion takes seconds, and fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
@@ -125,7 +124,7 @@ def check_step_to_advance(global_step):
     """Checks that a global step is None or a variable.
 
     Raises:
-      TypeError: `global_step` is something else.
+      TypeError: `global_step` is neither a variable nor None.
     """
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
@@ -140,14 +139,14 @@ def parts_of_a_step(global_step):
     """Scope in which inner optimizers apply gradients but do not increment the global step.
 
     Call `whole_step` afterwards. Inner optimizers that depend on the global step read `global_step`
-    before it is incremented. Their operations are not added to the collection TRAIN_OP, because
-    some programs run the first operation of TRAIN_OP as the whole training step.
+    before it is incremented. The inner optimizers' operations are not added to the collection
+    TRAIN_OP, because some programs run the first operation of TRAIN_OP as the whole training step.
 
     Args:
       global_step: the variable that will be incremented afterwards, or None.
 
     Raises:
-      TypeError: `global_step` is not a variable.
+      TypeError: `global_step` is neither a variable nor None.
     """
     check_step_to_advance(global_step)
     with advancing(global_step):

@@ -1,11 +1,11 @@
 """Gradient accumulation: several small batches train like one large batch, up to rounding.
 
     total += g                                        in each batch
-    optimizer.apply_gradients(total / steps)          in batch number steps, 2 * steps, …
-    total = 0
+    optimizer.apply_gradients(total / steps)          in every steps-th batch
+    total = 0                                         in every steps-th batch
 
 The technique has many names: `MultistepAdamOptimizer` of tensor2tensor, the gradient aggregation of
-Lingvo, "accumulated SGD". This implementation wraps any v1 optimizer.
+Lingvo, "accumulated SGD". This implementation wraps another v1 optimizer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 _WHOLE = WholeVariable()
 _SUM = ("gradient_sum",)
 _ROWS = ("gradient_ids", "gradient_rows")
-_ONE_EACH = ("gradient_sum", "gradient_ids")  # each variable has exactly one of these slots
+_ONE_EACH = ("gradient_sum", "gradient_ids")  # Each home of `Homes` has exactly one of these slots.
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "
     "update per call. SyncReplicasOptimizer accumulates gradients itself: use it alone, with "
@@ -54,8 +54,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     Dense gradients are summed, in float32 if the variable has 16 bits. The ids and rows of sparse
     gradients are stored, and passed on as one `tf.IndexedSlices`, like the gradient of one batch.
-    Memory and time of a call depend on the number of rows since the last update, not on the size of
-    the table. Rows that only an earlier batch touched are updated, too.
+    So memory and time of a call depend on the number of these rows since the last update, not on
+    the size of the table. Rows that only an earlier batch touched are updated, too.
 
     A variable whose gradient is None in all calls is left out. If a variable has a gradient in some
     calls, None counts as zero in the other calls. All calls need the same variables: to train two
@@ -242,8 +242,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return self._get_non_slot_variable(self._count_name(), graph=_graph_of_variables())
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
-        # Called when an object-based checkpoint restores slots that do not exist yet. TensorFlow
-        # would create them with the shape in the checkpoint.
+        # This method is called when an object-based checkpoint restores slots that do not exist
+        # yet. TensorFlow would create them with the shape in the checkpoint.
         if tf.executing_eagerly() and slot_name in _SUM + _ROWS:
             self._create_gradient_slots(variable, [slot_name])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
@@ -316,7 +316,10 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
 
     def _stored_rows_of(self, variable):
-        """Returns a variable's stored ids and rows; for a partition only those in its range."""
+        """Returns a variable's stored ids and rows.
+
+        For a partition only its own rows are returned, with ids relative to the partition.
+        """
         home = self._homes.of(variable)
         with tf.device(home.device):
             ids, rows = self._stored_rows(home)

@@ -27,7 +27,7 @@ class GradientClipping(OptimizerWrapper):
 
     Args:
       optimizer: the optimizer that applies the clipped gradients.
-      name: the name; None means the class name without "Optimizer" followed by the name of
+      name: the name; None means the class name (without "Optimizer"), followed by the name of
         `optimizer`.
       sum_duplicates: whether to sum the rows of duplicate ids before clipping.
     """
@@ -202,8 +202,8 @@ def clip_gradients_by_norm(
     The results are bit for bit those of the function in `tf.contrib.estimator`. Despite the
     function's name, gradients are clipped by their global norm, with `tf.clip_by_global_norm`. Each
     occurrence of a duplicate id in a sparse gradient is a separate row in this norm. The name of
-    the returned optimizer is "ClipByNorm" and the name of `optimizer`. Its slots are those of
-    `optimizer`.
+    the returned optimizer is "ClipByNorm", followed by the name of `optimizer`. Its slots are those
+    of `optimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

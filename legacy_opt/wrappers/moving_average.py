@@ -56,8 +56,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
     * With `sequential_update=False`, updates and averages do not race.
     * This optimizer has slots, a name and `variables()`, like any optimizer.
     * A second call of `apply_gradients` with other variables keeps the averages of the first call.
-    * The saver finds the averages by variable, not by name. So a dict with other names can be
-      saved, and a `tf.distribute` strategy works.
+    * The saver finds the averages by variable, not by name. So a dict can give variables other
+      names than in the graph, and a `tf.distribute` strategy works.
     * This optimizer runs eagerly, and with ref variables under v2 control flow.
 
     Args:
@@ -65,9 +65,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
       average_decay: the decay factor of the average in each update, at least 0 and less than 1: a
         number, scalar tensor or variable, or a callable that returns one of these.
       num_updates: None, or the number of updates so far, such as the global step: a number, scalar
-        tensor or variable, or a callable that returns one of these. The number limits
-        the decay factor to ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the
-        variables faster in early training steps.
+        tensor or variable, or a callable that returns one of these. The decay factor is at most
+        ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the variables faster in
+        early training steps.
       sequential_update: whether averages use the variables' values after the training step. If
         not, the averages use the values before the training step, are updated in parallel with the
         variables, and lag behind by one training step.
@@ -170,7 +170,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
-                    with versions.v1_control_flow():  # TensorFlow adds a tf.cond, too
+                    with versions.v1_control_flow():  # first_value and TensorFlow add a tf.cond.
                         value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():

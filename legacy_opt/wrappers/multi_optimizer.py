@@ -47,7 +47,7 @@ class MultiOptimizer(OptimizerWrapper):
         )
         train_op = optimizer.minimize(loss, global_step=global_step)
 
-    There is one backward pass for all variables. All optimizers read the same global step, which is
+    There is one backward pass for all variables, with the exception below. The global step is
     incremented once, after all updates. Every variable with a gradient must go to exactly one
     optimizer; otherwise an error names the variables. An optimizer is not called in a training step
     in which none of its variables has a gradient.
@@ -67,7 +67,8 @@ class MultiOptimizer(OptimizerWrapper):
 
         * a string: a regular expression that must match the beginning of the variable's name, like
           `scope` of `tf.compat.v1.get_collection`: "wide" matches `wide/…` and `wide_dense:0`;
-        * a variable, or a list or tuple of variables (for a partitioned variable, its partitions);
+        * a variable, or a list or tuple of variables (a partitioned variable stands for its
+          partitions);
         * `MultiOptimizer.collection("name")`: the variables that are in the graph's collection of
           that name when gradients are applied;
         * a function that takes a variable and returns whether the optimizer trains it.
@@ -218,7 +219,7 @@ class MultiOptimizer(OptimizerWrapper):
                 inner._create_slots(variables)
 
     def routes_of(self, variables: Iterable[Variable]) -> List[Tuple[Variable, List[Route]]]:
-        """Returns pairs (variable, the routes that match it)."""
+        """Returns pairs (variable, the routes that match it, or else the default route)."""
         tests = [(route, route.selection(self.variable_name)) for route in self._routes]
         matched = []
         for variable in variables:
@@ -243,7 +244,7 @@ class MultiOptimizer(OptimizerWrapper):
         """Divides items, one per variable, among the optimizers.
 
         Args:
-          matched: the result of `_matched` for the variables.
+          matched: the result of `routes_of` for the variables.
           items: the items, in the order of the variables. Items of variables that have no optimizer
             or several optimizers are left out.
 

@@ -45,7 +45,7 @@ class Route(NamedTuple):
         which = self.which
         if which is None:
             how = "by default"
-        elif isinstance(which, Collection):  # tested before tuple, because it is a NamedTuple
+        elif isinstance(which, Collection):  # A Collection is a tuple, too.
             how = f"collection {which.name!r}"
         elif isinstance(which, tuple):
             how = "a list of variables"

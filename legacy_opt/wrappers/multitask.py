@@ -31,13 +31,14 @@ _WITH_DUPLICATES = "_apply_sparse_duplicate_indices", "_resource_apply_sparse_du
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
-    """Skips the update of variables and slots whose gradient is all zeros (tf.contrib.opt).
+    """Skips the update of a variable and its slots if the gradient is all zeros (tf.contrib.opt).
 
     In a batch without examples of a task, the gradients of variables that only this task uses are
     zeros. Momentum, Adam and similar optimizers would still decay their moments and change the
-    variables. NaN is not zero. A sparse gradient is all zeros if its rows are zeros after rows of
-    equal ids have been summed. The global step, and shared variables such as Adam's powers of beta,
-    still change in every training step.
+    variables. NaN is not zero. Before a sparse gradient is tested, rows of equal ids are summed,
+    unless the inner optimizer applies them without this sum, like GradientDescentOptimizer. The
+    global step, and shared variables such as Adam's powers of beta, still change in every training
+    step.
 
     To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
     documentation of tf.contrib's class recommends.
@@ -69,7 +70,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                     "which updates all variables in its own apply_gradients, not in the methods "
                     "_apply_dense and so on."
                 )
-        # In `_conditional_updates`: a list of (attributes, new methods, replaced methods).
+        # `_conditional_updates` fills this list with (attributes, new methods, replaced methods).
         self._replaced = []
         self._steps_being_built = 0
 

@@ -126,7 +126,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             access = Rows(tf.unique(grad.indices)[0])
         values = None
         if access.indices is not None:
-            with tf.device(variable.device):  # so that a parameter server sends only these rows
+            with tf.device(variable.device):  # A parameter server then sends only these rows.
                 if is_resource(variable):
                     values = access.read(variable)
                 else:  # tf.gather(variable, …) might read the value from before the update
@@ -151,7 +151,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims):
-    """Returns a list of pairs of a variable and the list of its dimensions, none of them negative.
+    """Returns a list of pairs: a variable, and the list of its dimensions (see `_dimension`).
 
     Raises:
       TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
@@ -178,7 +178,7 @@ def _clip_dims(vars_to_clip_dims):
 
 
 def _dimension(variable, number):
-    """Checks a dimension, and returns it as a number that is not negative."""
+    """Checks a dimension; returns it as a number that is not negative if the rank is known."""
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):
