@@ -14,6 +14,7 @@ def contents(checkpoint):
     """Finds the variables, slots and optimizers in a checkpoint.
 
     Of the checkpoint's tensors, only the object graph is read.
+
     Args:
       checkpoint: a `Checkpoint`, the result of `open_checkpoint`.
 

@@ -64,8 +64,8 @@ def for_all_variables(items, optimizers):
         for name, item in items.items()
         if item.shape == ()
         and name.rpartition("/")[0] in optimizers
-        # The model may have a scope with the optimizer's name. Its variables may have slots, but
-        # the optimizer's own scalars have none.
+        # A scope of the model may have the optimizer's name. Variables in such a scope may have
+        # slots, but the optimizer's own scalars have none.
         and not any(_has_slots_of(name, each, items) for each in optimizers)
     ]
 

@@ -151,6 +151,7 @@ def _partitioned(names, tensors):
 
 def _variable_of_part(name, variables):
     """Returns x for a name such as x/part_0, x/part_0/Adam or scope/x/part_0/Adam; else None.
+
     Args:
       name: the name of a tensor.
       variables: the names of variables to look for.

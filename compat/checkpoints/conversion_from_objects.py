@@ -26,6 +26,7 @@ _NO_PLACE = "the v1 optimizer has no such slot"
 
 def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     """Plans the checkpoint of a TF1 graph with the state that an object-based checkpoint has.
+
     Args:
       checkpoint: an object-based `Checkpoint`.
       optimizer_name: where to import the user's v1 optimizer from ("module:object"), or None.

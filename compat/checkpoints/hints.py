@@ -29,7 +29,7 @@ def hints(checkpoint, state, matches, misfits):
     if name_map:
         yield "A guess by shapes and dtypes: name_map={}{}".format(
             name_maps.as_text(name_map),
-            " (other variables could be mapped in several ways)" if unclear else "",
+            " (it lacks variables that could be mapped in several ways)" if unclear else "",
         )
     slots = {slot.item.name for each in contents.variables for slot in each.slots}
     left = any(name not in claimed for name in slots)

@@ -289,7 +289,7 @@ def _find(tensor, scopes, infos, tensors):
 
 
 def _parts_of(tensor, scope, infos):
-    """Returns the sorted names x/part_0, x/part_1, … or x/part_0/Adam, …
+    """Returns the names of the parts in order: x/part_0, x/part_1, … or x/part_0/Adam, and so on.
 
     Returns () if there are none, or if the numbers of the parts have gaps.
     """

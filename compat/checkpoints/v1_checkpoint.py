@@ -63,8 +63,9 @@ def load_v1_checkpoint(
     Raises:
       CheckpointError: the checkpoint does not exist, is damaged, or is overwritten while it is
         read.
-      CheckpointMismatch: the checkpoint does not fit, and `strict` is true; or a value cannot be
-        joined, or cast to the dtype in Keras. The error's `report` lists every leftover.
+      CheckpointMismatch: the checkpoint does not fit, and `strict` is true; or the parts of a value
+        cannot be joined; or a number is too large for the dtype in Keras. The error's `report`
+        lists every leftover.
       TypeError: an argument is of the wrong type.
       ValueError: two variables have the same name, the optimizer has slots for variables that are
         not among `model_or_variables`, or the checkpoint is object-based.
