@@ -132,7 +132,8 @@ def _sliced_item(name, pieces, tensors):
 def _partitioned(names, tensors):
     """Returns a dict from partitioned variables to the axes along which their parts can be joined.
 
-    Variables with missing parts, or with parts that cannot be joined, are left out.
+    Variables that also exist as one tensor, and variables whose parts have gaps or cannot be joined
+    are left out.
     """
     parts = collections.defaultdict(list)
     for name in names:

@@ -141,7 +141,9 @@ class CheckpointWriter:
         self._write(_Item(name, spec, dtype, array.nbytes, array=array))
 
     def copy(self, name, checkpoint, source_name=None, part=None):
-        """Copies a tensor from another checkpoint. A tensor that is saved in parts stays in parts.
+        """Copies a tensor from another checkpoint.
+
+        A tensor that is saved in parts stays in parts, unless it becomes a part itself.
 
         Args:
           name: the name of the copy.

@@ -13,8 +13,8 @@ def nodes(tree, is_main):
     """Returns the set of nodes of a module that run whenever the module runs.
 
     These are the statements outside of functions, conditions, loops and `try`, up to the first
-    statement that may end the program. Only the parts of a statement that are always evaluated are returned, for
-    example the decorators and defaults of a function, and the left side of `a and b`.
+    statement that may end the program. Only the parts of a statement that are always evaluated are
+    returned, for example the decorators and defaults of a function, and the left side of `a and b`.
 
     Args:
       tree: the syntax tree of the module, from `ast.parse`.
