@@ -251,8 +251,8 @@ NAMES = (
 )
 
 _NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
-# Modules that were removed or need tf_keras. An entry applies to all names of the module, except for
-# the names in NAMES.
+# Modules that were removed or need tf_keras. An entry applies to all names of the module, except
+# for the names in NAMES.
 MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
     "tf.contrib.bayesflow": "TensorFlow Probability has it.",
