@@ -1,4 +1,4 @@
-"""Comparisons of arrays in which NaN equals NaN."""
+"""Compares arrays. NaN is treated as equal to NaN."""
 
 import numpy as np
 

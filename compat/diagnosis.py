@@ -1,4 +1,4 @@
-"""`diagnose`: lists installed packages and problems, with a command that fixes each problem.
+"""`diagnose`: lists installed packages and problems, and known commands that fix the problems.
 
 TensorFlow is imported inside functions only, because it may be missing or broken.
 """
@@ -38,7 +38,8 @@ def diagnose() -> Dict[str, Any]:
     Returns:
       A JSON-serializable dict with the keys
 
-      * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings;
+      * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings (`keras` and `to_keras`
+        are None if TensorFlow cannot be imported);
       * `packages`: a dict from package names to versions;
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
@@ -168,7 +169,7 @@ def _keras_problems(facts):
         fix = None
         if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
             fix = None if has_keras2 else pip_tf_keras(facts)
-        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # its package may be missing
+        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # perhaps not installed
             fix = _USE_TENSORFLOW
         yield _problem("warning", text, fix)
         return

@@ -1,7 +1,7 @@
 """Recognises the variables and slots in a checkpoint.
 
-Name-based checkpoints (of a Saver) are recognised by the names, shapes and dtypes of their tensors.
-Object-based checkpoints (of `tf.train.Checkpoint`) are recognised by their object graph.
+In a name-based checkpoint (of a Saver), they are recognised by the names, shapes and dtypes of the
+tensors; in an object-based checkpoint (of `tf.train.Checkpoint`), by its object graph.
 """
 
 from . import named, object_based
@@ -11,7 +11,9 @@ __all__ = ["Contents", "contents"]
 
 
 def contents(checkpoint):
-    """Finds the variables, slots and optimizers in a checkpoint, without reading its tensors.
+    """Finds the variables, slots and optimizers in a checkpoint.
+
+    Of the checkpoint's tensors, only the object graph is read.
 
     Args:
       checkpoint: a `Checkpoint`, the result of `open_checkpoint`.

@@ -1,9 +1,9 @@
 """Converts AdagradDecay's decay counts between their two layouts.
 
-A decay count says how often a row of the accumulator has been decayed. `AdagradDecayOptimizer` (V1)
-stores the counts in an array of the variable's shape, but uses only the first elements in flat
-order, one for each row. `AdagradDecayOptimizerV2` (V2) stores only these elements, in an array of
-shape [rows].
+A decay count says how often a row of the accumulator has been decayed. (With dense gradients, the
+first count is for the whole variable.) `AdagradDecayOptimizer` (V1) stores the counts in an array
+of the variable's shape, but reads only the first elements in flat order, one for each row.
+`AdagradDecayOptimizerV2` (V2) stores only these elements, in an array of shape [rows].
 """
 
 import numpy as np
@@ -16,8 +16,8 @@ def by_rows(counts, parts=()):
 
     Args:
       counts: an integer array.
-      parts: for a partitioned variable, a pair (shape, offset) for each part. Each part has its own
-        counts.
+      parts: for a partitioned variable, a pair (shape of the part, offset of the part in the
+        variable) for each part. Each part has its own counts.
 
     Returns:
       An array of shape [rows]; of shape [] for a scalar variable.
@@ -40,9 +40,9 @@ def by_rows(counts, parts=()):
 
 
 def from_rows(counts, shape, parts=()):
-    """Converts counts of shape [rows] to the layout with this shape.
+    """Converts counts of shape [rows] to the layout in which the counts have the given shape.
 
-    This is the inverse of `by_rows`.
+    `by_rows`, with the same `parts`, converts the result back to the original counts.
     """
     if not parts:
         return change_layout(counts, shape)
@@ -62,7 +62,7 @@ def slices(shape, offset):
 
 
 def change_layout(counts, shape):
-    """Converts the counts of an unpartitioned variable, or of one part, to another shape.
+    """Converts the counts of an unpartitioned variable, or of one part, to the given shape.
 
     Args:
       counts: an integer array in the V1 or V2 layout.
@@ -72,12 +72,13 @@ def change_layout(counts, shape):
       An array of that shape.
 
     Raises:
-      ValueError: the counts differ, and an element after the first [rows] elements is not 0. Only a
-        partitioned variable has such counts.
+      ValueError: the counts differ, and an element after the first shape[0] elements is not 0. Only
+        a partitioned variable has such counts.
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
-    if np.any(flat != flat[:1]) and np.any(flat[rows:]):  # dense gradients increment all elements
+    # Dense gradients increment all elements of a part, so equal counts of a part are allowed.
+    if np.any(flat != flat[:1]) and np.any(flat[rows:]):
         raise ValueError(
             f"there are counts beyond the first {rows} elements. Only a partitioned variable has "
             "such counts, and the checkpoint does not contain its partitions"

@@ -10,10 +10,13 @@ class Item(NamedTuple):
     """A tensor of a checkpoint, or several tensors that belong together.
 
     Attributes:
-      name: the tensor's name; for the parts of a partitioned variable, the variable's name.
-      dtype: a `tf.DType`; for an EmbeddingVariable, the dtype of its values.
+      name: in a name-based checkpoint, the name of the tensor, or of the variable or slot that
+        several tensors form. In an object-based checkpoint, the checkpoint key for
+        `Contents.other`, otherwise a name made from the object graph, such as "x, slot m".
+      dtype: a `tf.DType` or an `UnknownType`; for an EmbeddingVariable, the dtype of its values.
       shape: a tuple of ints. For PARTS, the shape of the joined parts; for an EmbeddingVariable,
-        (rows, length of a row). None if parts cannot be joined and have different shapes.
+        (rows, length of a row); for OF_EACH_PART, the shape of one slot, or None if the slots have
+        different shapes.
       kind: one of these:
         TENSOR: one whole tensor.
         PARTS: the parts of a partitioned variable or slot.
@@ -22,7 +25,7 @@ class Item(NamedTuple):
         INCOMPLETE: a tensor of which the checkpoint has only some slices.
       pieces: the names of the tensors in the checkpoint; parts are in order.
       numbers: the number of elements in all these tensors.
-      bytes: the number of bytes in all these tensors.
+      bytes: the number of bytes in all these tensors; strings count as 0 bytes.
     """
 
     name: str
@@ -40,7 +43,9 @@ class SlotItem(NamedTuple):
     Attributes:
       item: its `Item`.
       scope: the scope before the variable's name in the slot's name, such as "OptimizeLoss", or "".
-      suffix: the rest of the slot's name after the variable's name, such as "Adam_1".
+        In an object-based checkpoint, the path of the optimizer.
+      suffix: the rest of the slot's name after the variable's name, such as "Adam_1". In an
+        object-based checkpoint, the same as `role`.
       role: the slot's name in the optimizer, such as "v"; None if unknown.
     """
 
@@ -61,9 +66,9 @@ class Guess(NamedTuple):
     """The optimizer that probably made some slots.
 
     Attributes:
-      label: a description of the optimizer for users; if unknown, "unknown" and the number of
-        slots.
-      name: the optimizer's `name` in the names of the slots, such as "Adam".
+      label: a description for users, which contains the word "unknown" if the optimizer is unknown.
+      name: the optimizer's `name` in the names of the slots, such as "Adam". In an object-based
+        checkpoint, the roles of the slots, such as "m, v", or "none".
       scope: see `SlotItem`.
       variables: the number of variables with these slots.
     """
@@ -81,7 +86,7 @@ class Contents(NamedTuple):
       by_name: True for a name-based checkpoint (Saver), False for an object-based one
         (`tf.train.Checkpoint`).
       variables: a tuple of `Variable`, sorted by name.
-      shared: a tuple of `Item`: an optimizer's variables that are not slots, such as beta1_power.
+      shared: a tuple of `Item`: the optimizers' variables that are not slots, such as beta1_power.
       step: the `Item` of the global step, or None.
       other: a tuple of `Item`: the remaining tensors of an object-based checkpoint.
       optimizers: a tuple of `Guess`.

@@ -9,7 +9,7 @@ import re
 
 from . import slot_signatures
 
-# The slot names of Keras' own optimizers, in Keras 2 and 3.
+# Maps the sorted slot names of Keras' own optimizers, in Keras 2 and 3, to descriptions for users.
 BY_SLOTS = {
     ("m", "v"): "Adam, Adamax or Nadam",
     ("m", "v", "vhat"): "Adam with amsgrad",
@@ -53,7 +53,7 @@ def _has_slots(name, items):
 
 
 def for_all_variables(items, optimizers):
-    """Returns the `Item`s of Keras optimizers that are not slots.
+    """Returns the `Item`s of scalars that belong to Keras optimizers and are not slots.
 
     Args:
       items: a dict from names to `Item`s.
@@ -64,7 +64,8 @@ def for_all_variables(items, optimizers):
         for name, item in items.items()
         if item.shape == ()
         and name.rpartition("/")[0] in optimizers
-        # A model may have a scope of the same name, with variables that have slots.
+        # A scope of the model may have the optimizer's name. Variables in such a scope may have
+        # slots, but the optimizer's own scalars have none.
         and not any(_has_slots_of(name, each, items) for each in optimizers)
     ]
 

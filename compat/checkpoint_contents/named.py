@@ -2,7 +2,8 @@
 
 A slot is named after its variable, such as `x/Adam`. `tf.contrib.layers.optimize_loss` puts a scope
 before the variable's name: `OptimizeLoss/x/Adam`. A partitioned variable may be saved in parts,
-`x/part_0` and `x/part_1`. An EmbeddingVariable of DeepRec is saved as `x-keys`, `x-values` etc.
+`x/part_0` and `x/part_1`. An EmbeddingVariable of DeepRec, a hash table, is saved as `x-keys`,
+`x-values` etc.
 """
 
 import collections
@@ -83,7 +84,7 @@ def width(dtype):
 
 
 def _items(tensors):
-    """Yields the `Item`s of tensors, of joined parts and of EmbeddingVariables."""
+    """Yields an `Item` for each tensor, or for several tensors that belong together."""
     embedding = _embedding_variables(tensors)
     for name, pieces in embedding.items():
         yield _embedding_item(name, pieces, tensors)
@@ -129,7 +130,11 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns a dict from each partitioned variable, if no part is missing, to its parts' axis."""
+    """Returns a dict from partitioned variables to the axes along which their parts can be joined.
+
+    Variables that also exist as one tensor, and variables whose parts have gaps or cannot be joined
+    are left out.
+    """
     parts = collections.defaultdict(list)
     for name in names:
         found = PART.search(name)
@@ -146,7 +151,7 @@ def _partitioned(names, tensors):
 
 
 def _variable_of_part(name, variables):
-    """Returns the variable if a part of it, or a slot of this part, has this name; else None.
+    """Returns x for a name such as x/part_0, x/part_0/Adam or scope/x/part_0/Adam; else None.
 
     Args:
       name: the name of a tensor.
@@ -159,10 +164,7 @@ def _variable_of_part(name, variables):
 
 
 def _variable_of_slot(name, tensors):
-    """Returns the variable if a slot of its part has this name; else None.
-
-    Only variables that are saved as one tensor are considered.
-    """
+    """Returns x for a name such as x/part_0/Adam, if x is saved as one tensor; else None."""
     variable = _variable_of_part(name, tensors)
     return variable if variable and PART.sub("", name) != variable else None
 
@@ -243,7 +245,8 @@ def _owners(items):
     found = {}
     for name in items:
         owner = _owner(name, name, items)
-        if owner is None:  # perhaps a slot of one part of a variable that is saved as one tensor
+        # A variable that is saved as one tensor may have slots of its parts, such as x/part_0/Adam.
+        if owner is None:
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner

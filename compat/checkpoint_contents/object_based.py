@@ -54,8 +54,8 @@ def is_keras_own(optimizer):
     """Returns whether an optimizer is Keras' own: neither a v1 optimizer nor made by `to_keras`."""
     if optimizer.kind == NAMED_BY_NUMBER:
         return False
-    # Keras' own OptimizerV2 classes save the hyperparameter `decay`. V1 optimizers, and optimizers
-    # made by `to_keras`, do not save it.
+    # Keras' own OptimizerV2 classes save the hyperparameter `decay`. V1 optimizers do not save it.
+    # Optimizers made by `to_keras` save it only if they were made with Keras' argument `decay`.
     return optimizer.kind == NUMBERED or "decay" in map(local_name, optimizer.variables)
 
 

@@ -13,21 +13,20 @@ import re
 
 import numpy as np
 
-# The name of a part contains its number (x/part_0/Adam) or its range (x/rows_0_to_9_of_20/Adam). A
-# range is in the name of a slot whose shape differs from the variable's shape. Such a slot belongs
-# to one part.
+# The name of a part, or of a slot that is saved for one part, contains the part's number (x/part_0,
+# x/part_0/Adam) or the part's range (x/rows_0_to_9_of_20/Adafactor).
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 def position(name):
-    """Returns the number by which parts are sorted; None if the name is not a part's name."""
+    """Returns the number by which parts are sorted; None if the name contains no part."""
     found = PART.search(name)
     return None if found is None else int(found.group(1) or found.group(2))
 
 
 def is_numbered(name):
-    """Returns whether the name of a part contains its number. Otherwise it contains its range."""
+    """Returns whether the name of a part contains the part's number, not the part's range."""
     return PART.search(name).group(1) is not None
 
 
@@ -44,7 +43,9 @@ def slot_of(name, variable):
 
 
 def find(variable, slot, shapes, tensors):
-    """Returns the names of the tensors with the slices of a slot; () if slices are missing.
+    """Returns the names of the tensors with the slices of a slot.
+
+    Returns () if slices are missing, or if the shape of the tensors is not in `shapes`.
 
     Args:
       variable: the name of the variable.
@@ -71,8 +72,7 @@ def find_all(tensors):
 
     Returns:
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
-      as "OptimizeLoss/". The scope is "" if no other tensor's name begins with it, because then it
-      is unknown.
+      as "OptimizeLoss/". The scope is "" if the unmangled names do not determine it.
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):
@@ -102,5 +102,5 @@ def _scope_of(name, variable, others):
 
 
 def pieces_of(info):
-    """Returns the slices of a tensor that the checkpoint contains, as pairs (shape, offset)."""
+    """Returns the saved slices of a tensor, as pairs (shape, offset in the tensor)."""
     return info.parts or ((info.shape, (0,) * len(info.shape)),)

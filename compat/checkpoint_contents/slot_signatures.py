@@ -42,7 +42,10 @@ def _like_variable(label, name, roles, powers=0):
 
 
 def _adafactor(roles):
-    """Returns the signature of Adafactor with these slots. Only matrices have "vr" and "vc"."""
+    """Returns the signature of Adafactor with these slots.
+
+    Only variables with at least two axes have "vr" and "vc".
+    """
     layouts = {"vr": ROW_MEANS, "vc": COLUMN_MEANS}
     roles = tuple(roles.split())
     layout = tuple(layouts.get(role, LIKE_VARIABLE) for role in roles)
@@ -106,7 +109,7 @@ _SIGNATURES = (
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     *_shampoos(ranks=(1, 2, 3, 4)),
-    # Shampoo for variables with more axes, or for parts of variables. The roles are unknown.
+    # Shampoo for variables with more than four axes, or for parts. The slots' roles are unknown.
     _any("Shampoo", "Shampoo", ""),
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
@@ -196,7 +199,8 @@ def recognise(name, layouts, powers):
     found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
-        # If several signatures fit a vector, choose the signature that fits most other variables.
+        # Several signatures may fit one variable, such as a vector. The best signature has the most
+        # powers of beta, then known roles, then the most variables that it fits.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
@@ -258,8 +262,8 @@ def _fits(signature, slots, known):
 def _label_and_roles(alike, count, known):
     alike = [each for each in alike if len(each.layout) == count] or alike
     label = " or ".join(dict.fromkeys(signature.label for signature in alike))
-    # Two layouts of one optimizer have the same roles. If the signatures have different roles, the
-    # roles are unknown.
+    # The V1 and V2 layouts of AdagradDecay have the same roles. If the roles of the signatures
+    # differ, the roles of the slots are unknown.
     roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
     if not known:
         return f"unknown, with slots like those of {label}", roles

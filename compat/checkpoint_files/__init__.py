@@ -1,6 +1,6 @@
-"""Reads and writes checkpoint files: the functions and classes that other packages use.
+"""Reads and writes checkpoint files.
 
-The package does not depend on models or optimizers. Callers need neither a graph nor a Session.
+The package imports neither Keras nor optimizers. Callers need neither a graph nor a Session.
 """
 
 from .paths import CheckpointError

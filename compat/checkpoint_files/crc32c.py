@@ -46,9 +46,9 @@ def masked_crc32c(chunks):
 
 
 def _shortened(data, dtype, unit):
-    """Returns a bytearray with the same remainder.
+    """Returns a bytearray that has the same remainder as `data`.
 
-    The result is only a little longer than `_DEGREE * unit` elements of the dtype.
+    The result is at most a few bytes longer than `_DEGREE * unit` elements of the dtype.
     """
     width = np.dtype(dtype).itemsize
     removed = len(data) // width - _DEGREE * unit

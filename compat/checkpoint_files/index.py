@@ -1,8 +1,7 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader returns names, dtypes and shapes. It does not return the slices in which
-partitioned variables are saved. (These slices are called parts here.) It detects missing bytes only
-after it has read all data.
+TensorFlow's own reader returns names, dtypes and shapes, but not the slices (called parts here) in
+which partitioned variables are saved. It detects missing bytes only after it has read all data.
 
 The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
 here. TensorFlow's reader verifies them, so open the checkpoint with TensorFlow's reader first.
@@ -18,7 +17,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
-_PART_KEY = b"\0"  # keys of parts start with this byte; other keys are names
+_PART_KEY = b"\0"  # the first byte of a part's key; the key of a whole tensor is its name
 
 
 class Entry(NamedTuple):
@@ -28,7 +27,8 @@ class Entry(NamedTuple):
       dtype: the number of the dtype, a `DataType`.
       shape: the shape of the whole tensor, even if it is saved in parts.
       nbytes: the number of the tensor's bytes in a data file; 0 if it is saved in parts.
-      parts: pairs (shape, offset), one for each part; empty if the tensor is saved whole.
+      parts: a pair (shape of the part, offset of the part in the whole tensor) for each part; empty
+        if the tensor is saved whole.
     """
 
     dtype: int
@@ -59,7 +59,8 @@ class Index(NamedTuple):
 
     Attributes:
       entries: a dict from name to Entry.
-      stored: a dict from name to a list of StoredBytes, one for each part.
+      stored: a dict from name to a list of StoredBytes: one for each part, or a single one for a
+        tensor that is saved whole.
       data_bytes: the minimal size of each data file.
     """
 
@@ -119,13 +120,16 @@ def _as_index(records):
 
 def _name_of(key):
     """Returns the name of the tensor with this key; for a part, the name of the whole tensor."""
-    if key.startswith(_PART_KEY):  # the name, with escaped NULs, and the extents follow
+    if key.startswith(_PART_KEY):  # the rest is the name, with escaped NULs, and the extents
         key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
     return key.decode("utf-8")
 
 
 def _as_part(full_shape, part):
-    """Returns the (shape, offset) of a part. An extent without a length is a whole dimension."""
+    """Returns the shape of a part, and the part's offset in the tensor.
+
+    An extent without a length covers a whole dimension.
+    """
     lengths = tuple(
         extent.length if extent.HasField("length") else size
         for extent, size in zip(part.extent, full_shape)

@@ -89,7 +89,7 @@ def holds_optimizer(path):
 
 
 def state_in_h5(path):
-    """Returns the optimizer's arrays in the .h5 file of a whole model; None for other files."""
+    """Returns the optimizer's arrays in the .h5 file of a whole model; None if there are none."""
     import h5py
 
     if not h5py.is_hdf5(path):

@@ -8,12 +8,13 @@ ways. (A bridged optimizer is a Keras optimizer that `to_keras` made.)
   (Keras' own classes and bridged optimizers) and v1 optimizers save them.
 * NAMED_BY_NUMBER: names with the number of the trained variable, such as `slot_0_m`. Bridged
   optimizers of Keras 3 have such names.
-* NUMBERED: a list of all variables, such as `_variables/7`. Keras' own optimizers have this list in
-  Keras 3, and the new optimizer classes of Keras 2.11 to 2.15 have it, too. Further lists, such as
-  `_momentums`, are in the order of the trained variables. Slots with the same name are in this
-  order, too. If the order of the trained variables is not saved, a slot is assigned to the variable
-  whose name is in the slot's own name. Slots whose names contain no variable's name stay
-  unassigned.
+* NUMBERED: a list of all variables of the optimizer, with paths such as `_variables/7`. Keras' own
+  optimizers have this list in Keras 3, and the new optimizer classes of Keras 2.11 to 2.15 have it,
+  too. A slot may also be in a further list, such as `_momentums`, which is in the order of the
+  trained variables. If this order is saved, the slot's position in the further list tells the
+  trained variable. Otherwise a slot is assigned to the variable whose name is in the slot's own
+  name. If there is no such variable, slots with equal names, one for each trained variable, are
+  assigned in the order of the trained variables. The remaining slots stay unassigned.
 """
 
 import collections
@@ -55,8 +56,9 @@ class ObjectGraph(NamedTuple):
     """The parsed object graph of a checkpoint.
 
     Attributes:
-      variables: a dict from full names to checkpoint keys, without the variables of optimizers. If
-        several variables have the same full name, the dict's keys are their paths instead.
+      variables: a dict from full names to checkpoint keys, without the variables of optimizers. A
+        variable is listed under its path if its full name is empty, or is also the full name of
+        another variable.
       optimizers: a tuple of SavedOptimizers.
       save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
       python_states: a dict from paths to checkpoint keys, for Python objects saved as strings.
@@ -209,7 +211,7 @@ class _Parser:
         return paths
 
     def _members(self, number):
-        """Returns the paths to the nodes of an optimizer and of its nested optimizers."""
+        """Returns a dict from the nodes of an optimizer and of its nested optimizers to paths."""
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):
@@ -233,7 +235,7 @@ class _Parser:
                 unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
                 (unassigned if unclear else variables)[path] = self._nodes[member].key
         for key in [key for key, found in slots.items() if len(found) > 1]:
-            for slot in slots.pop(key):  # several nodes fit this slot, so it stays unassigned
+            for slot in slots.pop(key):  # several nodes claim to be this slot: assign none of them
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
             self._paths[number],
@@ -244,7 +246,7 @@ class _Parser:
         )
 
     def _places(self, number):
-        """Returns a dict from the numbers of slots' nodes to (variable, name of the slot)."""
+        """Returns a dict from the nodes of slots to (node of the variable, name of the slot)."""
         kind = self._kinds.get(number)
         if kind == SLOT_VARIABLES:
             return {slot: (variable, name) for variable, name, slot in self._nodes[number].slots}
@@ -289,7 +291,7 @@ class _Parser:
             else:
                 namesakes.setdefault(self._local_name(slot), []).append(slot)
         for name, slots in namesakes.items():
-            if len(slots) == len(trained) > 1:  # one slot per trained variable, in the same order
+            if len(slots) == len(trained) > 1:  # one slot per trained variable, in their order
                 places.update(zip(slots, [(variable, name) for variable in trained]))
         return places
 

@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a path refers to, or raises an error that says what else is there."""
+"""Finds the checkpoint that a path refers to. If there is none, an error says what is there."""
 
 import os
 import re
@@ -67,8 +67,8 @@ def locate(path):
         latest checkpoint in it.
 
     Returns:
-      A pair: the prefix (for a V1 checkpoint in several files, the pattern of their names), and the
-      format, V1 or V2.
+      A pair: the prefix (in V1 format the path of the file, or the pattern of several files), and
+      the format, V1 or V2.
 
     Raises:
       CheckpointError: there is no checkpoint. The message says what is there instead.
@@ -162,7 +162,7 @@ def _is_saved_model(folder):
 def _choice(folder):
     found = prefixes(folder)
     if not found:
-        return " It holds no checkpoint."
+        return " It holds no checkpoint in V2 format."
     shown = [os.path.join(folder, name) for name in found[:4]]
     return f" Name one of these: {', '.join(shown)}{', …' if len(found) > 4 else ''}"
 
@@ -195,7 +195,7 @@ def _start_and_end(path):
 
 
 def _looks_like(path, start):
-    """Returns a clause that says what kind of file this is, and which path to pass."""
+    """Returns a clause that says what kind of file this is, and often what to do instead."""
     folder, name = os.path.split(path)
     if not start:
         return "is empty."

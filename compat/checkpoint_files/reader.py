@@ -37,9 +37,9 @@ class TensorInfo(NamedTuple):
       dtype: a tf.DType, or an UnknownType.
       shape: a tuple of ints.
       nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
-      parts: pairs (shape, offset) if the tensor is saved in parts, like partitioned variables.
-        Empty if the tensor is saved whole. Always empty in V1 format, which does not record how
-        tensors were partitioned.
+      parts: if the tensor is saved in parts, like partitioned variables, a pair (shape of the part,
+        offset of the part in the tensor) for each part. Empty if the tensor is saved whole. Always
+        empty in V1 format, whose parts are not parsed.
     """
 
     dtype: Any
@@ -205,14 +205,14 @@ class Checkpoint:
 
         Args:
           name: the tensor's name.
-          part: the part to read, a pair (shape, offset); None for the whole tensor.
+          part: the part to read, a pair (shape, offset in the tensor); None for the whole tensor.
 
         Returns:
           A NumPy array.
 
         Raises:
-          CheckpointError: there is no tensor of that name, its data are damaged, or the checkpoint
-            has been overwritten since it was opened.
+          CheckpointError: there is no tensor of that name, its data are damaged, the installed
+            TensorFlow lacks its dtype, or the checkpoint has been overwritten since it was opened.
         """
         info = self.info(name)
         if isinstance(info.dtype, UnknownType):
@@ -341,7 +341,7 @@ def as_array(value):
 
 
 def session():
-    """Returns a Session for the default graph that does not use GPUs."""
+    """Returns a Session without GPUs for the default graph."""
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     return tf.compat.v1.Session(config=config)
 

@@ -24,8 +24,8 @@ class WorkingFolder:
     TensorFlow can open (`gs://…`).
 
     Args:
-      target: the path of the file or checkpoint to be written. Its folder is created if necessary,
-        and removed at the end if it is still empty.
+      target: the path of the file or checkpoint to be written. If its folder has to be created, the
+        folder is removed at the end if it is still empty.
       wait: whether to wait until another writer is done, instead of raising an error.
 
     Attributes:
@@ -33,7 +33,7 @@ class WorkingFolder:
       left_behind: whether a killed process had left files in the folder.
 
     Raises:
-      CheckpointError: on entering, if another writer uses the folder.
+      CheckpointError: on entering, if another writer uses the folder and `wait` is False.
     """
 
     def __init__(self, target, wait=False):

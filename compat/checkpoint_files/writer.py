@@ -29,9 +29,10 @@ class CheckpointWriter:
     This is a context manager. The complete checkpoint appears when the `with` block ends without an
     exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
     writer removes that folder; if the process is killed, the next writer removes it. Only one
-    thread or process at a time can write a checkpoint. At most one large tensor, or 64 MB of small
-    tensors, are in memory at a time. At the end, the `checkpoint` file of the folder names the new
-    checkpoint as the latest, in the same way as after `Saver.save`.
+    thread or process at a time can write to the same `path` (`WorkingFolder` lists exceptions). At
+    most one large tensor and 64 MB of small tensors are in memory at a time. At the end, the
+    `checkpoint` file of the folder names the new checkpoint as the latest, in the same way as after
+    `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it. There is one
     exception: If both checkpoints have the same number of data files, and fewer than two small
@@ -102,7 +103,7 @@ class CheckpointWriter:
             return
         existing = checkpoint_paths.files_of(self.path)
         if self._working.left_behind and self.path + checkpoint_paths.INDEX not in existing:
-            return  # data files that a killed process left while it renamed its files
+            return  # a killed process left these data files while it renamed its files
         if existing:
             raise CheckpointError(
                 f"{self.path!r} is there already: {existing[0]}. Choose another name, or pass "
@@ -140,7 +141,9 @@ class CheckpointWriter:
         self._write(_Item(name, spec, dtype, array.nbytes, array=array))
 
     def copy(self, name, checkpoint, source_name=None, part=None):
-        """Copies a tensor from another checkpoint. A tensor that is saved in parts stays in parts.
+        """Copies a tensor from another checkpoint.
+
+        A tensor that is saved in parts stays in parts, unless it becomes a part itself.
 
         Args:
           name: the name of the copy.
@@ -205,7 +208,7 @@ class CheckpointWriter:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
         # If new data files had the names of old data files, the old index would describe new data
         # for a moment. Every name contains the number of data files, so one more data file makes
-        # all names different.
+        # all new names differ from the old names.
         if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
             last = self._pending.pop()
             self._flush()

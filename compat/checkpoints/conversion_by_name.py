@@ -19,7 +19,7 @@ class Move(NamedTuple):
 
     Attributes:
       target: the tensor's name in the new checkpoint.
-      sources: the names of the old tensors that it is made from; empty if it is computed.
+      sources: the names of the tensors in the old checkpoint from which it is made; may be empty.
       shape: the tensor's shape.
       dtype: the tensor's dtype.
       note: a remark for the report on how the tensor is changed; "" if it is copied.
@@ -35,7 +35,7 @@ class Move(NamedTuple):
     make: Optional[Callable] = None
 
     def write(self, checkpoint, writer):
-        """Writes the tensor. If `make` is None, reads one source at a time into memory."""
+        """Writes the tensor. If `make` is not None, reads all sources into memory."""
         if self.make is not None:
             try:
                 value = self.make(*map(checkpoint.read, self.sources))
@@ -47,7 +47,7 @@ class Move(NamedTuple):
                 ) from error
             writer.add(self.target, value)
         elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
-            for source in self.sources:  # each source has only some slices of the tensor
+            for source in self.sources:  # if there are several, each has some slices of the tensor
                 writer.copy(self.target, checkpoint, source)
         else:
             for source, offset in self._offsets(checkpoint):
@@ -66,7 +66,7 @@ class Move(NamedTuple):
             yield source, tuple(offset)
 
     def nbytes(self, checkpoint):
-        """Returns the number of bytes to read; for a computed tensor, the number to write."""
+        """Returns the number of bytes to read; the number to write if there are no sources."""
         if self.sources:
             return sum(checkpoint.tensors[source].nbytes for source in self.sources)
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.size
@@ -134,8 +134,8 @@ def to_saver(checkpoint, name_map=None):
       A list of `Move`.
 
     Raises:
-      CheckpointError: the checkpoint contains tensors that TensorFlow cannot restore, or no tensor
-        has a name that is in the map.
+      CheckpointError: the checkpoint contains tensors that cannot be converted, or the map contains
+        a name that no tensor has.
     """
     found = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, found)
@@ -254,7 +254,8 @@ def to_decay_layout(checkpoint, layout):
       A list of `Move`.
 
     Raises:
-      CheckpointError: there are no decay counts, or their variables are saved in parts.
+      CheckpointError: there are no decay counts, the counts or their variables are saved in parts,
+        or the checkpoint contains tensors that cannot be converted.
     """
     found = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, found)

@@ -25,14 +25,14 @@ _NO_PLACE = "the v1 optimizer has no such slot"
 
 
 def plan(checkpoint, optimizer_name, name_map=None, partial=False):
-    """Plans the checkpoint of a TF1 graph with the same variables and optimizer.
+    """Plans the checkpoint of a TF1 graph with the state that an object-based checkpoint has.
 
     Args:
       checkpoint: an object-based `Checkpoint`.
       optimizer_name: where to import the user's v1 optimizer from ("module:object"), or None.
-      name_map: a dict to new names, or to None to leave a tensor out. Its keys are the names of
-        variables in the checkpoint, and the default v1 names of slots, shared variables and the
-        global step.
+      name_map: a dict whose values are new names, or None to leave a tensor out. Its keys are the
+        names of variables in the checkpoint, and the default v1 names of slots, shared variables
+        and the global step.
       partial: whether state without a counterpart in the TF1 graph may be left out.
 
     Returns:

@@ -1,4 +1,7 @@
-"""Converts between v1 checkpoints and Keras files, using a model that the user's code builds."""
+"""Converts v1 checkpoints to Keras files or object-based checkpoints, and back.
+
+The user's code builds the Keras model that takes part in the conversion.
+"""
 
 import contextlib
 import os
@@ -17,7 +20,7 @@ from .v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
 
 
 def convert(arguments, name_map):
-    """Converts a v1 checkpoint to a Keras file, or a Keras file to a v1 checkpoint.
+    """Converts a v1 checkpoint to a Keras file or an object-based checkpoint, or back.
 
     Args:
       arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
@@ -28,10 +31,11 @@ def convert(arguments, name_map):
       A `Report`.
 
     Raises:
-      CheckpointError: the source is missing or damaged, or the destination exists.
+      CheckpointError: the source is missing or damaged, or the v1 checkpoint to write exists.
       CheckpointMismatch: some of the state does not fit.
       ImportError: the user's function cannot be imported, or raises an error.
-      ValueError: the user's function does not return a built Keras model.
+      ValueError: the user's function does not return a built Keras model, or the Keras file or
+        object-based checkpoint to write exists.
     """
     if arguments.to == "keras":
         open_checkpoint(arguments.source)  # raises errors before the slow construction of the model
@@ -54,9 +58,10 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # a value cannot be cast
+        if arguments.partial or mismatch.report.complete:  # a value cannot be cast or joined
             raise
-        # The same message, but with the command's options instead of the function's arguments.
+        # Replace the message, which names arguments of the function, by one with the command's
+        # options.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
             f"{arguments.source!r} does not fit the model of {arguments.model}. Map names with "
@@ -87,7 +92,7 @@ def _save_v1(model, optimizer, arguments, name_map):
 
 
 def _model(name):
-    """Calls the user's function. Returns its model and the model's optimizer (or None)."""
+    """Calls the user's function, and returns the model and the optimizer (or None) from it."""
     function = user_objects.load(name)
     made = user_objects.call(name, function) if callable(function) else function
     if hasattr(made, "trainable_variables") and hasattr(made, "get_layer"):
@@ -142,7 +147,7 @@ def _lost(report, path):
 
 
 def _write(path, model, optimizer):
-    """Writes a Keras file or a checkpoint, and returns whether it has the optimizer's state."""
+    """Writes a Keras file or a checkpoint; returns False if it lacks the optimizer's state."""
     if path.endswith((".weights.h5", ".weights.hdf5")):
         model.save_weights(path)
     elif path.endswith(keras_files.ENDINGS):

@@ -29,7 +29,7 @@ def hints(checkpoint, state, matches, misfits):
     if name_map:
         yield "A guess by shapes and dtypes: name_map={}{}".format(
             name_maps.as_text(name_map),
-            " (several tensors fit the other variables)" if unclear else "",
+            " (it lacks variables that could be mapped in several ways)" if unclear else "",
         )
     slots = {slot.item.name for each in contents.variables for slot in each.slots}
     left = any(name not in claimed for name in slots)
@@ -45,7 +45,8 @@ def _by_shape(items, variables):
       variables: the `StateTensor`s of the model's unmatched variables.
 
     Returns:
-      The name_map, and whether some variables have several fitting items.
+      The name_map, and whether it lacks a variable although an item has the variable's shape and
+      dtype. (Then several items or several variables have this shape and dtype.)
     """
     name_map, unclear = {}, False
     for variable in variables:

@@ -59,7 +59,8 @@ class KerasState:
 
     Raises:
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer has slots for other variables.
+      ValueError: two variables have the same name, or the optimizer has slots for variables that
+        are not among `model_or_variables`.
     """
 
     def __init__(self, model_or_variables, optimizer, name_map=None):
@@ -113,8 +114,8 @@ class KerasState:
         """Returns the trainable variables, and frozen variables for which the optimizer has slots.
 
         Raises:
-          ValueError: the optimizer has slots for other variables, or was built without some of the
-            trainable variables.
+          ValueError: the optimizer has slots for variables that are not among `model_or_variables`,
+            or was built without some of the trainable variables.
         """
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
@@ -123,9 +124,9 @@ class KerasState:
             built = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
             if any(key not in built for key in keys):
                 raise ValueError(
-                    f"The optimizer {optimizer.name!r} was built for {len(built)} variables, "
-                    f"but model_or_variables has {len(keys)} to train. Optimizers of Keras 3 "
-                    "are built once: make a new optimizer with to_keras."
+                    f"The optimizer {optimizer.name!r} was built without some of the {len(keys)} "
+                    "trainable variables of model_or_variables. Optimizers of Keras 3 are built "
+                    "once: make a new optimizer with to_keras."
                 )
         for variable in self._variables.values():
             key = optimizer.variable_key(variable)
@@ -259,9 +260,10 @@ def check_optimizer(optimizer):
         )
     else:
         way_out = (
-            "To load its state, load into an optimizer made by to_keras, and translate this "
-            "optimizer with to_plain_keras. To save its state, translate the optimizer with "
-            "from_plain_keras and save the result. For the weights alone, pass optimizer=None."
+            "To load a checkpoint, pass an optimizer made by to_keras, and then translate the "
+            f"loaded optimizer with to_plain_keras. To save one, translate the {name} with "
+            "from_plain_keras, and pass the optimizer in the result. For the weights alone, pass "
+            "optimizer=None."
         )
     raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
 
@@ -270,7 +272,7 @@ def _renaming(name_map):
     """Returns two functions from a default name to the name in the checkpoint.
 
     The first function is for variables. The second function is for slots, shared variables and the
-    global step. Both functions return None for a name that is to be left out.
+    global step. A result of None means that the tensor is left out.
     """
 
     def unchanged(name):

@@ -23,7 +23,7 @@ class Match(NamedTuple):
       tensor: the `StateTensor` of the Keras side.
       names: the names of the tensors in the checkpoint.
       infos: the `TensorInfo`s of these tensors.
-      axis: the axis along which the parts are joined; None if each part has the whole value.
+      axis: the axis along which the tensors are joined; None if each of them has the whole value.
     """
 
     tensor: StateTensor
@@ -64,7 +64,8 @@ class Match(NamedTuple):
 
         Raises:
           CheckpointError: the data are damaged.
-          ValueError: the parts cannot be joined, or a number is too large for the tensor's dtype.
+          ValueError: the parts cannot be joined, AdagradDecay's counts cannot be converted, or a
+            number is too large for the tensor's dtype.
         """
         values = [checkpoint.read(name) for name in self.names]
         if self._is_counts:
@@ -131,7 +132,8 @@ class SlicedMatch(NamedTuple):
 
         Raises:
           CheckpointError: the data are damaged.
-          ValueError: a number is too large for the tensor's dtype.
+          ValueError: AdagradDecay's counts cannot be converted, or a number is too large for the
+            tensor's dtype.
         """
         value = np.zeros(self.infos[0].shape, self.infos[0].dtype.as_numpy_dtype)
         for name, piece in self._pieces():
@@ -287,7 +289,10 @@ def _find(tensor, scopes, infos, tensors):
 
 
 def _parts_of(tensor, scope, infos):
-    """Returns the sorted names x/part_0, x/part_1, … or x/part_0/Adam, …; () if there are none."""
+    """Returns the names of the parts in order: x/part_0, x/part_1, … or x/part_0/Adam, and so on.
+
+    Returns () if there are none, or if the numbers of the parts have gaps.
+    """
     variable = tensor.variable
     if variable is None or not (tensor.name == variable or tensor.name.startswith(variable + "/")):
         return ()

@@ -11,11 +11,12 @@ class Transfer(NamedTuple):
     """A value that was copied between a checkpoint and Keras, or from one checkpoint to another.
 
     Attributes:
-      source: the name of a tensor in a checkpoint, or of a variable or slot in Keras.
+      source: the name of a tensor in a checkpoint, or of a variable or slot in Keras; "(computed)"
+        for a computed value; the path of the checkpoint `like` for a tensor copied from it.
       target: the name of the destination, such as a tensor, variable or slot.
       shape: the shape of the target, a tuple of ints.
       dtype: the `tf.DType` of the target.
-      note: how the value was changed, such as "3 parts"; "" if it was copied.
+      note: how the value was changed, such as "3 parts"; "" or "copied" if it was not changed.
     """
 
     source: str

@@ -41,8 +41,8 @@ def load_v1_checkpoint(
     (``x/part_0``). AdagradDecay's counts are converted to the layout of `optimizer`.
 
     Args:
-      path: the checkpoint: the path that `Saver.save` returned, or a folder for the latest
-        checkpoint in it. The V1 format can be read, too.
+      path: the path that `Saver.save` returned, or a folder for the latest checkpoint in it. The V1
+        format can be read, too.
       model_or_variables: a built Keras model, a list of variables, or a dict from names in the
         checkpoint to variables.
       optimizer: an optimizer made by `to_keras`; None loads the variables alone.
@@ -63,10 +63,12 @@ def load_v1_checkpoint(
     Raises:
       CheckpointError: the checkpoint does not exist, is damaged, or is overwritten while it is
         read.
-      CheckpointMismatch: the checkpoint does not fit, and `strict` is true. Its `report` lists
-        every leftover.
+      CheckpointMismatch: the checkpoint does not fit, and `strict` is true; or the parts of a value
+        cannot be joined; or a number is too large for the dtype in Keras. The error's `report`
+        lists every leftover.
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer has slots for other variables.
+      ValueError: two variables have the same name, the optimizer has slots for variables that are
+        not among `model_or_variables`, or the checkpoint is object-based.
       In all these cases nothing has been changed, with one exception: The checkpoint is overwritten
         while its tensors are assigned. Then the message says how many tensors were loaded.
     """
@@ -117,7 +119,7 @@ def save_v1_checkpoint(
 ) -> Report:
     """Writes a Keras model and its optimizer's state as a checkpoint that a TF1 graph can restore.
 
-    The checkpoint is in V2 format. It equals the checkpoint that `tf.compat.v1.train.Saver` would
+    The checkpoint is in V2 format. It contains the tensors that `tf.compat.v1.train.Saver` would
     save for a graph with these variables and the v1 optimizer from which `to_keras` made
     `optimizer`. The `checkpoint` file of its folder names it as the latest checkpoint, in the same
     way as after `Saver.save`.
@@ -128,8 +130,8 @@ def save_v1_checkpoint(
       optimizer: see `load_v1_checkpoint`.
       name_map: see `load_v1_checkpoint`.
       like: an old checkpoint of the graph that will restore the new checkpoint. The new checkpoint
-        gets the same scopes, parts, dtypes and layouts. Tensors that Keras does not have are copied
-        from the old checkpoint.
+        gets the scopes, parts, dtypes and layouts of the old checkpoint. Tensors that Keras does
+        not have are copied from the old checkpoint.
       overwrite: whether a checkpoint at `path` may be replaced.
 
     Returns:
@@ -137,9 +139,11 @@ def save_v1_checkpoint(
 
     Raises:
       CheckpointError: the destination exists, or `like` is not a checkpoint.
-      CheckpointMismatch: `like` lacks some tensors of the model or its optimizer.
+      CheckpointMismatch: `like` lacks some tensors of the model or its optimizer, or a number is
+        too large for the dtype in `like`.
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer has slots for other variables.
+      ValueError: two variables have the same name, the optimizer has slots for variables that are
+        not among `model_or_variables`, or `like` is object-based.
       In all these cases nothing has been written.
     """
     as_text(path, order="save_v1_checkpoint(path, model_or_variables, optimizer)")

@@ -4,8 +4,8 @@ from .. import plain_text
 from . import tables, terminal
 
 _DESCRIPTION = """\
-Lists every use of an optimizer in Python files and notebooks with its replacement, and the uses
-that need manual work. The code is read, not run; TensorFlow is not needed.
+Lists every use of an optimizer in Python files and notebooks, and says whether the use can stay,
+what replaces it, or that it needs manual work. The code is read, not run; TensorFlow is not needed.
 """
 _EPILOG = """\
 example: legacy-opt audit training models/wide_and_deep.py

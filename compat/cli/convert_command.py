@@ -12,10 +12,10 @@ Converts a checkpoint, with the optimizer's state, to the form that --to names:
                     V1 format, may hold partitioned variables (x/part_0), may be written by
                     tf.train.Checkpoint (with --optimizer or --model), or may be a Keras file (with
                     --model)
-  adagrad-decay-v1  the same checkpoint, with AdagradDecay's decay counts in the shapes that
-                    AdagradDecayOptimizer uses
-  adagrad-decay-v2  the same checkpoint, with AdagradDecay's decay counts in the shapes that
-                    AdagradDecayOptimizerV2 uses
+  adagrad-decay-v1  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes
+                    that AdagradDecayOptimizer uses
+  adagrad-decay-v2  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes
+                    that AdagradDecayOptimizerV2 uses
   keras             SRC is a v1 checkpoint and --model is needed. Writes a Keras file if DST ends in
                     .keras, .h5 or .weights.h5, else a tf.train.Checkpoint with the prefix DST
 """
@@ -98,7 +98,7 @@ def execute(arguments, screen):
 
 
 def _check(arguments):
-    """Raises ValueError for options that cannot be combined."""
+    """Raises a ValueError for options that cannot be combined, and if --model is missing."""
     to, source = arguments.to, arguments.source
     if to == "keras" and arguments.model is None:
         raise ValueError(

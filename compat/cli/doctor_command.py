@@ -91,7 +91,10 @@ def _to_keras_texts(facts):
 
 
 def _kernel_texts(kernels):
-    """Yields a line for each group of kernels with the same forms. Most have all of `FORMS`."""
+    """Yields a line for each group of kernels that exist in the same forms.
+
+    A form, such as "ref dense", is the kind of variable and gradient that a kernel updates.
+    """
     by_forms = {}
     for name, forms in kernels.items():
         by_forms.setdefault(tuple(forms), []).append(name)

@@ -1,4 +1,4 @@
-"""Code that all commands share: argument parsers, exit codes, and the function that runs a command.
+"""Code that commands share: argument parsers, exit codes, and the function that runs a command.
 
 Exit codes: 0, success; 1, something needs manual work; 2, bad input. For bad input, one line on
 stderr says what is wrong, and nothing is written.
@@ -44,7 +44,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_parser(commands, name, help, description, epilog):
-    """Adds a command with the options that all commands have, and returns its parser."""
+    """Adds a command with the options --json and --traceback, and returns its parser."""
     parser = commands.add_parser(
         name,
         help=help,

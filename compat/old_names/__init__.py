@@ -1,10 +1,10 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test compares
-docs/from_to.md with it. The rows are in `table.py`. Old names begin with `tf`, the usual alias of
-TensorFlow. The entry of a module applies to every name in the module that has no separate entry.
+docs/from_to.md with it. The rows are in `table.py`. Old names of TensorFlow begin with `tf`, its
+usual alias. The entry of a module applies to every name in the module that has no separate entry.
 
-This package does not import TensorFlow.
+Neither this module nor `table.py` imports TensorFlow, but `patching.py` does.
 """
 
 from typing import NamedTuple, Optional
@@ -18,7 +18,8 @@ class Fate(NamedTuple):
     """The replacement of an old name.
 
     Attributes:
-      now: the new name, "legacy_opt.X" or "tf.compat.v1.….X"; None if there is no replacement.
+      now: the new name, "legacy_opt.X" or "tf.compat.v1.….X", or an expression with such names;
+        None if there is no replacement.
       advice: what to do if there is no replacement, else what to watch out for; may be "".
     """
 

@@ -29,14 +29,15 @@ _own_modules = {}
 def patch_tensorflow() -> Patch:
     """Adds the optimizer names that TensorFlow removed, and the names of DeepRec, to TensorFlow.
 
-    DeepRec is a fork of TensorFlow 1.15. These names then refer to objects of `legacy_opt`:
-    `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and
-    `AdamWOptimizer`, the optimizers of `tf.contrib.opt`, `tf.contrib.layers.optimize_loss`,
-    `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm`. The
-    names `tf.contrib.tpu.CrossShardOptimizer` and
-    `tf.contrib.framework.get_or_create_global_step` then refer to objects of TensorFlow. The names
-    are added to `tf` and to `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow
-    has is never replaced; this includes all of `tf.contrib` on 1.15. Nothing else changes, so call
+    DeepRec is a fork of TensorFlow 1.15. After the call, these and other names refer to objects of
+    `legacy_opt`: `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer`
+    and `AdamWOptimizer`, the optimizers of `tf.contrib.opt` that `legacy_opt` has,
+    `tf.contrib.layers.optimize_loss`, `tf.contrib.training.create_train_op` and
+    `tf.contrib.estimator.clip_gradients_by_norm`. Further names refer to objects of TensorFlow,
+    such as `tf.contrib.tpu.CrossShardOptimizer` and
+    `tf.contrib.framework.get_or_create_global_step`. The names are added to `tf` and to
+    `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is never replaced;
+    this includes all of `tf.contrib` on 1.15. Nothing else changes, so call
     `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's behaviour.
 
     Example::

@@ -251,7 +251,8 @@ NAMES = (
 )
 
 _NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
-# Modules that were removed. An entry applies to every name in the module that NAMES does not have.
+# Modules that were removed or need tf_keras. An entry applies to all names of the module, except
+# for the names in NAMES.
 MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
     "tf.contrib.bayesflow": "TensorFlow Probability has it.",
@@ -290,7 +291,7 @@ MODULES = {
     "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim); instead of HParams use argparse.Namespace.",
-    # Removed in later versions of TensorFlow 2.
+    # Later versions of TensorFlow 2 have removed these modules, or need tf_keras for them.
     "tf.estimator": "TensorFlow has it up to 2.15.",
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,

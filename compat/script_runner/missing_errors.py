@@ -30,7 +30,9 @@ def install(missing, tensorflow):
 
 
 def is_users_own(names):
-    """Returns whether a module is user code: not part of an installed package or of legacy_opt.
+    """Returns whether a module is user code.
+
+    Modules of the standard library, of installed packages and of legacy_opt are not user code.
 
     Args:
       names: the globals of the module.

@@ -82,7 +82,7 @@ def _importing(import_, v1):
             module = _module(v1, path)
             if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
                 return module if fromlist else v1
-            if not (fromlist or hasattr(v1, path[0])):  # such as tensorflow.python
+            if not (fromlist or hasattr(v1, path[0])):  # v1 lacks, for example, tensorflow.python
                 import_(name, globals, locals, fromlist, level)
                 setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
                 return v1
@@ -117,6 +117,8 @@ def run_module(name):
 def outcome(start):
     """Runs the script and returns its exit code. Prints an uncaught exception, like Python.
 
+    A SystemExit is raised again.
+
     Args:
       start: a function that runs the script.
     """
@@ -132,7 +134,7 @@ def outcome(start):
 
 
 def _hide_our_frames(error, seen):
-    """Removes the frames of this file and of runpy from the tracebacks of an error and its causes.
+    """Removes the frames of this package and runpy from the tracebacks of an error and its causes.
 
     Args:
       error: an exception or None.

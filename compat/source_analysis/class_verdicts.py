@@ -57,10 +57,11 @@ class Classes:
         return name_verdicts.verdict_on_unrelated_class(node.name, definition.module.names)
 
     def class_of_legacy_opt(self, definition):
-        """Returns the legacy_opt class that a class extends, or that replaces the class; else None.
+        """Returns the class of legacy_opt that a class extends, or that replaces the class.
 
-        Also returns None for functions, and for a class that extends a class of legacy_opt but
-        overrides its `apply_gradients`.
+        If there is no such class, returns None or the name of another optimizer that the class
+        extends. Also returns None for functions, and for a class that extends a class of legacy_opt
+        but overrides its `apply_gradients`.
         """
         if not isinstance(definition.node, ast.ClassDef):
             return None
@@ -139,13 +140,17 @@ class Classes:
 
 
 class _Ancestry:
-    """The base classes of a class, up to the first optimizer outside the audited code.
+    """The base classes of a class, up to the root.
+
+    The root is the first base class that is judged by its name alone, or is known only at run time.
 
     Attributes:
       expression: the base class in the class statement.
-      root: the `Verdict` on this first optimizer.
-      methods: the names of all methods of the class and of its bases up to this optimizer.
-      base: the full name of this optimizer, in the form in which it is imported.
+      root: the `Verdict` on the root.
+      methods: the names of all methods of the class and of the base classes between it and the
+        root.
+      base: the full name of the root, in the form in which it is imported; "" if the root is known
+        only at run time.
     """
 
     def __init__(self, expression, root, methods, base):

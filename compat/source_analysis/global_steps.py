@@ -7,7 +7,7 @@ and so does ALBERT's `LAMBOptimizer`. The script increments the global step afte
     new_global_step = global_step + 1
     train_op = tf.group(train_op, [global_step.assign(new_global_step)])
 
-The classes of legacy_opt increment the global step themselves, like all TensorFlow 1 optimizers.
+The classes of legacy_opt increment the global step themselves, like TensorFlow's own optimizers.
 """
 
 from __future__ import annotations
@@ -108,7 +108,10 @@ class _Optimizers:
             yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
-        """Returns the legacy_opt class of a callee: the callee, its base or its replacement."""
+        """Returns the class of legacy_opt that a callee is, extends or is replaced by.
+
+        If there is no such class, returns None or the name of another optimizer.
+        """
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)
         verdict = name_verdicts.verdict(callee) if isinstance(callee, str) else None

@@ -50,9 +50,10 @@ class Missing(NamedTuple):
 def find(path, name, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
-    Guarded uses are left out. Guarded code is a `try` that catches the error, the `except` of a
-    `try` in which all names exist, and code after a check for the name (`hasattr(tf, "contrib")`)
-    or for TensorFlow's version. Uses of names that guarded code has imported are left out, too.
+    Guarded uses are left out. Guarded code is a `try` or `suppress` that catches the error, the
+    `except` of a `try` in which all names exist, and code that depends on a check for the name
+    (`hasattr(tf, "contrib")`), for TensorFlow's version or for `TYPE_CHECKING`. Uses of names that
+    guarded code has imported are left out, too.
 
     Args:
       path: the script's path.

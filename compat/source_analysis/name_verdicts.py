@@ -37,10 +37,11 @@ class Verdict(NamedTuple):
 
     Attributes:
       status: STAYS, CHANGE (`instead` or `advice` says how) or MANUAL.
-      name: the name in the form of the table of old names.
+      name: the name shown to users, for most names in the form of the table of old names.
       instead: the replacement to write, or None.
       advice: a sentence, or "".
-      is_guess: whether only the word "Optimizer" in the code suggests that this is an optimizer.
+      is_guess: whether only names, strings or methods in the code suggest that this is an
+        optimizer.
     """
 
     status: str
@@ -50,7 +51,7 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# Modules of the table with names that concern optimizers (listed here) and with other names.
+# Modules of the table in which only some names concern optimizers: {module: these names}.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -82,7 +83,7 @@ _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
-# Names that wrap optimizers. They are current names, so the table of old names lacks them.
+# Classes and functions that wrap optimizers and have no entry in the table of old names.
 _ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also the optimizers of legacy_opt."
 _WRAPPERS = {
     "tf.tpu.CrossShardOptimizer",
@@ -179,7 +180,7 @@ def _concerns_optimizers(public):
 
 
 def _unknown(public, found):
-    """Judges a name that is not in the table: a `Verdict` if it ends in "Optimizer", or None."""
+    """Judges a name that is not in the table; returns a `Verdict` or None."""
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
         return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
@@ -244,7 +245,7 @@ def replacement_of_class(name):
 
 
 def verdict_on_unrelated_class(name, modules):
-    """Judges a class of the audited code by its name if it does not extend an optimizer.
+    """Judges, by its name, a class of the audited code that does not extend an optimizer.
 
     Args:
       name: the class's name.

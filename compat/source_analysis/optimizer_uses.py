@@ -2,7 +2,7 @@
 
 A use is a place where code calls, subclasses, passes or imports an optimizer class, or a function
 that takes or returns optimizers. A string that names an optimizer is a use, too. Calls of an
-optimizer's methods, such as `minimize`, are not listed.
+optimizer's methods, such as `minimize`, are not listed, except for `swapping_saver`.
 """
 
 from __future__ import annotations
@@ -314,8 +314,9 @@ class _Finder(ast.NodeVisitor):
     def _may_be(self, verdict):
         """Returns whether to report a verdict.
 
-        A guess is reported only if the file mentions TensorFlow or Keras. Otherwise classes named
-        "…Optimizer" of other packages would be reported.
+        A guess on a name outside of TensorFlow is reported only if the file mentions TensorFlow or
+        Keras. Without this rule, classes named "…Optimizer" of unrelated packages would be
+        reported.
         """
         is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
         return self._mentions_tensorflow or is_known

@@ -12,13 +12,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 def nodes(tree, is_main):
     """Returns the set of nodes of a module that run whenever the module runs.
 
-    These are the statements outside of conditions, loops and `try`, up to the first statement that
-    may end the program. Only the parts of a statement that are always evaluated are returned, for
-    example the decorators and defaults of a function, and the left side of `a and b`.
+    These are the statements outside of functions, conditions, loops and `try`, up to the first
+    statement that may end the program. Only the parts of a statement that are always evaluated are
+    returned, for example the decorators and defaults of a function, and the left side of `a and b`.
 
     Args:
       tree: the syntax tree of the module, from `ast.parse`.
-      is_main: whether the module runs as `__main__`.
+      is_main: whether the module runs as `__main__`. If true, the block of
+        `if __name__ == "__main__":` counts as outside of conditions.
     """
     visitor = _Reached(is_main)
     visitor.visit(tree)

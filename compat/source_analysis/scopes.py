@@ -232,7 +232,7 @@ class _Binder(ast.NodeVisitor):
 
 
 def _bind_arguments(arguments, scope, outer):
-    """Binds a function's parameters to their defaults. Other parameters get no meaning."""
+    """Binds a function's parameters to their defaults. Those without a default get no meaning."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
         scope.bind(argument.arg, Assigned(default, outer, False))
@@ -284,7 +284,7 @@ class Names:
 
         Returns:
           A list without repetitions: `Definition`s, `Text`s, and the full dotted names of objects
-          that these modules do not define.
+          that the audited modules do not define.
         """
         return self._cached(("resolve", node, scope), self._resolve, node, scope)
 
@@ -435,7 +435,10 @@ class Names:
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
-        """Returns the module with this name whose path shares the longest prefix with `user`."""
+        """Returns the module with this name whose path is most like that of `user`, or None.
+
+        The more characters at their beginnings are equal, the more alike are two paths.
+        """
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         beside = user.source.path
 

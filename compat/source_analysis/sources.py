@@ -11,7 +11,7 @@ from typing import Callable, List, NamedTuple
 from .. import special_files
 
 _ENDINGS = (".py", ".ipynb")
-_SKIPPED = ("node_modules", "__pycache__")  # in addition to hidden folders
+_SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders and virtual environments
 # A folder that contains one of these files or folders is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
 # Magics of IPython: lines in place of a statement, lines that assign a magic's value, and the names
@@ -40,7 +40,9 @@ class Source(NamedTuple):
       tree: the syntax tree of the module, from `ast.parse`.
       place: a function from a line of `tree` to the (path, line) that the user sees. In a notebook,
         the lines of each cell are counted from 1.
-      unread: an `UnreadableError` for each cell of a notebook that is not in `tree`.
+      unread: an `UnreadableError` for each code cell of a notebook that cannot be parsed as Python.
+        Such cells are not in `tree`. Cells in other languages (%%bash) are left out without an
+        error.
     """
 
     path: str
@@ -69,8 +71,9 @@ def find(paths):
     """Returns the files to read, in order and without repetitions.
 
     Args:
-      paths: files with any ending, and folders. Folders are searched for .py and .ipynb files,
-        except in hidden folders, links to folders and virtual environments.
+      paths: files with any ending, and folders. Folders are searched for .py and .ipynb files.
+        Hidden files and folders, links to folders, virtual environments, node_modules and
+        __pycache__ are left out.
 
     Raises:
       ValueError: a path does not exist, is not a regular file or folder, or is a folder without
@@ -144,7 +147,7 @@ def _why(error, failing, lines):
 
 
 def _read_notebook(path):
-    """Returns the `Source` of a notebook: one module of all cells that Python can parse."""
+    """Returns the `Source` of a notebook: one module of all code cells that Python can parse."""
     try:
         with open(path, encoding="utf-8") as file:
             cells = json.load(file)["cells"]

@@ -211,5 +211,5 @@ def test_moving_averages_restart_from_the_loaded_values(tmp_path):
 def test_an_optimizer_that_was_built_for_fewer_variables(tmp_path):
     one, other, optimizer = variable("w", 0), variable("x", 0), momentum("keras3")
     train(optimizer, one)
-    with pytest.raises(ValueError, match="built for 1 variables, but model_or_variables has 2"):
+    with pytest.raises(ValueError, match="without some of the 2 trainable variables"):
         save_v1_checkpoint(tmp_path / "model", {"w": one, "x": other}, optimizer)
