@@ -94,8 +94,9 @@ def _save_v1(model, optimizer, arguments, name_map):
 def _model(name):
     """Calls the user's function, and returns the model and the optimizer (or None) from it."""
     function = user_objects.load(name)
-    made = user_objects.call(name, function) if callable(function) else function
-    if hasattr(made, "trainable_variables") and hasattr(made, "get_layer"):
+    is_called = callable(function) and not _is_model(function)
+    made = user_objects.call(name, function) if is_called else function
+    if _is_model(made):
         # The bridged optimizer may be inside a LossScaleOptimizer.
         optimizer = getattr(made, "optimizer", None)
         return made, getattr(optimizer, "inner_optimizer", optimizer)
@@ -105,6 +106,11 @@ def _model(name):
         f"{name!r} must return a Keras model, compiled with to_keras(…), or a pair (model, "
         f"optimizer); it returned a {type(made).__name__}."
     )
+
+
+def _is_model(item):
+    is_like_a_model = hasattr(item, "trainable_variables") and hasattr(item, "get_layer")
+    return is_like_a_model and not isinstance(item, type)
 
 
 # To Keras

@@ -20,7 +20,9 @@ def current(name: str, value: Hyperparameter) -> Any:
       ValueError: the callable returned NaN, infinity, or a tensor that is not a scalar.
     """
     if argument_checks.is_function(value):
-        return argument_checks.hyperparameter(name, value())
+        value = argument_checks.hyperparameter(name, value())
+        if argument_checks.is_function(value):
+            raise TypeError(f"{name} is a function that returns another function, {value!r}.")
     return value
 
 

@@ -122,7 +122,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def _clip(self, grad, variable, dims):
         access = WholeVariable()
-        if isinstance(grad, tf.IndexedSlices) and 0 not in dims:
+        # If the rank is unknown, a negative dimension may be the first one.
+        if isinstance(grad, tf.IndexedSlices) and all(each > 0 for each in dims):
             access = Rows(tf.unique(grad.indices)[0])
         values = None
         if access.indices is not None:

@@ -147,6 +147,15 @@ def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, 
     assert screen.json(*words + ("--name-map", "pasted.json"))["complete"]
 
 
+def test_a_model_in_place_of_a_function(tmp_path, screen, source):
+    """Keras models are callable, but the command must not call them."""
+    (tmp_path / "built_model.py").write_text("import users_model\nmodel = users_model.build()\n")
+    words = "--to", "keras", "--model", "built_model:model"
+    screen.json("convert", source, tmp_path / "keras", *words)
+    screen.json("convert", tmp_path / "keras", tmp_path / "back", *options())
+    assert_equal(tensors(tmp_path / "back"), tensors(source))
+
+
 def test_the_option_like(tmp_path, screen, source):
     screen.json("convert", source, tmp_path / "keras", *options("--to", "keras"))
     words = options("--like", source)

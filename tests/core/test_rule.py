@@ -530,6 +530,8 @@ def test_callable_hyperparameters_are_checked_before_and_in_calls():
         one_step(Sgd(lambda: float("nan")))
     with pytest.raises(TypeError, match="learning_rate"):
         one_step(Sgd(lambda: None))
+    with pytest.raises(TypeError, match="learning_rate is a function that returns another"):
+        one_step(Sgd(lambda: lambda: 0.1))
 
 
 def test_wrong_other_arguments_of_the_constructor():

@@ -211,6 +211,21 @@ def test_dimensions_from_the_end_and_references_as_keys():
     np.testing.assert_allclose(np.linalg.norm(table.numpy(), axis=0), [2.5, 2.5], rtol=1e-6)
 
 
+def test_a_dimension_from_the_end_of_an_unknown_rank():
+    """Dimension -2 may be the first one, so the norm is over all rows, even untouched ones."""
+    with tf.Graph().as_default():
+        table = v1.Variable(
+            v1.placeholder_with_default([[3.0], [4.0]], None), validate_shape=False, trainable=False
+        )
+        optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [-2])], 1.0)
+        gradient = tf.IndexedSlices(tf.zeros([1, 1]), tf.constant([1]), tf.constant([2, 1]))
+        train_op = optimizer.apply_gradients([(gradient, table)])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            np.testing.assert_allclose(session.run(table), [[0.6], [0.8]], rtol=1e-6)
+
+
 def test_clipping_of_a_partitioned_variable():
     with tf.Graph().as_default():
         partitioner = v1.fixed_size_partitioner(2)
