@@ -35,7 +35,7 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# Keys of a report whose values are dicts from name to seconds, and a suffix of the printed names.
+# In a report, each of these keys has a dict from names to seconds. Its text here follows the names.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -70,7 +70,7 @@ def environment(session, lane):
         session.run(base, "-m", "venv", str(home), external=True)
         # The pip of an old Python does not support editable installs.
         install(session, python, "--upgrade", "pip")
-        # A single pip command, so that no extra changes the version of TensorFlow or its packages.
+        # One pip command installs all, because a second one could replace TensorFlow's packages.
         install(session, python, "-e", ".[test,examples]", *lane.requirements)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
@@ -186,7 +186,8 @@ def oldest_keras(session):
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
         session.error(f"expected Keras {lanes.OLDEST_KERAS_3}, found {found}")
-    # With --turns, the newest lane runs the other half of the long tests that need Keras 3.
+    # With --turns, this run and the newest lane share the long tests that need Keras 3: see
+    # `_lanes_with` in tests/support/turns.py.
     words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
     words += ["-m", "keras3", "--deselect", NEEDS_THE_LANES_KERAS]
     run_tests(session, home.name, python, words, env)

@@ -46,8 +46,8 @@ def refuse_existing(path, overwrite):
       overwrite: whether an existing file may be replaced.
     """
     refuse(path, path + ".index")
+    if os.path.isdir(path):
+        raise ValueError(f"{path!r} is a folder. Add the name of the file to write.")
     existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if existing and not overwrite:
         raise ValueError(f"{existing[0]!r} is there already. Pass --overwrite to replace it.")
-    if os.path.isdir(path):
-        raise ValueError(f"{path!r} is a folder. Add the name of the file to write.")

@@ -62,7 +62,7 @@ def named_contents(tensors):
 
 
 def item_of(name, tensors, pieces=None):
-    """Returns the `Item` of one tensor, or of several tensors that are not joined."""
+    """Returns the `Item` of one tensor, or one `Item` without a shape for several tensors."""
     pieces = pieces or (name,)
     first = tensors[pieces[0]]
     shape = tuple(first.shape) if len(pieces) == 1 else None

@@ -66,7 +66,8 @@ def names(optimizer, variables, originals=None):
         for nested, original in zip(everything, known):
             _set_step(nested.optimizer, original.optimizer)
             if not nested.is_leaf:
-                # Like in Keras, GradientAccumulationOptimizer creates its sums in _create_slots.
+                # `only_dense` makes GradientAccumulationOptimizer create its sums in _create_slots,
+                # as in Keras.
                 nested.optimizer.only_dense = True
         replica._create_slots(list(made.values()))
         slots, shared = {}, {}
@@ -133,7 +134,8 @@ def _set_step(replica, original):
 
     Slots may have the dtype of the global step.
     """
-    inputs = getattr(original, "_step_inputs", None)  # only copies made by `to_keras` have it
+    # If the optimizer is bridged, `original` is the driver's copy, which has this attribute.
+    inputs = getattr(original, "_step_inputs", None)
     if inputs is not None:
         attribute, dtype = inputs.step, inputs.step_dtype
     else:

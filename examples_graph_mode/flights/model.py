@@ -27,7 +27,7 @@ DECAY_RATE = 0.7
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of one training; only AdagradDecay and V2 use `decay_step` and `decay_rate`."""
+    """The settings of one training; `decay_step` and `decay_rate` are AdagradDecay's."""
 
     optimizer: str
     learning_rate: float

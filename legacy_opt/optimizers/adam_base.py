@@ -39,8 +39,8 @@ class AdamBase(RuleOptimizer):
 
     Subclasses may read the private attributes of TensorFlow's AdamOptimizer: `_lr`, the tensors
     that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and
-    `_get_beta_accumulators()`. Defining a subclass that overrides a method which only TensorFlow's
-    classes call raises a TypeError.
+    `_get_beta_accumulators()`. Some methods are called by TensorFlow's classes only: a subclass
+    that overrides one of them raises a TypeError when it is defined.
     """
 
     slots = {"m": Slot(), "v": Slot()}
@@ -135,10 +135,10 @@ def moments(grad, slots, hyper, as_stock=False):
       grad: the gradient.
       slots: the values of `m` and `v` as passed to a rule.
       hyper: the hyperparameters.
-      as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, like
-        TensorFlow's ("stock") AdamOptimizer. For sparse gradients the code of AdamOptimizer has
-        ``(g * g) * (1 - beta2)``, but a Session of TensorFlow 1.15 regroups this product if `beta2`
-        is a number. Here the product is regrouped for every `beta2`.
+      as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, instead of
+        ``(g * g) * (1 - beta2)``. TensorFlow's ("stock") AdamOptimizer is written in the second
+        form for sparse gradients, but if `beta2` is a number, a Session of TensorFlow 1.15 rewrites
+        it to the first form.
     """
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)

@@ -36,7 +36,8 @@ v1 = tf.compat.v1
 _WHOLE = WholeVariable()
 _SUM = ("gradient_sum",)
 _ROWS = ("gradient_ids", "gradient_rows")
-_ONE_EACH = ("gradient_sum", "gradient_ids")  # Each home of `Homes` has exactly one of these slots.
+# The variable that has the accumulated gradients of others (see `Homes`) has one of these slots.
+_ONE_EACH = ("gradient_sum", "gradient_ids")
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "
     "update per call. SyncReplicasOptimizer accumulates gradients itself: use it alone, with "
@@ -57,9 +58,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     So memory and time of a call depend on the number of these rows since the last update, not on
     the size of the table. Rows that only an earlier batch touched are updated, too.
 
-    A variable whose gradient is None in all calls is left out. If a variable has a gradient in some
-    calls, None counts as zero in the other calls. All calls need the same variables: to train two
-    lists of variables in turns, create two optimizers.
+    A variable whose gradient is None in all calls is left out. If a variable had a gradient in an
+    earlier call, None counts as zero in later calls. All calls need the same variables: to train
+    two lists of variables in turns, create two optimizers.
 
     The sums are slots and are saved in checkpoints, so that a restart in the middle of an
     accumulation loses nothing. These slots are added to those of the inner optimizer, under this
@@ -67,10 +68,11 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     * `gradient_sum`, for variables with dense gradients, has the variable's shape and dtype
       (float32 for 16-bit variables).
-    * `gradient_ids` and `gradient_rows`, for variables with sparse gradients, are ``[n]``, int64,
-      and ``[n, …]``, of the variable's dtype. They are empty after each update. If a variable is
-      partitioned by rows, its first partition has the ids and rows of all partitions, so that a
-      graph with other partitions can restore them.
+    * `gradient_ids`, shape ``[n]``, int64, for variables with sparse gradients.
+    * `gradient_rows`, shape ``[n, …]``, with the variable's dtype, for the same variables. Ids and
+      rows are empty after each update. If a variable is partitioned by rows, its first partition
+      has the ids and rows of all partitions, so that a graph with other partitions can restore
+      them.
 
     The number of accumulated gradients is one more variable, `GradientAccumulation/count`.
 
@@ -206,9 +208,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 raise ValueError(
                     f"{type(self).__name__} cannot accumulate the sparse gradients of "
                     f"{variable.name!r} through to_keras: Keras saves no variables whose "
-                    "number of rows changes. Accumulate dense gradients only, inside a "
-                    "MultiOptimizer with another optimizer for the embeddings, or make these "
-                    "dense: tf.convert_to_tensor(gradient)."
+                    "number of rows changes. Use a MultiOptimizer, with this optimizer for "
+                    "variables with dense gradients and another optimizer for the embeddings; or "
+                    "make the sparse gradients dense: tf.convert_to_tensor(gradient)."
                 )
         names = sorted(variable.name for _, variable in trained)
         if names != vars(self).setdefault("_names_of_trained", names):

@@ -118,8 +118,8 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
-# This test runs only with --full, because a test above saves a checkpoint of each optimizer, and
-# test_v1_checkpoints.py loads a checkpoint of each optimizer.
+# This test is not needed daily: a test above saves with each optimizer, and a test in
+# test_v1_checkpoints.py loads with each optimizer.
 @pytest.mark.full
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
 def test_there_and_back_with_every_optimizer(name, api, original, tmp_path):

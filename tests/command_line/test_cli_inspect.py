@@ -156,7 +156,8 @@ def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
     assert "matrix/atrix/part_0/Adam_1" in dict(tf.train.list_variables(path))
     found = screen.json("inspect", path)
     slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
-    # The slot names lack the scope. `inspect` takes the scope from the names of the powers of beta.
+    # The slot names in the checkpoint lack the scope. `inspect` takes the scope from the names of
+    # the powers of beta, and prints names with the scope.
     expected = {
         f"OptimizeLoss/{variable}/{name}": (variable, role)
         for variable in ("matrix", "table")

@@ -147,8 +147,8 @@ def oracle_arguments(name):
 def numbers_of(name):
     """Returns a dict from numeric hyperparameters to usual values.
 
-    The dict has only hyperparameters that this package checks. If the case's class is not of this
-    package, but extends an optimizer of TensorFlow, this package checks only weight_decay.
+    The dict has only hyperparameters that legacy_opt checks. If the case's class is not in
+    legacy_opt, but extends an optimizer of TensorFlow, legacy_opt checks only weight_decay.
     """
     case = CASES[name]
     signature = inspect.signature(case.optimizer.__init__).parameters
@@ -186,7 +186,7 @@ def extremes_of(key):
     if key.endswith("_interval"):
         without = (1.5,)  # an interval of one and a half steps is not defined
     if key == "mat_gbar_weight":
-        without = (3e38,)  # times an interval, it is infinite; zero times infinity is NaN
+        without = (3e38,)  # 3e38 times an interval is infinite, and times a zero gradient NaN
     if key == "alpha":  # beyond 1e4, one rounding error decides between zero and infinity
         without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]

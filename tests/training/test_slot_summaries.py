@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 
 
 def two_variables(use_resource, optimizer, dtype=tf.float32):
-    """Returns a train_op for a vector and for rows 1 and 2 of a table, with gradients 2 and 3.
+    """Returns a train_op for a vector and two rows of a table, whose gradients are 2 and 3.
 
     A third variable is not trained.
     """
@@ -61,8 +61,8 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
     # vector is 1 + 1^2, 1 + 5^2.
     assert of(1, "table") == [pytest.approx((1 + 5 + 10) / 3), 1, 10]
     assert of(1, "vector") == [14, 2, 26]
-    # In the global steps 0, 1, 2, 3, (step + 1) // 2 is 0, 1, 1, 2. So the accumulators of two rows
-    # have decayed twice after the fourth training step.
+    # The number of decays due is (global_step + 1) // 2: 0, 1, 1, 2 in the first four steps. So the
+    # accumulators of two rows have decayed twice after the fourth training step.
     assert of(4, "table", "accumulator_decay_power") == [pytest.approx(4 / 3), 0, 2]
     # With dense gradients, only the first element of the slot contains the number of decays.
     assert of(5, "vector", "accumulator_decay_power") == [1, 0, 2]
@@ -160,7 +160,7 @@ def test_statistics_of_a_nested_optimizer(make, tmp_path):
 def test_a_session_may_run_while_its_graph_is_not_the_default(tmp_path):
     """The hook must create its summary writer in `begin`, inside of the graph.
 
-    In eager execution, which is on outside of the graph, the writer cannot be created.
+    Outside of the graph, TensorFlow executes eagerly and cannot create the writer.
     """
     model, adam = stepping.Stepping(), legacy_opt.LazyAdamOptimizer(0.1)
     with model.graph.as_default():

@@ -154,9 +154,9 @@ def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource,
 def in_updates(problem, changed_after, steps):
     """Returns the problem with one gradient for each update.
 
-    In the first `changed_after` batches, the gradients are the means of 4 batches; later, of
-    `steps` batches, or of more if more are accumulated already. With steps=1, batches that are
-    accumulated already are dropped.
+    Until batch `changed_after`, each gradient is the mean of 4 batches. From then on, each gradient
+    is the mean of `steps` batches, but the first one may be the mean of more batches, which were
+    accumulated before. With steps=1, the batches that were accumulated before are dropped.
     """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):

@@ -51,7 +51,7 @@ def data(steps=STEPS):
     found = []
     for _ in range(steps):
         ids = random.randint(0, 7, size=(REPLICAS, 4))
-        ids[:, 0] = ids[0, 1]  # this id is twice on the first replica, and on the second
+        ids[:, 0] = ids[0, 1]  # both replicas have this id, and the first replica has it twice
         found.append({"matrix": draw(4, 3), "scalar": draw(), "table": draw(4, 2), "ids": ids})
     return found
 
