@@ -186,7 +186,8 @@ def extremes_of(key):
     if key.endswith("_interval"):
         without = (1.5,)  # an interval of one and a half steps is not defined
     if key == "mat_gbar_weight":
-        without = (3e38,)  # 3e38 times an interval is infinite, and times a zero gradient NaN
+        # 3e38 times an interval overflows to infinity, and infinity times a zero gradient is NaN.
+        without = (3e38,)
     if key == "alpha":  # beyond 1e4, one rounding error decides between zero and infinity
         without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]

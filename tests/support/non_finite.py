@@ -30,7 +30,7 @@ def sgd():
     return v1.train.GradientDescentOptimizer(RATE)
 
 
-# Each wrapper contains gradient descent, where a NaN in a gradient damages only its own element.
+# Each wrapper contains gradient descent, in which a NaN damages only one element of the variable.
 WRAPPERS = {
     "ClipByValueOptimizer": lambda: legacy_opt.ClipByValueOptimizer(sgd(), -1.0, 1.0),
     "ClipByNormOptimizer": lambda: legacy_opt.ClipByNormOptimizer(sgd(), 1.0),
@@ -62,7 +62,7 @@ class Damage(NamedTuple):
     Attributes:
       variable: how much of the variable is not finite, one of `_EXTENTS`.
       state: the largest such extent among the variable's slots.
-      other: whether a variable that is neither this one nor a slot of it is not finite.
+      other: whether any variable, apart from this one and its slots, is not finite.
       error: the name of the error that a step raised, if any. Then `variable`, `state` and `other`
         have their defaults.
     """
@@ -96,6 +96,8 @@ def extent(array):
     return "all" if wrong.all() else "rows"
 
 
+# "element": only the one whose gradient was not finite; "row": its row; "rows": other rows, too;
+# "part": some elements of an array whose shape is not the variable's.
 _EXTENTS = ("nothing", "element", "row", "rows", "part", "all")
 
 
@@ -166,7 +168,7 @@ class Training:
 
     def _measure(self, kind, value):
         try:
-            self.step()  # GradientAccumulationOptimizer updates variables in every second step
+            self.step()  # so that GradientAccumulationOptimizer makes an update in the next step
             self.step(kind, value)
             first = self.damage(kind)
             for _ in range(HEALTHY_STEPS):

@@ -39,7 +39,7 @@ class Stepping:
         return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
 
     def run(self, train_op, steps=1):
-        """Runs `train_op`; returns a list of its results, and all variables by name at the end."""
+        """Runs `train_op`; returns a list of its results, and the variables' final values."""
         with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
             session.run(v1.global_variables_initializer())
             losses = [session.run(train_op) for _ in range(steps)]
@@ -53,7 +53,7 @@ class Stepping:
 
 
 def by_tag(text):
-    """Parses serialized summaries into a dict from tag to the scalar, or a histogram's count."""
+    """Parses serialized summaries into a dict from tag to a scalar or to a histogram's count."""
     return {
         each.tag: each.histo.num if each.HasField("histo") else each.simple_value
         for each in v1.Summary.FromString(text).value

@@ -87,9 +87,9 @@ class Lost(NamedTuple):
     Attributes:
       steps: the number of training steps of all threads together.
       global_step: the number of steps that are missing in the global step.
-      dense: the largest number of steps that are missing in an element of the slot of the variable
-        with dense gradients.
-      sparse: the same number for the variable with sparse gradients, in the rows with gradients.
+      dense: for the variable with dense gradients, the largest number of steps that are missing in
+        an element of its slot.
+      sparse: the same for the variable with sparse gradients, in the rows that have gradients.
     """
 
     steps: int

@@ -33,7 +33,7 @@ TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Cells whose ids match exist on some lanes only. They are not divided, but run on each such lane.
+# Matches the ids of cells that exist on some lanes only. These cells run on each such lane.
 _NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
 
 

@@ -61,7 +61,7 @@ class Page(NamedTuple):
     """The optimizers on a page.
 
     Attributes:
-      classes: a tuple of expressions that create optimizers, one for each layout of slots.
+      classes: a tuple of expressions that create optimizers, one for each set of slots.
       replacements: a tuple of `Replacement`.
     """
 
@@ -297,7 +297,7 @@ def keras_run(one_problem, optimizer, generation):
 
 
 def _gradient(tensors, shape):
-    """Returns a gradient. The dense shape of a sparse gradient is a tensor, like in embeddings."""
+    """Returns a gradient. If it is sparse, its dense shape is a tensor, as after an embedding."""
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(shape, tf.int64))

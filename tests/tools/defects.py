@@ -15,7 +15,7 @@ import sys
 
 # A description of each defect.
 DEFECTS = {
-    1: "DiffGrad stored a gradient that aliased the variable's buffer after the update",
+    1: "DiffGrad stored gradients after the update, which changes those that alias the variable",
     2: "decoupled weight decay changed the variable before a gradient that aliased it was read",
     3: "two writers of one checkpoint mixed their files",
     4: "a global step created inside a tf.function was created again in its second trace",
@@ -30,7 +30,7 @@ DEFECTS = {
     13: "GradientAccumulationOptimizer lost rows if a restart changed the partitions",
     14: "AdagradDecay repeated past decays if a restart changed the partitions",
     15: "state of one partition was restored into another partition",
-    16: "slots of square partitions were taken for slices; conversion left slots partitioned",
+    16: "slots of square partitions were mistaken for slices; conversion left slots partitioned",
     17: "a checkpoint that changed while it was read was read as a mixture of old and new",
     18: "undoing patch_tensorflow emptied modules that were still referenced",
     19: "a small .keras file could use unlimited memory",
@@ -80,7 +80,7 @@ def run(path):
 
 
 def compare(paths):
-    """Prints how many tests of each defect failed with the old product, and pass today.
+    """Prints how many tests of each defect failed with the old product, and how many pass today.
 
     Args:
       paths: the files that `run` wrote: for each lane first that of the old product, then that of

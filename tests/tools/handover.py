@@ -74,10 +74,10 @@ class Batch(NamedTuple):
 class Model:
     """A graph of four least-squares problems: both layouts, with ref and with resource variables.
 
-    A layout is a shape of the slot with AdagradDecay's decay counts: that of the variable (1,
-    `AdagradDecayOptimizer`) or [rows] (2, `AdagradDecayOptimizerV2`). Each problem fits
-    ``table[ids] + inputs @ dense`` to the targets, so that the sparse and the dense gradient depend
-    on the variables.
+    A layout is a shape of the slot with AdagradDecay's decay counts: layout 1 is the variable's
+    shape (`AdagradDecayOptimizer`), layout 2 is [rows] (`AdagradDecayOptimizerV2`). Each problem
+    fits ``table[ids] + inputs @ dense`` to the targets, so that the sparse and the dense gradient
+    depend on the variables.
 
     Args:
       make_optimizer: called with the layout and the global step variable, returns the optimizer.
@@ -294,8 +294,8 @@ def bound(value):
     differences smaller.
 
     The measured differences between 1.15 and 2.4, 2.10, 2.15 and 2.21 are up to 2.2 ulps; the bound
-    is 20 ulps. An accumulator decay too many would change values by 40 percent, but cannot be due
-    to rounding, because the steps at which accumulators decay depend only on integers.
+    is 20 ulps. One decay too many would change an accumulator by 40 percent. It cannot be due to
+    rounding, because the steps at which accumulators decay depend only on integers.
     """
     if not np.issubdtype(value.dtype, np.floating):
         return 0

@@ -95,7 +95,7 @@ def first_line(value):
 
 
 def signature(function, skipped=0):
-    """Returns a function's parameters, without the first `skipped` ones, and return annotation."""
+    """Returns a function's parameters after the first `skipped` ones, and its return annotation."""
     found = inspect.signature(function)
     parameters = list(found.parameters.values())[skipped:]
     words, is_starred = [], False

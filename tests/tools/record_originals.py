@@ -51,8 +51,8 @@ def of_contrib():
 
 def of_others():
     """Records the optimizers of BERT, ALBERT and tensor2tensor."""
-    # The new module replaces tensor2tensor's common_layers, which imports packages that are not
-    # installed. It has only the function that Adafactor uses.
+    # tensor2tensor's common_layers imports packages that are not installed. So a new module, which
+    # has only the function that Adafactor uses, replaces it.
     layers = types.ModuleType("tensor2tensor.layers.common_layers")
     layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
     sys.modules[layers.__name__] = layers

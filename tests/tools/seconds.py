@@ -34,7 +34,7 @@ def of_all_cells(report):
 
 
 def main(paths):
-    """Writes the tests and fixtures slower than the budget, with the means of their durations."""
+    """Writes the mean durations, over the lanes, of tests and fixtures slower than the budget."""
     lanes = collections.defaultdict(list)
     for path in paths:
         for test, seconds in of_all_cells(json.loads(Path(path).read_text())).items():

@@ -198,7 +198,7 @@ def variables_alone(trained, directory):
 
 
 def slots_but_no_counts(trained, directory):
-    """Checks that AdagradDecay's decay counts start at 0 again, like the global step."""
+    """Checks that decay counts start at 0, like the global step, if a warm start omits them."""
     before = state(trained)
     assert before["table/AdagradDecay_1"].max() == 3
     after = warm_started(trained, directory, ["table:", "weights:", ".*/AdagradDecay:"], 1)
@@ -329,7 +329,7 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
 
 
 def check_decays(variables, kind):
-    """Checks the decay counts after 4 training steps and 3 more, whose input starts again."""
+    """Checks the decay counts after 4 + 3 training steps; the 3 read the input from its start."""
     batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
     expected = {
         "one/weights": decays([batch[:, 0] for batch in batches]),
@@ -350,7 +350,11 @@ def check_decays(variables, kind):
 
 
 def decays(visits):
-    """Returns how often the accumulator of each of 9 rows decays: at most once per update."""
+    """Returns how often the accumulator of each of 9 rows decays: at most once per update.
+
+    Args:
+      visits: for each training step, the rows with a gradient.
+    """
     counts = np.zeros(9, int)
     for step, ids in enumerate(visits):
         for row in np.unique(ids):

@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 
 
 def two_variables(use_resource, optimizer, dtype=tf.float32):
-    """Returns a train_op for a vector and two rows of a table, whose gradients are 2 and 3.
+    """Returns a train_op for a vector, and for two rows of a table with the gradients 2 and 3.
 
     A third variable is not trained.
     """
@@ -69,7 +69,7 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
 
 
 def test_statistics_after_a_session_is_recreated(tmp_path):
-    """The new session writes statistics at once, although its step is before the lost session's."""
+    """The new session writes statistics after its first step, not only after `every_n_steps`."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)
@@ -113,7 +113,7 @@ def averaged(step):
 
 
 def in_parts(optimizer):
-    """Returns a train_op for rows 0 and 4 of two partitioned variables: resource and ref."""
+    """Returns a train_op for rows 0 and 4 of two partitioned variables, resource and ref."""
     first, second = (
         v1.get_variable(name, [5, 2], partitioner=v1.fixed_size_partitioner(2), use_resource=use)
         for name, use in (("first", True), ("second", False))

@@ -127,8 +127,9 @@ def test_the_mean_of_two_workers(part):
 def test_stale_gradients_are_dropped_and_nothing_else(part):
     """With replicas_to_aggregate=1, each gradient that is not stale makes one update.
 
-    Each update adds a token with the new global step for each worker. A worker takes a token after
-    each step. Its next gradient is stale if the global step is no longer the one in this token.
+    Each update puts two tokens, one per worker, into a queue. A token contains the new global step.
+    A worker takes a token after each step. If the global step is no longer the one in this token,
+    the worker's next gradient is stale.
     """
     cluster, random = LocalCluster(ps=1, worker=2), np.random.RandomState(part)
     workers = [Worker(cluster, number, part, replicas=1) for number in range(2)]
@@ -163,7 +164,7 @@ def hooks_of(optimizer, loss, is_chief, bar, folder):
 
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_hooks_around_two_workers(use_resource, tmp_path):
-    """The chief's summaries and both progress bars show the global step of both workers."""
+    """The chief's summaries and both progress bars show the global step that the workers share."""
     cluster, bars = LocalCluster(ps=1, worker=2), [io.StringIO(), io.StringIO()]
     created = threading.Event()
 

@@ -307,7 +307,7 @@ def test_names_and_some_variables(stepping):
 
 SUMMARIES = {
     "loss": {"loss": 2},
-    "learning_rate": {"learning_rate_1": 0.5},  # the variable is named learning_rate
+    "learning_rate": {"learning_rate_1": 0.5},  # _1, because the variable is named learning_rate
     "gradients": {"gradients/w_0": 2},
     "gradient_norm": {
         "global_norm/gradient_norm": 5,

@@ -200,8 +200,8 @@ def test_with_steps_1_the_graph_is_that_of_the_inner_optimizer(use_resource):
         training = FedTraining(make, problem, use_resource)
         return training.session.graph.as_graph_def()
 
-    # LazyAdam is an optimizer of this package. The wrapper changes how TensorFlow's own optimizers
-    # increment the global step: it sets use_locking.
+    # With TensorFlow's own optimizers the graphs would differ: they increment the global step
+    # without use_locking, but this package's wrappers and optimizers, such as LazyAdam, with it.
     assert graph(accumulated(INNER["LazyAdam"], 1)) == graph(INNER["LazyAdam"])
 
 
@@ -274,7 +274,7 @@ def test_inside_v1_control_flow(construct, use_resource):
     finally:
         if enabled:
             v1.enable_control_flow_v2()
-    # Five steps make two updates, each with the mean 1 of two gradients.
+    # Five steps make two updates. The mean gradient of each update is 1.
     np.testing.assert_array_equal(found["w"], [1 - 0.5 - 0.75])
     np.testing.assert_array_equal(found["t"], [[1 - 0.5 - 0.75], [1.0]])
 

@@ -210,7 +210,7 @@ class DistributedOptimizer(v1.train.Optimizer):
 
 
 def allreduce(gradients):
-    """Averages dense gradients; concatenates sparse gradients, divided by their number."""
+    """Averages dense gradients; concatenates sparse ones, and divides by the number of towers."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(gradients) / len(gradients)
     values = tf.concat([grad.values for grad in gradients], 0) / len(gradients)

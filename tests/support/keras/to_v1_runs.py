@@ -77,8 +77,8 @@ def in_session(problem, make, fed=False, config=None):
 
     Args:
       problem: the `Problem`.
-      make: returns the argument of `to_v1`. A v1 optimizer or an `InItsGraph` is used without
-        `to_v1`.
+      make: a function that returns the argument of `to_v1`. If it returns a v1 optimizer or an
+        `InItsGraph`, `to_v1` is not called.
       fed: whether gradients come from feed_dict; otherwise from a Dataset.
       config: a ConfigProto.
     """

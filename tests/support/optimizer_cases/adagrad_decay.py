@@ -14,7 +14,7 @@ class AdagradDecay(oracles.Oracle):
 
     The slot `accumulator_decay_power` counts how often a row of the accumulator has decayed. The
     slot's shape is that of the variable (`layout` 1) or [rows] (`layout` 2). Element i of the
-    flattened slot is the count of row i. Dense gradients use element 0.
+    flattened slot is the count of row i. With dense gradients, element 0 is the count of all rows.
     """
 
     def __init__(

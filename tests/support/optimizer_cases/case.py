@@ -39,12 +39,12 @@ class Case(NamedTuple):
       arguments: its keyword arguments, without `global_step`.
       oracle: called with a variable's value and its name, returns the `oracles.Oracle`.
       ulps: the allowed difference from the oracle after one training step, in units in the last
-        place (ulps), with the optimizer's method `rule` or with a fused kernel. A comment beside
+        place (ulps), for the optimizer's method `rule` and for its fused kernel. A comment beside
         the number gives the reason.
       original: the `Original`, None if `tf.contrib.opt` has no such class.
       regrouped: whether TensorFlow's own optimizer computes the sparse updates. Graph rewriting
-        regroups the products of these updates, in 16 bits differently in a `tf.function` than in a
-        Session.
+        regroups the products in these updates. In 16 bits, it regroups them differently in a
+        `tf.function` than in a Session.
     """
 
     optimizer: type

@@ -66,8 +66,8 @@ class RegAdagrad(oracles.Oracle):
 
 
 def _lars(**arguments):
-    # 4 ulps (units in the last place), because norms scale each update, and TensorFlow and NumPy
-    # sum the squares of a norm in different orders.
+    # 4 ulps (units in the last place), because updates are multiplied by a ratio of norms, and
+    # TensorFlow and NumPy sum the squares of a norm in different orders.
     return Case(
         legacy_opt.LARSOptimizer,
         arguments,

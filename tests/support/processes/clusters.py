@@ -1,11 +1,11 @@
 """Trains with multi-process strategies on loopback, and compares with a Session.
 
-    python -m tests.support.processes.clusters ROLE
+    python -m tests.support.processes.clusters ROLE [--keras3] [--full]
 
 The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (the
 coordinator of ParameterServerStrategy) and "server" (the workers and the parameter server of
 ParameterServerStrategy). The environment variable TF_CONFIG describes the cluster and the process's
-task. `tests.support.keras.mirrored_training` describes the options, and defines *bridged*.
+task. `tests.support.keras.mirrored_training` explains both options, and the word *bridged*.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Runs a Python command line in a forked process, for `programs.Forked`.
 
 This file is run by its path. It cannot be imported from the package `tests`, because importing
-`tests` enables eager execution.
+`tests` enables eager execution, which is off by default in TensorFlow 1.15.
 """
 
 import contextlib
