@@ -78,7 +78,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Returns whether the original is reproducible, and trains `model` with resource variables."""
+    """Returns whether the original computes the same in each run, also with resource variables."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

@@ -38,7 +38,7 @@ SAVED = [name for name in keras_cases.CASES if name not in CANNOT_BE_SAVED]
 
 
 def through_json(api, optimizer, **options):
-    """Serializes an optimizer with Keras, through JSON text, and returns the new optimizer."""
+    """Saves an optimizer as JSON text, and returns the optimizer that Keras loads from it."""
     saved = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
     return api.keras.optimizers.deserialize(saved, **options)
 
