@@ -1,4 +1,4 @@
-"""Tests of the examples on flights: data, metrics, training, and programs of one process."""
+"""Tests of the examples on flights: data, metrics, training, and programs that run in one process."""
 
 import dataclasses
 import importlib.util

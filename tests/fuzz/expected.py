@@ -1,4 +1,4 @@
-"""Runs the oracle of a training and bounds the allowed difference of an implementation.
+"""Runs the oracle of a training, and computes how far an optimizer may differ from it.
 
 The bound has two parts. First, each update may add a rounding error of the case's `ulps` (units in
 the last place), relative to the largest number in the variable or slot. Second, later steps may

@@ -28,7 +28,7 @@ from tests.support.processes import programs
 v1 = tf.compat.v1.train
 
 # Optimizers that store no attribute for an argument, or that received a function as an argument.
-# The values match the error messages.
+# Each value is a pattern for the error message.
 CANNOT_BE_SAVED = {
     "contrib.opt PowerSign": "argument base .* get_config",
     "contrib.opt PowerSign sign_decay_fn": "argument base .* get_config",

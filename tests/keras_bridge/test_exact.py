@@ -78,7 +78,7 @@ def is_daily_in_float32(name, way):
 )
 def test_float32(api, name, way, cell):
     result = cell(name, way, "float32", api.name)
-    # TensorFlow 1.15 rewrites the graphs of Sessions and of functions differently.
+    # TensorFlow 1.15 rewrites graphs of Sessions and of functions differently: bits may differ.
     if (name, way) == ("contrib.opt AdamW", "function"):
         assert same(result, way)
     else:
