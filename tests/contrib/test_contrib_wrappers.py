@@ -305,7 +305,7 @@ class Averaging:
             self.averaged = v1.get_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
             self.plain = v1.train.Saver()
             var_list = None
-            if chosen == "named" and partitioned:  # partitions share one name in a checkpoint, so a list
+            if chosen == "named" and partitioned:  # partitions share one name in checkpoints
                 var_list = v1.global_variables()[::-1]
             elif chosen == "named":
                 var_list = {each.op.name: each for each in v1.global_variables()}

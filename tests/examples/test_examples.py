@@ -1,4 +1,4 @@
-"""Tests of the examples on flights: data, metrics, training, and programs that run in one process."""
+"""Tests of the examples on flights: data, metrics, training, and programs in one process."""
 
 import dataclasses
 import importlib.util
