@@ -34,7 +34,7 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks tests with the parameter "keras3"; drops tests whose library is not installed."""
+    """Marks cells that have the parameter "keras3"; drops tests whose library is not installed."""
     for item in items:
         values = getattr(item, "callspec", NO_CELL).params.values()
         if any(isinstance(value, str) and value == "keras3" for value in values):

@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns the same variable and slots as two dicts: in 3 partitions, and as whole arrays."""
+    """Returns a variable and its slots twice: as a dict of 3 partitions, and as whole arrays."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
@@ -360,8 +360,8 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# This test runs only with --full, because TestBeingKilled in test_checkpoint_writer.py tests kills
-# more quickly.
+# This test runs only with --full, because the faster TestBeingKilled in test_checkpoint_writer.py
+# covers kills, too.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -371,8 +371,8 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# This test runs only with --full, because test_cli.py tests Ctrl-C, and test_checkpoint_writer.py
-# tests an exception during writing.
+# This test runs only with --full, because test_cli.py covers Ctrl-C, and test_checkpoint_writer.py
+# covers an exception during writing.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     result = stop_midway(large, tmp_path, signal.SIGINT)

@@ -233,7 +233,7 @@ def daily_on_tensorflow_1(test):
 
 @daily_on_tensorflow_1
 def test_convert_in_a_new_process(tmp_path, screen, source):
-    """TensorFlow 1.15 begins in graph mode, so Keras uses a Session in a new process."""
+    """With TensorFlow 1.15, a new process is in graph mode, so Keras uses a Session there."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))
     output, errors = process.communicate()

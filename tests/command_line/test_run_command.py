@@ -19,8 +19,8 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
-# A script that prints facts about its process, and writes facts about TensorFlow into the file that
-# the environment variable PROBE names.
+# A script that prints facts about its process, and writes facts about TensorFlow into a file, whose
+# path is in the environment variable PROBE.
 PROBE = """
 import json
 import os

@@ -1,8 +1,8 @@
 """Tests on TensorFlow 1.15 that optimizers equal their originals in `tf.contrib.opt` bit for bit.
 
 After every training step, all variables of the graph are compared by name: trained variables, slots
-and other state of the optimizer. Most tests train with given gradients, because some originals
-update ref variables while the forward pass still reads the variables.
+and other state of the optimizer. Most tests train with given gradients, because the forward
+pass would still read ref variables while some originals update them.
 """
 
 import pytest
@@ -78,7 +78,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Returns whether the original is reproducible, and trains `model` with resource variables."""
+    """Returns whether the original computes the same in each run, also with resource variables."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

@@ -392,7 +392,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns arguments without types, and without our `check_numerics` of `optimize_loss`."""
+    """Returns the arguments without types, and without the one that only our optimize_loss has."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

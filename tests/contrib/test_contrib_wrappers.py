@@ -168,7 +168,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # this wrapper has no state
+        pytest.param("variables", "resource", marks=FULL),  # this wrapper has nothing to save
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )
@@ -210,7 +210,7 @@ def test_ours_nested_in_contribs_and_contribs_in_ours(nest, full):
     outer, inner = NESTS[nest]
     problem = problem_for()
     homes = [(contrib, legacy_opt), (legacy_opt, contrib)]
-    if full:  # other tests compare the libraries without nesting
+    if full:  # both wrappers from the same library
         homes += [(contrib, contrib), (legacy_opt, legacy_opt)]
     results = []
     for outside, inside in homes:
@@ -305,7 +305,7 @@ class Averaging:
             self.averaged = v1.get_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
             self.plain = v1.train.Saver()
             var_list = None
-            if chosen == "named" and partitioned:  # slices have no names in checkpoints
+            if chosen == "named" and partitioned:  # partitions share one name in checkpoints
                 var_list = v1.global_variables()[::-1]
             elif chosen == "named":
                 var_list = {each.op.name: each for each in v1.global_variables()}

@@ -1,4 +1,4 @@
-"""Error messages for user mistakes: wrong arguments and paths, exceptions without text."""
+"""Tests of messages for wrong arguments and paths, and for exceptions whose __str__ raises."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def sgd():
 
 
 class Unspeakable(ValueError):
-    """An exception whose __str__ fails."""
+    """An exception whose __str__ raises."""
 
     def __str__(self):
         raise RuntimeError("no words")
@@ -68,7 +68,7 @@ def test_wrong_var_list_of_to_v1(given):
         to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
 
 
-# Exceptions whose __str__ fails.
+# Exceptions whose __str__ raises.
 
 
 @pytest.mark.defect(21)

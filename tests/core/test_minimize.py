@@ -1,4 +1,4 @@
-"""Tests that `minimize`, with all arguments, equals `apply_gradients` of each class bit for bit."""
+"""Tests for each class that `minimize`, with all arguments, equals `apply_gradients`."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ MINIMIZE = {
     "aggregation_method": tf.AggregationMethod.EXPERIMENTAL_ACCUMULATE_N,
     "colocate_gradients_with_ops": True,
 }
-# {optimizer that ignores the argument `name`, as in tf.contrib.opt: the name of its train_op}
+# {optimizer that ignores `name`, like its original: the name of its train_op}
 OTHER_NAMES = {"MovingAverage": "train_with_avg", "MovingAverage beside": "train_with_avg"}
 
 

@@ -1,4 +1,4 @@
-"""Tests that errors name the wrong argument of `apply_gradients`, `minimize` and constructors."""
+"""Tests of errors for wrong arguments of `apply_gradients`, `minimize` and constructors."""
 
 from fractions import Fraction
 

@@ -443,7 +443,7 @@ ALIASES = {
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
 def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
-    # The variable is large, so that writing it while it is still read gives wrong values.
+    # The variable is large, so that a write during a read would give wrong values.
     size = 1000000
 
     class HandsOn(RuleOptimizer):

@@ -1,6 +1,6 @@
 """Tests of TF1 learning rate decays in bridged optimizers (Keras optimizers made by `to_keras`).
 
-The decays run at late steps, are set after construction or loaded, or are converted by `to_v1`.
+The decays are computed at late steps, assigned to an optimizer, loaded, or converted by `to_v1`.
 """
 
 import numpy as np

@@ -63,7 +63,7 @@ KERAS_WAYS = {"eager": keras_ways.eager, "function": keras_ways.function, "graph
 
 
 def final_slots_only(trace):
-    """Returns the trace without the states before the training steps, which `keras_ways` adds."""
+    """Returns the trace of `keras_ways` without the slots before each training step."""
     slots = {key: slot for key, slot in trace.slots.items() if key[0] in trace.steps[0]}
     return running.Trace(trace.steps, slots)
 
@@ -152,7 +152,7 @@ def test_four_micro_batches_equal_one_big_batch(bridged):
         accumulated = to_keras(accumulated, api="optimizer_v2")
     small = trained(accumulated, 8)
     # Some TensorFlow versions round the learning rate to float32, but only for dense gradients. The
-    # rate 0.125 is exact in float32.
+    # rate 0.125 needs no rounding.
     big = trained(v1.train.GradientDescentOptimizer(0.125), 32)
     for name, value in big.items():
         assert np.abs(value - start[name]).max() > 0.01

@@ -26,7 +26,8 @@ def test_every_optimizer_has_a_page():
 
 # The measurements need both Keras 2 and Keras 3.
 
-ROUNDING = 1e-4  # relative to the distance that the variables moved
+# Differences below this share of an element's largest change count as rounding.
+ROUNDING = 1e-4
 REPLACEMENTS = [
     pytest.param(
         name,

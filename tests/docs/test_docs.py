@@ -30,7 +30,7 @@ def test_the_example_of_the_readme_learns(tmp_path, capsys):
     assert float(capsys.readouterr().out) < 1e-6
 
 
-# Matches a block of Python. A block of text that follows is the output of the Python code.
+# Matches a block of Python and, if it has output, the block of text with the output.
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 

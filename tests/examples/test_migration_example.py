@@ -37,7 +37,7 @@ from migration.files import (  # noqa: E402
 )
 
 KERAS_3 = versions.keras_facts()["generation"] == 3
-TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # the number of variables, slots and global step
+TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # {optimizer: how many tensors move}
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +94,7 @@ def test_exits_to_keras_own_optimizers(finished):
     for name, row in exits.items():
         assert row["tensors"] == 15 and row["arrived"] is None
         if " Keras 3" in name:
-            # Keras 3 squares the gradients of an id one by one; flights of a batch share airports.
+            # Ids repeat in a batch, and Keras 3 squares the gradients of an id before it adds them.
             assert row["grade"] == "differs" and "one by one" in row["report"]
             assert 1e-4 < row["predictions"] < 0.1
             assert row["loss"] == pytest.approx(row["loss_of_reference"], abs=1e-3)

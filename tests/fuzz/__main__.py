@@ -23,7 +23,7 @@ QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 class Account:
     """The outcomes of the cases so far.
 
-    Each training counts as a case. A `Fuzzed` that is refused or fails counts as one case.
+    Each training counts as a case. A `Fuzzed` (a draw) that is refused or fails counts as one case.
 
     Attributes:
       outcomes: a Counter of the outcomes.
@@ -102,7 +102,7 @@ def run_block(number, count, account, progress=lambda: None):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--cases", type=int, default=1000, help="the minimum number of cases")
-    parser.add_argument("--seed", type=int, default=0, help="the first seed, for 100 draws")
+    parser.add_argument("--seed", type=int, default=0, help="the seed of the first 100 draws")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:

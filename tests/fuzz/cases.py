@@ -106,7 +106,7 @@ class Fuzzed(NamedTuple):
 
     @property
     def every(self):
-        """The number of steps for each update."""
+        """The number of steps after which the optimizer updates the variable."""
         return WRAPPERS[self.wrapper].every
 
     def first_bad(self, gradients):
@@ -186,8 +186,7 @@ def extremes_of(key):
     if key.endswith("_interval"):
         without = (1.5,)  # an interval of one and a half steps is not defined
     if key == "mat_gbar_weight":
-        # 3e38 times an interval overflows to infinity, and infinity times a zero gradient is NaN.
-        without = (3e38,)
+        without = (3e38,)  # 3e38 times an interval is infinity, and infinity * 0 is NaN
     if key == "alpha":  # beyond 1e4, one rounding error decides between zero and infinity
         without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]

@@ -1,4 +1,4 @@
-"""Runs the oracle of a training and bounds the allowed difference of an implementation.
+"""Runs the oracle of a training, and computes how far an optimizer may differ from it.
 
 The bound has two parts. First, each update may add a rounding error of the case's `ulps` (units in
 the last place), relative to the largest number in the variable or slot. Second, later steps may
@@ -65,9 +65,10 @@ class Expected:
 
 
 def least(dtype):
-    """Returns the smallest number with full relative precision."""
+    """Returns the smallest number whose rounding error is at most eps times the number."""
     info = np.finfo(dtype)
-    # Kernels flush subnormal numbers to zero, except float16 kernels, which compute in float32.
+    # Kernels flush subnormal numbers to zero, which is an error of up to tiny. float16 kernels do
+    # not, because they compute in float32.
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
 
 
@@ -137,8 +138,8 @@ def with_other_betas(case, seed):
     TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the result should be
     g * g, but it has the rounding error of the old v, which may be large. A beta2 of eps would have
     the same effect. The change is 2 * eps because `nudged` may undo one eps. With even seeds the
-    change is negative. It makes v negative where g * g may be only rounding error: the square root
-    is NaN, and such elements are not compared.
+    change is negative. Then v becomes negative where g * g may be only rounding error: the square
+    root is NaN, and such elements are not compared.
     """
     if seed is None:
         return case.arguments

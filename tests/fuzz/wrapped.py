@@ -1,4 +1,4 @@
-"""Wrappers around a case's optimizer, and NumPy functions that change gradients like them."""
+"""Wrappers around a case's optimizer, and NumPy functions that change gradients as they do."""
 
 from typing import Any, NamedTuple
 

@@ -1,4 +1,4 @@
-"""Tests checkpoints, copies and pickles of bridged optimizers (made by `to_keras`)."""
+"""Tests of checkpoints, copies and pickles of bridged optimizers (made by `to_keras`)."""
 
 import copy
 import pickle

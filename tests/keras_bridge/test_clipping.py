@@ -95,7 +95,7 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
 @WAYS
 @of_each("limit", optimizer_v2=["clipvalue"], keras3=sorted(LIMITS))
 def test_gradients_of_a_repeated_id_are_clipped_as_one_sum(api, limit, way):
-    """Ten gradients of 0.01 for one row sum to 0.1. Only the sum exceeds the limit of 0.05."""
+    """The sum of ten gradients of 0.01 is 0.1. Only this sum exceeds the limit of 0.05."""
     table = api.variable(np.zeros([3, 1], "f"))
     optimizer = api.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.05})
 

@@ -1,6 +1,6 @@
 """Tests compare_with_session, which trains an optimizer through `to_keras` and in a Session.
 
-It reports whether all values are equal, or the first difference.
+The function reports that all values are equal, or the first difference.
 """
 
 import numpy as np

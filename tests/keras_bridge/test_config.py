@@ -28,7 +28,7 @@ from tests.support.processes import programs
 v1 = tf.compat.v1.train
 
 # Optimizers that store no attribute for an argument, or that received a function as an argument.
-# The values match the error messages.
+# Each value is a pattern for the error message.
 CANNOT_BE_SAVED = {
     "contrib.opt PowerSign": "argument base .* get_config",
     "contrib.opt PowerSign sign_decay_fn": "argument base .* get_config",
@@ -38,7 +38,7 @@ SAVED = [name for name in keras_cases.CASES if name not in CANNOT_BE_SAVED]
 
 
 def through_json(api, optimizer, **options):
-    """Serializes an optimizer with Keras, through JSON text, and returns the new optimizer."""
+    """Saves an optimizer as JSON text, and returns the optimizer that Keras loads from it."""
     saved = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
     return api.keras.optimizers.deserialize(saved, **options)
 

@@ -78,7 +78,7 @@ def is_daily_in_float32(name, way):
 )
 def test_float32(api, name, way, cell):
     result = cell(name, way, "float32", api.name)
-    # TensorFlow 1.15 rewrites the graphs of Sessions and of functions differently.
+    # TensorFlow 1.15 rewrites graphs of Sessions and of functions differently: bits may differ.
     if (name, way) == ("contrib.opt AdamW", "function"):
         assert same(result, way)
     else:
@@ -86,7 +86,7 @@ def test_float32(api, name, way, cell):
 
 
 def same(result, way):
-    """Returns whether the result is equal, or differs as the v1 optimizer does in a tf.function."""
+    """Returns whether the bridge equals the Session, or at least v1 in a tf.function."""
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 
@@ -111,7 +111,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs all ways to train with --full, otherwise one way for each optimizer and dtype."""
+    """With --full, trains in all ways; otherwise, in one way for each optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
@@ -139,7 +139,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores `restored` before slots exist, trains and saves; returns all values and the path."""
+    """Restores a checkpoint before slots exist, trains, saves; returns all values and the path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)

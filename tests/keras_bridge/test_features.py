@@ -62,7 +62,7 @@ def without_aggregation(optimizer, gradients, variables):
     if not set(arguments) <= set(
         inspect.signature(versions.optimizer_v2().apply_gradients).parameters
     ):
-        arguments = {}  # Keras before 2.3 has no such argument
+        arguments = {}  # TensorFlow 1.15 has no such argument
     optimizer.apply_gradients(keras_models.pairs(gradients, variables), **arguments)
 
 

@@ -1,7 +1,7 @@
 """Tests learning rates and other hyperparameters that change while bridged optimizers train.
 
 The expected values come from the v1 optimizer in a Session. If a test sets the learning rate of the
-bridged optimizer between steps, that of the v1 optimizer is a variable, which gets the same values.
+bridged optimizer between steps, the v1 optimizer's rate is a variable that gets the same values.
 """
 
 import itertools
@@ -114,7 +114,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """Each epoch after the first halves the learning rate: none improves the loss by 1000."""
+    """Each epoch after the first halves the learning rate: no epoch improves the loss by 1000."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
