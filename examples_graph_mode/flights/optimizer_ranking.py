@@ -77,7 +77,7 @@ def format_ranking(flights, table):
 
 
 def write_over_time(path, flights, predictions):
-    """Plots the running log-loss of all optimizers, and by family its difference from the reference.
+    """Plots the running log-loss, and by family the differences from that of the reference.
 
     Args:
       path: the path of the PNG.
