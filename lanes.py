@@ -42,7 +42,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 
     @property
     def requirements(self):
-        """The requirements for pip: TensorFlow, and upper bounds that its old wheels lack."""
+        """The requirements for pip: TensorFlow, and limits for packages too new for old wheels."""
         requirements = [f"{self.wheel}=={self.tensorflow}"]
         if self.minor < (2, 10):
             requirements.append("protobuf<3.21")
@@ -69,7 +69,8 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 # The oldest Keras 3 that the Keras 3 bridge is tested with, on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"
 
-# Third-party packages that train with legacy-opt's optimizers, and the lanes where they install.
+# Third-party packages that train with legacy-opt's optimizers, and the lanes where they can be
+# installed.
 CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
 CLIENT_LANES = ("1.15", "2.10", "2.15")
 

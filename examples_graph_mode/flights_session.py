@@ -97,7 +97,7 @@ def parse_arguments(argv=None):
         "--seeds",
         type=positive_int,
         default=5,
-        help="sweep: seeds of the best trials, and of the measurement (default: %(default)s)",
+        help="sweep: number of seeds for the best trials and for the scores (default: %(default)s)",
     )
     return parser.parse_args(argv)
 

@@ -43,7 +43,11 @@ def parse_arguments(argv=None):
         default=1000,
         help="batches of all workers (default: %(default)s)",
     )
-    add("--sync", action="store_true", help="apply means of as many gradients as workers")
+    add(
+        "--sync",
+        action="store_true",
+        help="each update averages as many gradients as there are workers",
+    )
     add("--servers", type=positive_int, default=2, help="parameter servers (default: %(default)s)")
     add("--workers", type=positive_int, default=2, help="(default: %(default)s)")
     add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")

@@ -16,7 +16,7 @@ class Wide(keras.layers.Layer):
     """Converts ids [batch, fields] to logits [batch, 1], with a bias and one weight per id."""
 
     def __init__(self, vocabulary_size, **arguments):
-        # Without a dtype, Keras in TensorFlow 1 creates int32 weights, the dtype of the ids.
+        # Otherwise Keras in TensorFlow 1 gives the weights the dtype of the ids, int32.
         super().__init__(dtype="float32", **arguments)
         self.vocabulary_size = vocabulary_size
 
@@ -116,7 +116,7 @@ def value_of(variable):
 
 
 def new_model(flights, settings):
-    """Returns `build_model` for these flights and `Settings`."""
+    """Returns a new model of `build_model`, for these flights and `Settings`."""
     sizes = flights.ids.shape[1], flights.dense.shape[1], flights.vocabulary_size
     return build_model(*sizes, settings.embedding_dim, settings.activation)
 

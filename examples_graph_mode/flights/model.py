@@ -122,8 +122,8 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimiz
 def decay_steps(steps, decay_step):
     """Returns the training steps in `range(steps)` in which a new period of AdagradDecay begins.
 
-    The period is (global_step + 1) // decay_step, with the global step before the update. In such a
-    step the accumulators of dense variables decay. The accumulator of a table's row decays when the
-    row is next updated.
+    The period is (global_step + 1) // decay_step, with the global step before the update. In the
+    first step of a new period the accumulators of dense variables decay. The accumulator of a
+    table's row decays when the row is next updated.
     """
     return range(decay_step - 1, steps, decay_step)

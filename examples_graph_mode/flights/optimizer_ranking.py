@@ -14,9 +14,9 @@ from flights.training import replacing
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
-SAME = 1e-4  # curves that never differ by more share a legend entry
-CUT = 0.06  # range of log-loss above the best in the plot of the ranking
-TOP = 0.15  # range of log-loss above the reference in the plots over time
+SAME = 1e-4  # curves that differ by no more than this have one legend entry
+CUT = 0.06  # how far above the best log-loss the plot of the ranking reaches
+TOP = 0.15  # how far above the reference's log-loss the plots over time reach
 
 
 def scored(flights):
@@ -77,7 +77,7 @@ def format_ranking(flights, table):
 
 
 def write_over_time(path, flights, predictions):
-    """Plots the running log-loss, and for each family its difference from the reference.
+    """Plots the running log-loss, and by family the differences from that of the reference.
 
     Args:
       path: the path of the PNG.
@@ -139,7 +139,10 @@ def write_over_time(path, flights, predictions):
 
 
 def limits(around, gaps):
-    """Returns axis limits that show `around` plus `gaps`, up to `TOP` above `around`."""
+    """Returns y limits for the curve `around` and for curves that differ from it by `gaps`.
+
+    Apart from a margin, the upper limit is at most `TOP` above the maximum of `around`.
+    """
     finite = np.concatenate([gap[np.isfinite(gap)] for gap in gaps.values()] + [[0.0]])
     low, high = np.min(around) + min(finite.min(), 0), np.max(around) + min(finite.max(), TOP)
     margin = 0.05 * (high - low) + 1e-6
@@ -147,7 +150,7 @@ def limits(around, gaps):
 
 
 def together(names, curves):
-    """Returns the names in groups; each curve differs from its group's first by at most `SAME`."""
+    """Groups names of curves; a curve differs from the first of its group by at most `SAME`."""
     groups = []
     for name in names:
         for group in groups:

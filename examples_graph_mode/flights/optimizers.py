@@ -9,7 +9,7 @@ import tensorflow.compat.v1 as tf
 
 import legacy_opt
 
-# Weight decay per training step. In tf.contrib it is not multiplied by the learning rate.
+# Weight decay per training step; like in tf.contrib, it is not multiplied by the learning rate.
 DECAY_PER_STEP = 1e-5
 # BERT's weight decay, which is multiplied by the learning rate.
 DECAY_RATE_OF_BERT = 0.01

@@ -66,7 +66,7 @@ class Cluster:
         while True:
             done = all(process.poll() is not None for process in waiting)
             for name, (process, errors) in self.processes.items():
-                if process.poll():  # other processes may wait for it forever
+                if process.poll():  # it failed; other processes may wait for it forever
                     sys.exit(describe_failure(name, process, errors))
             if done:
                 return

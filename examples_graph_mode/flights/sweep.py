@@ -22,7 +22,7 @@ MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # of a step with 64 flights, per 
 
 
 def trials(optimizer, count, base):
-    """Returns `count` settings of one optimizer to try.
+    """Returns `count` settings to try for one optimizer.
 
     Learning rates are evenly spaced on a logarithmic scale over the optimizer's range, which
     similar optimizers share. AdagradDecay gets no additional trials for its two additional

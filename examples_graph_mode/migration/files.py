@@ -6,7 +6,7 @@ The folder of a `Story` contains::
     Adagrad/checkpoints/Jan-Jun/model.ckpt.*    the state at the end of a period
     Adagrad/moved/Jul-Aug.npz                   the migrated training: a `Run` of one period
     Adagrad/never moved/Jul-Aug.npz             the training without migration, in the same form
-    Adagrad/rows/1 2.21.0 Keras 3.15.1.json     the results of stage 1, as a row of the table
+    Adagrad/rows/1 2.21.0 Keras 3.15.1.json     the row of stage A (number 1) in the table
 """
 
 import dataclasses
@@ -53,13 +53,13 @@ class Story:
     periods: tuple
 
     def path(self, optimizer, *names):
-        """Returns a path in an optimizer's folder, and creates its directory."""
+        """Returns a path in an optimizer's folder, after creating missing folders."""
         path = os.path.join(self.directory, optimizer, *names)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
     def period(self, name):
-        """Returns a period and the period before it; the last one stands before the first."""
+        """Returns a period and the period before it (for the first period, the last one)."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 

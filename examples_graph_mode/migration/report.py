@@ -172,9 +172,9 @@ def verdict(judged):
     moves = [row for row in rows if "difference" in row]
     shares = [row["share"] for row in rows if "share" in row and row.get("grade") != "differs"]
     good = (
-        f"All {len(moves)} hand-overs are bit-equal to the Session of their TensorFlow. From "
-        "the run that never moved, and from the Session on exit, they are off by "
-        f"{100 * max(shares):.1f} % of the bound at most."
+        f"All {len(moves)} hand-overs are bit-equal to the Session of their TensorFlow. The "
+        "largest difference from the run that never moved (of an exit: from the Session) is "
+        f"{100 * max(shares):.1f} % of the bound."
     )
     return problems, textwrap.fill(good, 100)
 

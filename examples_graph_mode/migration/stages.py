@@ -207,7 +207,7 @@ def roll_back(story, flights, optimizer, period_name):
     witness = OldProgram(story, flights, optimizer)
     with witness.session() as session:
         witness.assign(session, saved_run)
-        expected = witness.train(session, period, f"{optimizer}, Session of arrays")
+        expected = witness.train(session, period, f"{optimizer}, Session with assigned values")
     program = OldProgram(story, flights, optimizer)
     with program.session() as session:
         program.trainer.saver.restore(session, story.checkpoint(optimizer, before))
@@ -223,7 +223,10 @@ def roll_back(story, flights, optimizer, period_name):
         "tensors": len(program.all_variables()),
         "arrived": first_difference(saved_run, restored, story.batch_size, names),
         "difference": first_difference(
-            expected, run, story.batch_size, ("the Session of arrays", "the restored one")
+            expected,
+            run,
+            story.batch_size,
+            ("the Session with assigned values", "the restored one"),
         ),
         "run": MOVED,
     }

@@ -20,7 +20,7 @@ _LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError that is also a ValueError, because TensorFlow 1's classes raise a ValueError."""
+    """A TypeError that is also a ValueError, which TensorFlow 1's classes raise in these cases."""
 
 
 def is_tensor_like(value: Any) -> bool:

@@ -41,7 +41,7 @@ def alias_of(name: str) -> Any:
 
 
 def tensor_of(name):
-    """Returns a property of a `RuleOptimizer` for the tensor that `_prepare` makes of an argument.
+    """Returns a property of a `RuleOptimizer`: a hyperparameter's tensor, made by `_prepare`.
 
     The optimizers of TensorFlow 1 keep these tensors in attributes. Subclasses and users' summaries
     read the attributes, even after a training step. Before the first training step the attributes

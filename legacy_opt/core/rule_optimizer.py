@@ -448,7 +448,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         variable = self._non_slot(name)
         if versions.building() in (versions.EAGER, versions.FUNCTION):
             return variable.read_value()
-        # The non-slot variable may be on another parameter server than the updated variable.
+        # Read on its own device, because the updated variable may be on another parameter server.
         graph = tf.compat.v1.get_default_graph()
         with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
             return variable.read_value()

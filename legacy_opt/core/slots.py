@@ -240,7 +240,7 @@ def first_value(variable):
     if versions.building() != versions.GRAPH:
         return variable.read_value()
     if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):
-        return variable.initial_value  # v2 control flow reads ref variables before the branches
+        return variable.initial_value  # a v2 cond would read the variable in any case
     initialized = tf.compat.v1.is_variable_initialized(variable)
     return tf.compat.v1.cond(initialized, variable.read_value, lambda: variable.initial_value)
 

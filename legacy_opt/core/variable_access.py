@@ -67,7 +67,7 @@ def here(value):
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # It may be inside, but no public API can tell.
+    outside = building == versions.CONTROL_FLOW  # `value` may be inside; no public API can tell.
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value

@@ -120,7 +120,7 @@ class AdamBase(RuleOptimizer):
     def update_non_slots(
         self, values: SimpleNamespace, hyper: SimpleNamespace
     ) -> Dict[str, Tensor]:
-        def beta(power, name):  # in the dtype of its power: float64 if beta is a float64 tensor
+        def beta(power, name):  # in the power's dtype, which is float64 if beta is a float64 tensor
             return getattr(self.hyperparameters(power.dtype, non_slots=False), name)
 
         return {

@@ -23,12 +23,12 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdamGSOptimizer(AdamBase):
     """Adam without variables for powers of beta (tf.contrib.opt).
 
-    The powers are ``beta ** (global_step + 1)``, computed in float32. So only the slots are saved,
-    and no variable but the global step is read and written by all workers in each step. The
-    training has to increment the global step, so pass it to `minimize` or `apply_gradients`, too.
-    The default ``global_step=0`` is the same as in tf.contrib, but rarely useful: it is a constant,
-    so every training step has the bias correction of the first training step, and a
-    `GlobalStepWarning` is issued.
+    The powers are ``beta ** (global_step + 1)``, computed in float32. So the optimizer saves only
+    slots, and has no shared variables that all workers would update in each step. The training has
+    to increment the global step, so pass it to `minimize` or `apply_gradients`, too. The default
+    ``global_step=0`` is the same as in tf.contrib, but rarely useful: it is a constant, so every
+    training step has the bias correction of the first training step, and a `GlobalStepWarning` is
+    issued.
 
     Sparse gradients change all rows, like in `tf.compat.v1.train.AdamOptimizer`, so that each step
     costs time for the whole table. `LazyAdamGSOptimizer` changes only the rows in the gradient.

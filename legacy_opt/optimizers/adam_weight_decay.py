@@ -120,7 +120,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return update
 
     def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
-        """Sets `hyper.decays`, which is whether the variable of this name decays."""
+        """Sets `hyper.decays` to whether the variable of this name decays."""
         hyper.decays = self._do_use_weight_decay(name)
 
     def rule(

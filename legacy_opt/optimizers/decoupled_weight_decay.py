@@ -113,8 +113,8 @@ class DecoupledWeightDecayExtension:
     * `minimize` obeys `decay_var_list`. (In tf.contrib, `minimize` decays all variables.)
     * An empty `decay_var_list` is an error. (In tf.contrib, it means all variables.)
     * `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's.
-    * Sparse gradients also decay the rows if the optimizer does not sum duplicate ids, like
-      GradientDescentOptimizer.
+    * The rows in a sparse gradient decay with any optimizer, also with one that does not sum
+      duplicate ids, such as GradientDescentOptimizer.
 
     Args:
       weight_decay: the fraction of a variable that it loses in each update: a number, scalar tensor
@@ -234,7 +234,8 @@ class DecoupledWeightDecayExtension:
         self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
-        # `given` has the gradients of all replicas; a replica reads its own copies of variables.
+        # These are the gradients of all replicas. The decay has to wait for all of them, because
+        # each replica computes its gradients from its own copies of the variables.
         given = list(grads_and_vars)
         with self.applying(given):
             return super()._distributed_apply(distribution, given, *args, **kwargs)
@@ -336,8 +337,8 @@ class DecoupledWeightDecayExtension:
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # Control dependencies are added only where needed, because without them TensorFlow
-            # regroups products, which changes the last bits.
+            # Control dependencies are added only where needed, because they keep TensorFlow from
+            # regrouping products, and so change the last bits.
             with after(*([] if in_order else [done])):
                 yield
         finally:
@@ -444,7 +445,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
     Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
     `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
-    `base_optimizer` return the same class, whose attribute `base_optimizer` is `base_optimizer`::
+    `base_optimizer` return the same class, whose attribute `base_optimizer` is the argument::
 
         AdagradW = extend_with_decoupled_weight_decay(tf.compat.v1.train.AdagradOptimizer)
         optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)

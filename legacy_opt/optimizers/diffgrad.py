@@ -27,9 +27,9 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class DiffGradOptimizer(AdamBase):
     """Adam with friction where the gradient changes little (Dubey et al. 2019).
 
-    The friction is 0.5 where the gradient equals the gradient of the previous update, and otherwise
-    between 0.5 and 1. A sparse gradient updates only the rows that it contains, in the variable and
-    its slots; the powers of beta count all training steps.
+    The friction is a factor of the update: 0.5 where the gradient equals the gradient of the
+    previous update, and otherwise between 0.5 and 1. A sparse gradient updates only the rows that
+    it contains, in the variable and its slots; the powers of beta count all training steps.
 
     Slots, in this order, named after the optimizer (`w/DiffGrad`, `w/DiffGrad_1`, `w/DiffGrad_2`):
     `m`, `v` and `prev_grad`, the gradient of the previous update, with the variable's shape and

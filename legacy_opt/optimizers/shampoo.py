@@ -276,7 +276,7 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            matrix = products(part)  # This is one factor, because Grappler would combine two.
+            matrix = products(part)  # one factor, weight * part: Grappler would combine two
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
             matrix, changes[name] = (old + added) * part, Addition(added)
@@ -297,7 +297,7 @@ class ShampooOptimizer(RuleOptimizer):
 class _RowsOfAPart(RowSlot):
     """One value per row; only a graph with the same partitions can restore the slot.
 
-    A shorter partition may have a matrix instead of a diagonal.
+    The reason is that a shorter partition may have a matrix instead of a diagonal.
     """
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:

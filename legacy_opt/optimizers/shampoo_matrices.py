@@ -40,7 +40,7 @@ def contract_first_axis(tensor, matrix, size):
 ITERATIONS = 100
 ACCURACY = 1e-6
 
-# In graphs Grappler replaces tf.pow with these exponents by other operations.
+# The operations with which Grappler replaces tf.pow in graphs, depending on the exponent.
 _SPECIAL_POWERS = {
     -1.0: tf.math.reciprocal,
     -0.5: tf.math.rsqrt,
