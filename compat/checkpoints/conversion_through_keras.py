@@ -242,7 +242,7 @@ def _restore(checkpoint, model, optimizer):
 
 
 def _read(objects, path):
-    # `restore` expects the save_counter. `save` writes it, but `write` does not.
+    # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
     return getattr(objects, "read", objects.restore)(path)
 
 
