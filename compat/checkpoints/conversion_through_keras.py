@@ -58,7 +58,7 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # the names fit, but a value does not
+        if arguments.partial or mismatch.report.complete:  # a value, not a name, does not fit
             raise
         # Replace the message, which names arguments of the function, by one with the command's
         # options.
