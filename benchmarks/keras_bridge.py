@@ -134,12 +134,13 @@ def makers(generation):
     return found
 
 
+# `Comparison.goals`: compared with Keras' own optimizers, compared with v1 optimizers, no goal.
 _OWN = {2: 1.10, 3: 1.00}
 _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
 
 DENSE = [
-    # Both names mean the same optimizer: the ratio deviates from 1 at random.
+    # The same optimizer under two names: the ratio shows the noise of the measurement.
     Comparison("Keras Adam again", "Keras Adam", _INFORMATION, ("step", "fit")),
     Comparison("bridged Momentum", "Keras SGD", _OWN, ("step", "fit")),
     Comparison("bridged Momentum", "v1 Momentum", _PLAIN),

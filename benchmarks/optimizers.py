@@ -97,7 +97,7 @@ _WITH_W4 = dict(_INFORMATION, W4=None)
 _FLAT = 1.2
 
 _ADAGRAD = [
-    # Both names mean the same optimizer: the ratio deviates from 1 at random.
+    # The same optimizer under two names: the ratio shows the noise of the measurement.
     Entry("stock Adagrad again", STOCK["stock Adagrad"], "stock Adagrad", _INFORMATION),
     Entry("AdagradDecay", _adagrad_decay(), "stock Adagrad", _DECAY_GOALS, growth=1.15),
     Entry("AdagradDecayV2", _adagrad_decay(_V2), "stock Adagrad", _DECAY_GOALS, growth=1.15),
@@ -151,7 +151,7 @@ _ROW_WISE = [
         dict(_INFORMATION, W1=4.0),
         _FLAT,
     ),
-    # Shampoo has no preconditioner along dimensions larger than 768.
+    # Shampoo has no preconditioner along dimensions larger than 768, such as the rows of W3.
     Entry("Shampoo", _stepped(legacy_opt.ShampooOptimizer), "stock Adam", _INFORMATION, _FLAT),
 ]
 _WHOLE_TABLE = [

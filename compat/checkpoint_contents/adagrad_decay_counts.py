@@ -40,9 +40,9 @@ def by_rows(counts, parts=()):
 
 
 def from_rows(counts, shape, parts=()):
-    """Converts counts of shape [rows] to the layout in which the counts have the given shape.
+    """Converts counts in the V2 layout, one per row, to an array of the given shape.
 
-    `by_rows`, with the same `parts`, converts the result back to the original counts.
+    `by_rows`, with the same `parts`, converts this array back to `counts`.
     """
     if not parts:
         return change_layout(counts, shape)

@@ -11,8 +11,8 @@ class Item(NamedTuple):
 
     Attributes:
       name: in a name-based checkpoint, the name of the tensor, or of the variable or slot that
-        several tensors form. In an object-based checkpoint, the checkpoint key for
-        `Contents.other`, otherwise a name made from the object graph, such as "x, slot m".
+        several tensors form. In an object-based checkpoint, a name made from the object graph, such
+        as "x, slot m". A tensor in `Contents.other` has its checkpoint key as its name.
       dtype: a `tf.DType` or an `UnknownType`; for an EmbeddingVariable, the dtype of its values.
       shape: a tuple of ints. For PARTS, the shape of the joined parts; for an EmbeddingVariable,
         (rows, length of a row); for OF_EACH_PART, the shape of one slot, or None if the slots have

@@ -132,8 +132,8 @@ def _sliced_item(name, pieces, tensors):
 def _partitioned(names, tensors):
     """Returns a dict from partitioned variables to the axes along which their parts can be joined.
 
-    Variables that also exist as one tensor, and variables whose parts have gaps or cannot be joined
-    are left out.
+    A variable is left out if it also exists as one tensor, or if its parts have gaps or cannot be
+    joined.
     """
     parts = collections.defaultdict(list)
     for name in names:
@@ -280,7 +280,7 @@ def _fits(tensor, suffix, owner, items):
     slot, variable = items[tensor], items[owner]
     if slot.shape == variable.shape and slot.dtype == variable.dtype:
         return True
-    # `x/Name_1`, a second slot of an optimizer, need not have the shape and dtype of `x/Name`.
+    # If `x/Name` is a slot, so is `x/Name_1`, whatever its shape and dtype.
     first = _NUMBER.sub("", tensor)
     return first != tensor and first in items and _fits(first, suffix, owner, items)
 

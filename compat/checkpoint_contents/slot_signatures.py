@@ -183,7 +183,7 @@ def is_integer(dtype):
 
 
 def recognise(name, layouts, powers):
-    """Guesses the optimizer of each variable, from slots whose names contain one optimizer's name.
+    """Guesses the optimizer of each variable. The slots share an optimizer name in their names.
 
     Args:
       name: the optimizer's name in the names of the slots.

@@ -1,11 +1,11 @@
 """Computes CRC-32C, the checksum of the data in a checkpoint (V2 format), with NumPy.
 
 CRC-32C treats a message as a polynomial over GF(2) and divides it by a fixed polynomial. The
-remainder is the checksum. Q(x) = x^6777 + x^484 + x^100 + 1 is a multiple of the fixed polynomial,
-and so is Q(x)^n = Q(x^n) for every power of two n. Therefore the remainder does not change if bits
-are removed from the start of the message and XORed into it 6293 n, 6677 n and 6777 n bits further
-on. In this way, XORs of long arrays shorten the message to 6777 n bits. The remainder of these bits
-is computed byte by byte with a table.
+remainder is the checksum. Q(x) = x^6777 + x^484 + x^100 + 1 is a multiple of the fixed polynomial.
+For every power of two n, Q(x)^n = Q(x^n) is a multiple of it, too. Therefore the remainder does not
+change if bits are removed from the start of the message and XORed into it 6293 n, 6677 n and 6777 n
+bits further on. In this way, XORs of long arrays shorten the message to 6777 n bits. The remainder
+of these bits is computed byte by byte with a table.
 """
 
 import numpy as np

@@ -61,7 +61,7 @@ class Index(NamedTuple):
       entries: a dict from name to Entry.
       stored: a dict from name to a list of StoredBytes: one for each part, or a single one for a
         tensor that is saved whole.
-      data_bytes: the minimal size of each data file.
+      data_bytes: for each data file, the number of bytes that it needs to have at least.
     """
 
     entries: dict

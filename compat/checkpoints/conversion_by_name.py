@@ -19,7 +19,7 @@ class Move(NamedTuple):
 
     Attributes:
       target: the tensor's name in the new checkpoint.
-      sources: the names of the tensors in the old checkpoint from which it is made; may be empty.
+      sources: the names of the old checkpoint's tensors from which it is made; may be empty.
       shape: the tensor's shape.
       dtype: the tensor's dtype.
       note: a remark for the report on how the tensor is changed; "" if it is copied.

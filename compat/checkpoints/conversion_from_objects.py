@@ -30,9 +30,9 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     Args:
       checkpoint: an object-based `Checkpoint`.
       optimizer_name: where to import the user's v1 optimizer from ("module:object"), or None.
-      name_map: a dict whose values are new names, or None to leave a tensor out. Its keys are the
-        names of variables in the checkpoint, and the default v1 names of slots, shared variables
-        and the global step.
+      name_map: a dict from names to new names, or to None to leave a tensor out. For a variable,
+        the key is its name in the checkpoint; for slots, shared variables and the global step, the
+        default v1 name.
       partial: whether state without a counterpart in the TF1 graph may be left out.
 
     Returns:

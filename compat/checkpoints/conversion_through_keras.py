@@ -58,7 +58,7 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # a value cannot be cast or joined
+        if arguments.partial or mismatch.report.complete:  # a value, not a name, does not fit
             raise
         # Replace the message, which names arguments of the function, by one with the command's
         # options.
@@ -242,7 +242,7 @@ def _restore(checkpoint, model, optimizer):
 
 
 def _read(objects, path):
-    # `restore` expects the save_counter. `save` writes it, but `write` does not.
+    # `restore` would expect a save_counter, which a checkpoint made by `write` does not have.
     return getattr(objects, "read", objects.restore)(path)
 
 

@@ -146,7 +146,7 @@ class KerasState:
         """Raises a ValueError if the map has unknown keys, such as misspelled names."""
         if not isinstance(name_map, collections.abc.Mapping):
             return
-        # A call without an optimizer may pass a map that also has names of slots.
+        # Without an optimizer no key is refused, because the map may also have names of slots.
         unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
         if unknown:
             raise ValueError(

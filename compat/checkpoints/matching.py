@@ -159,7 +159,7 @@ class SlicedMatch(NamedTuple):
 
 
 class _Info(NamedTuple):
-    """A tensor that will be written, with the attributes of a `TensorInfo` that `Match` needs."""
+    """The attributes of a `TensorInfo` that `Match` needs, for a tensor to be written."""
 
     dtype: tf.DType
     shape: tuple

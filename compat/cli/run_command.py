@@ -71,7 +71,7 @@ def execute(arguments):
       The exit code. (The function does not return if the script ends the process.)
     """
     script, is_module = arguments.argv[0], arguments.is_module
-    if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path: Python 3.11 and later
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path is in Python 3.11+
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(script))
     try:
         path, name = module_called(script) if is_module else (path_of_script(script), "__main__")

@@ -162,9 +162,10 @@ class KerasAdapter:
         """Copies settings that are not constructor arguments from one optimizer to another."""
 
     def pairs(self, source, target):
-        """Yields (variable of `source`, variable of `target`) for `iterations`, which come first.
+        """Yields pairs of variables that have the same meaning in both optimizers.
 
-        For Keras 3, moving averages and accumulated gradients follow.
+        The first pair is that of `iterations`. In Keras 3, moving averages and accumulated
+        gradients follow.
         """
         raise NotImplementedError
 

@@ -50,9 +50,10 @@ class Adapter(KerasAdapter):
         return _checked(bridged.trained_variables(), given)
 
     def slots(self, plain, variables, names):
-        # Keras names slots "<variable>_<slot>" or "<slot>". The order of slots depends on the
-        # version of Keras. Before the slots, `plain.variables` has the variables that all
-        # optimizers may have: iterations, learning rate, moving averages, accumulated gradients.
+        # The order of slots depends on the version of Keras, so find them by their names:
+        # "<variable>_<slot>" or "<slot>". Before the slots, `plain.variables` has the variables
+        # that all optimizers may have: iterations, learning rate, moving averages, accumulated
+        # gradients.
         head = 1 + versions.is_keras_3_variable(plain._learning_rate)
         head += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
         own = plain.variables[head:]

@@ -326,7 +326,7 @@ class V1Driver:
         such tensors are invalid in other graphs. Other attributes that the optimizer has assigned
         keep their new values.
         """
-        if self._step is not None:  # another replica's thread has set the attributes, and waits
+        if self._step is not None:  # another replica's thread has set them already
             yield
             return
         everything = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]

@@ -52,8 +52,9 @@ class _Clipping:
         return config
 
     def __getattribute__(self, name):
-        # Up to TensorFlow 2.0, OptimizerV2 has clipnorm and clipvalue only if they were given.
+        # Up to TensorFlow 2.0, OptimizerV2 has clipnorm and clipvalue only if they were given, and
         # Keras decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
+        # So hide limits that were not given, and both limits while gradients are computed.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)
@@ -75,7 +76,7 @@ class _Clipping:
         with self._limits_hidden():
             return super()._compute_gradients(*args, **kwargs)
 
-    def _clip_gradients(self, grads):  # Keras in TensorFlow 2.1 to 2.3 calls this method
+    def _clip_gradients(self, grads):  # called in TensorFlow 2.1 to 2.3; `_clipped` clips later
         return grads
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):

@@ -145,7 +145,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
     def awaits_state(self):
         """See `StateOwner`."""
-        # Slots that were restored before the first training step exist, but in an unknown order.
+        # The optimizer has not trained yet, so slots that exist were restored from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager

@@ -60,7 +60,7 @@ class Keras3Hyperparameters:
     def _hyperparameters_now(self):
         """Returns a dict from the names of hyperparameters to tensors, for this training step.
 
-        The learning rate and hyperparameters that are constants are left out.
+        The learning rate is left out, and so are hyperparameters that are constants.
         """
         if self._graph_is_built:
             return {}
