@@ -216,9 +216,9 @@ def test_variables_created_while_training(cls, way):
 
 
 def test_compiling_with_an_optimizer_of_the_other_keras():
-    """The compile method of Keras raises the error and quotes the repr of the optimizer.
+    """Keras' compile raises the error, and quotes the repr of the optimizer.
 
-    The repr says with which `api` `to_keras` made the optimizer.
+    The repr shows the argument `api` of `to_keras`.
     """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
@@ -275,7 +275,7 @@ sys.meta_path.insert(0, Finder())
 
 
 def in_another_process(code, **environment):
-    """Runs code in a new process and returns the lines that it prints, by api."""
+    """Runs code in a new process; returns what it prints about each api, as a dict."""
     done = programs.run_in_new_python("-c", code, seconds=120, environment=environment)
     lines = done.stdout.splitlines()
     return {

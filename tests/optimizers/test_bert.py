@@ -190,7 +190,7 @@ def test_a_sparse_gradient_moves_every_row(optimizer):
     assert np.all(values < 1) and values[0] == values[2] != values[1]
 
 
-# The global step. BERT's script increments the global step, because BERT's optimizer does not.
+# The global step. A line of BERT's script increments it, because BERT's optimizer does not.
 
 
 def as_berts_script(optimizer, variable, step):
