@@ -68,7 +68,7 @@ def test_variables_unknown_at_build(name, way):
         optimizer.apply_gradients([(tf.ones([1]), unknown)])
 
     message = says("Unknown variable", "path=unknown", "originally built with", "new optimizer")
-    # In a tf.function, older versions of Keras fail to format the value in the message.
+    # Older versions of Keras show the variable's value in the message. This fails in a tf.function.
     old = way == "function" and "value=" in repr_in_a_function(unknown)
     error = NotImplementedError if old else ValueError
     with pytest.raises(error, match=None if old else message):

@@ -89,7 +89,7 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # Like with BERT's code, the checkpoint has w as one tensor with two slices, but each slot as
+    # As with BERT's code, the checkpoint has w as one tensor with two slices, but each slot as
     # two tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
