@@ -224,7 +224,7 @@ def through_pickle(optimizer):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
-    """A copy has no state, like one of Keras' own optimizer. Copying a trained optimizer warns."""
+    """A copy has no state, as in Keras. Copying a trained optimizer gives a warning."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
     training = Training(own, 1.0).steps(0, steps)
     with warnings.catch_warnings(record=True) as caught:

@@ -175,7 +175,7 @@ def test_one_optimizer_advances_a_step_that_several_read():
 
 
 class OddNames(v1.train.MomentumOptimizer):
-    """Has names with slashes, which Keras does not accept, and the slot a_b besides a/b."""
+    """Has names with slashes, which Keras does not accept. Slots a/b and a_b must stay apart."""
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)

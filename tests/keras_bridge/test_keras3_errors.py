@@ -68,7 +68,7 @@ def test_variables_unknown_at_build(name, way):
         optimizer.apply_gradients([(tf.ones([1]), unknown)])
 
     message = says("Unknown variable", "path=unknown", "originally built with", "new optimizer")
-    # In a tf.function, older versions of Keras fail to format the value in the message.
+    # Older versions of Keras show the variable's value in the message. This fails in a tf.function.
     old = way == "function" and "value=" in repr_in_a_function(unknown)
     error = NotImplementedError if old else ValueError
     with pytest.raises(error, match=None if old else message):
@@ -216,9 +216,9 @@ def test_variables_created_while_training(cls, way):
 
 
 def test_compiling_with_an_optimizer_of_the_other_keras():
-    """The compile method of Keras raises the error and quotes the repr of the optimizer.
+    """Keras' compile raises the error, and quotes the repr of the optimizer.
 
-    The repr says with which `api` `to_keras` made the optimizer.
+    The repr shows the argument `api` of `to_keras`.
     """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
@@ -275,7 +275,7 @@ sys.meta_path.insert(0, Finder())
 
 
 def in_another_process(code, **environment):
-    """Runs code in a new process and returns the lines that it prints, by api."""
+    """Runs code in a new process; returns what it prints about each api, as a dict."""
     done = programs.run_in_new_python("-c", code, seconds=120, environment=environment)
     lines = done.stdout.splitlines()
     return {

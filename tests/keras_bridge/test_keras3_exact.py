@@ -25,8 +25,8 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-# End of a result: in a tf.function, the v1 optimizer without the bridge gives the same bits as with
-# the bridge.
+# A comparison's result ends with these words if the bridge differs from the Session, but equals the
+# v1 optimizer without the bridge in the same execution mode.
 V1 = "as v1 does"
 PROBLEM = keras_models.problem(steps=9)
 
@@ -87,12 +87,12 @@ USERS = {
 
 
 def same(result, way):
-    """Returns whether the result is equal, or differs as the v1 optimizer does in a tf.function."""
+    """Returns whether the bridge equals the Session, or the v1 optimizer in a tf.function."""
     return result == EQUAL or (way.startswith("function") and result.endswith(V1))
 
 
 def ways_for(number, ways, count):
-    """Returns `count` of the `ways`: the one at the index `number`, and each third after it."""
+    """Returns `count` ways: every third, beginning at index `number` and wrapping around."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
@@ -197,7 +197,7 @@ def test_a_last_batch_of_another_size(name):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
-    """Calls two functions alternately. One of them is traced again for each number of rows."""
+    """Calls two functions alternately. One is traced again for each new number of rows."""
     optimizer = bridged(name)
     uneven = [
         dict(step, table=type(step["table"])(*(part[: 2 + number % 3] for part in step["table"])))
@@ -251,7 +251,7 @@ def test_optimizers_that_train_alternately(way):
         running.assert_same(trace, expected)
 
 
-# Keras' floatx is the dtype of layers, and of the learning rate of Keras' own optimizers.
+# In Keras, floatx is the dtype of layers and learning rates. Bridged optimizers must ignore it.
 
 
 @pytest.mark.pairwise(

@@ -130,7 +130,7 @@ def test_weight_decay_uses_the_scheduled_learning_rate():
 
 
 def test_weight_decay_and_slots():
-    """Equals, bit for bit, a training that decays weights before each step of the v1 optimizer."""
+    """Compares with a Session that decays the weights before each step, bit for bit."""
     optimizer = api.bridged("Adam", weight_decay=0.25)
     actual = api.run(optimizer, "eager", PROBLEM)
 
@@ -200,7 +200,7 @@ def test_exclude_from_weight_decay_with_decoupled_weight_decay():
 
 
 def accumulated(problem, steps):
-    """Returns the problem with every `steps` gradients replaced by their dense average."""
+    """Returns a problem whose gradients are dense averages over groups of `steps` gradients."""
     gradients = []
     for start in range(0, problem.steps, steps):
         total = {name: np.zeros_like(value) for name, value in problem.values.items()}
@@ -215,9 +215,9 @@ def accumulated(problem, steps):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
-    """Two gradients make one update with their average. Each update increments the global step.
+    """Two gradients make one update with their average. The global step counts updates.
 
-    AdagradDecay decays its accumulators once in three global steps.
+    So AdagradDecay decays its accumulators after every three updates.
     """
     optimizer = api.bridged(name, gradient_accumulation_steps=2)
     actual = api.run(optimizer, way, PROBLEM)

@@ -19,8 +19,8 @@ keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
-# Dtypes (gradient, variable) in Keras' loss scaling. The first versions of the bridge cast only
-# these pairs, so all other pairs have the mark `defect`.
+# The dtypes of gradient and variable that occur in Keras' loss scaling. The first versions of the
+# bridge cast gradients only for these pairs, so all other pairs have the mark `defect`.
 KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])
@@ -32,7 +32,7 @@ MAKERS = {
 
 
 def gradients_of(kind, dtype, steps=3):
-    """Returns one array per step. Casting an array to a dtype with fewer bits rounds its values."""
+    """Returns a random array for each step, rounded to the dtype."""
     random = np.random.RandomState(1)
     rows = len(IDS) if kind == "sparse" else len(START)
     cast = problems.numpy_dtype(dtype)

@@ -75,7 +75,8 @@ def test_keras_own_optimizer_does_not_load_bridged_weights(tmp_path):
     path = weights_of_one_step(saved, tmp_path)
     model = compiled(keras.optimizers.Adam(0.1, amsgrad=True, use_ema=True))
     model.optimizer.build(model.trainable_variables)
-    # Keras compares only the number of arrays. The bridge saves one array besides its variables.
+    # The bridge saves one array besides its variables, so the numbers of arrays are equal here.
+    # Loading fails only because their names differ.
     assert len(model.optimizer.variables) == len(saved.variables) + 1
     with pytest.raises(ValueError, match="could not be loaded"):
         model.load_weights(path)

@@ -1,6 +1,6 @@
 """Tests v1 optimizers in Keras 3: passed directly (an error), and bridged by `to_keras`.
 
-test_keras_tf_optimizer.py has similar tests for Keras 2, which wraps a v1 optimizer itself.
+test_keras_tf_optimizer.py has similar tests for Keras 2, which has a wrapper for v1 optimizers.
 """
 
 import numpy as np

@@ -224,8 +224,8 @@ def test_a_layer_frozen_before_compile_is_not_trained():
 def test_threads_share_an_optimizer(way):
     """Eager steps of several threads do not overlap: no step and no gradient is lost.
 
-    Traced steps may overlap, like those of Keras' own optimizers. To increment `iterations`, Keras
-    3 first reads and then writes it.
+    Traced steps may overlap, like those of Keras' own optimizers. Keras 3 increments `iterations`
+    by reading and then writing it, so it may count too few steps.
     """
     variable = keras.Variable(np.zeros(3, "f"))
     optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))

@@ -66,7 +66,7 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    # On TensorFlow 1.15, a model loaded from a SavedModel rounds differently from the saved model.
+    # `close`, because on TensorFlow 1.15 a model loaded from a SavedModel rounds differently.
     if close(after, expected.fresh):
         return "fresh"
     assert same(after, expected.kept), "neither kept nor fresh"
@@ -103,7 +103,7 @@ def test_the_table_of_the_docs_is_right(directory):
 
 
 # SavedModels. When Keras loads a SavedModel, it creates slots with the shapes and dtypes of the
-# variables, whatever the saved slots have.
+# variables, even if the saved slots have other shapes and dtypes.
 
 
 def load_signature(path):

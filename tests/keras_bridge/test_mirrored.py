@@ -6,7 +6,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# With this mark, tests also run on the oldest supported Keras 3, where some checks expect errors.
+# This mark makes the tests run with the newest and with the oldest Keras 3. With the oldest, some
+# checks expect errors.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 
@@ -38,7 +39,7 @@ def test_v1_optimizers_in_an_estimator(full):
 @pytest.mark.full
 @EVERY_API
 def test_creation_outside_the_strategy_own_sums_and_checkpoints(api, full):
-    # apply_gradients of Keras 3 always sums over replicas, so own_sum cannot be tested.
+    # In own_sum the gradients are summed already, but Keras 3 always sums them over replicas.
     run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
 
 

@@ -1,6 +1,6 @@
 """Tests wrappers (optimizers that contain v1 optimizers) on the bridges to Keras 2 and Keras 3.
 
-A wrapper accumulates, clips or averages, or routes variables to different optimizers.
+A wrapper accumulates or clips gradients, averages variables, or routes them to several optimizers.
 """
 
 import copy

@@ -61,7 +61,7 @@ def needs_unique(name):
 
 
 def raises_no_kernel(message):
-    """Expects the bridge's error, or TensorFlow's if tracing cannot detect XLA."""
+    """Expects the bridge's error, or TensorFlow's error if the bridge cannot detect XLA."""
     knows_xla = []
     tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
     if not knows_xla[-1]:  # TensorFlow 1.15 compiles a function after tracing
@@ -126,7 +126,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     problem = only_dense(PROBLEM)
     actual = train(api, bridged(api, name, fused=fused), problem)
     expected = session(name, problem)
-    # On TensorFlow 2.4, XLA's kernel and TensorFlow's scale the slot `linear` differently.
+    # On TensorFlow 2.4, the slot `linear` has another scale with XLA, so slots are not compared.
     if api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
     running.assert_close(actual, expected, **TOLERANCE)

@@ -242,8 +242,8 @@ def test_inside_sync_replicas(api):
             while not session.should_stop():
                 session.run(train_op)
                 last = session._tf_sess().run(variable)
-        # The first update is -0.5 * [1, 2, 3]. The second update is the same, because the factor is
-        # -0.5 * 0.5 - 0.25 * 2 * 0.5.
+        # The first update is -0.5 * [1, 2, 3]. The second update is the same, because momentum and
+        # gradient give -0.5 * 0.5 - 0.25 * 2 * 0.5 = -0.5.
         assert np.array_equal(last, np.float32([1, 2, 3]) * 0)
 
 

@@ -18,9 +18,9 @@ from tests.support.processes import programs
 v1 = tf.compat.v1
 # Translations of these optimizers to Keras 2 have the grade "exact".
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")
-# Both lists are taken from the code of Keras 3's own optimizers. The first list has optimizers that
-# change rows which are not in the batch, unlike the v1 optimizers. The second list has optimizers
-# that use squares or maxima of gradients.
+# The next two lists follow from the code of Keras 3's own optimizers. The first has optimizers that
+# change rows which are not in the batch, unlike the v1 optimizers; the second has optimizers that
+# use squares or maxima of gradients.
 MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
 SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
@@ -79,7 +79,7 @@ def test_there_and_back(api, name):
 
     def there_and_back(optimizer, variables):
         plain = to_plain(api, optimizer).optimizer
-        # In Keras 3, the optimizer is built and knows its variables.
+        # In Keras 3, the optimizer already knows its variables.
         known = None if api is KERAS_3 else variables
         back = from_plain_keras(plain, case.make(None), variables=known)
         unused = api is KERAS_3 and name in ("RMSProp", "RMSProp centered")
@@ -105,7 +105,7 @@ def test_fit_continues_with_a_recompiled_model(api):
     problem = keras_models.problem(2 * HALF)
     first = problem._replace(gradients=problem.gradients[:HALF])
     second = problem._replace(gradients=problem.gradients[HALF:])
-    # With sparse gradients, SGD is the only optimizer of Keras 3 that equals its v1 optimizer.
+    # With sparse gradients, SGD is the only optimizer of Keras 3 that equals its v1 counterpart.
     name = "GradientDescent" if api is KERAS_3 else "RMSProp"
     _, model = api.fit(first, api.bridged(name))
     translation = to_plain(api, model.optimizer, sparse=True)

@@ -90,7 +90,7 @@ def test_tensorflows_own_names_stay():
 
 
 def names_in_contrib():
-    """Returns the names of tf.contrib that a new name replaces, as {old name: new name}."""
+    """Returns {old name: new name} for the names of tf.contrib that have a replacement."""
     return {
         name: fate.now
         for name, fate in old_names.FATES.items()
@@ -184,7 +184,7 @@ def test_an_exception_in_the_block_removes_the_names():
 
 
 def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
-    # tf.__version__ is a string, so setting its attribute fails, after other names were added.
+    # tf.__version__ is a string, so adding LARS to it fails, after other names have been added.
     monkeypatch.setitem(
         old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
     )
@@ -285,7 +285,7 @@ def rows_of_the_page():
         if line.startswith("| ") and not line.startswith("| from"):
             cells = [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" |")[:2]]
             olds = [name for name in cells[0] if re.match(r"[A-Za-z_][\w.]*$", name)]
-            # A row may name a module first, then its functions.
+            # A row may begin with a module, followed by names of its functions.
             if olds and (f"`{olds[0]}`:") in line:
                 olds = [f"{olds[0]}.{name}" for name in olds[1:]]
             yield [old for old in olds if old != "optimize.optimize"], cells[1]

@@ -1,4 +1,4 @@
-"""Modules imported inside `patch_tensorflow` keep the added names after the patch has ended."""
+"""Tests that modules imported inside `patch_tensorflow` still work after the patch has ended."""
 
 import importlib
 import sys
@@ -50,7 +50,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def fails_by_itself(statement):
-    """Whether the import raises an error in TensorFlow 1.15 even inside a patch."""
+    """Returns whether this is TensorFlow 1.15, and the import fails there even inside a patch."""
     first = statement.split(" as ")[0]
     no = "from tensorflow.compat.v1 import contrib", "import tensorflow.python.training.adam_async"
     return versions.has_contrib() and first in no

@@ -96,7 +96,7 @@ def test_v1_counts_at_the_flat_element_of_the_row_and_dense_gradients_at_element
         )
         sess = run_steps(train_op, 2)
         power = sess.run(optimizer.get_slot(table, "accumulator_decay_power"))
-        # Rows 1 and 3 are flat elements 1 and 3: [0, 1] and [1, 0].
+        # The counts of rows 1 and 3 are in the flat elements 1 and 3, which are [0, 1] and [1, 0].
         np.testing.assert_array_equal(power, [[0, 2, 0], [2, 0, 0], [0, 0, 0], [0, 0, 0]])
         power = sess.run(optimizer.get_slot(dense, "accumulator_decay_power"))
         assert power[0, 0] == 2 and power.sum() == 2
@@ -293,8 +293,8 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
                     sess.run(train_op, {ids: wrong})
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
-            # Row 4 does not exist. AdagradDecayOptimizer's slot has a flat element 4, for which no
-            # decay is due.
+            # Row 4 does not exist, but AdagradDecayOptimizer's slot has a flat element 4. Here it
+            # says that no decay is due for row 4. A decay of row 1 is due, but nothing may change.
             power = made.get_slot(table, "accumulator_decay_power")
             counts = np.full(power.shape, 9)
             counts.reshape(-1)[1] = 0
@@ -443,7 +443,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         accumulator = key + "/AdagradDecay"
         np.testing.assert_array_equal(whole[accumulator], parts[accumulator])
         assert parts[accumulator + "_1"].shape == whole[accumulator + "_1"].shape
-        # AdagradDecayOptimizer stores counts at the flat elements of each slice, not of the whole.
+        # AdagradDecayOptimizer stores counts in other elements if the variable is partitioned.
         if optimizer is AdagradDecayOptimizerV2:
             np.testing.assert_array_equal(whole[accumulator + "_1"], parts[accumulator + "_1"])
     assert set(whole) == set(parts)

@@ -89,7 +89,7 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # Like with BERT's code, the checkpoint has w as one tensor with two slices, but each slot as
+    # As with BERT's code, the checkpoint has w as one tensor with two slices, but each slot as
     # two tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
@@ -190,7 +190,7 @@ def test_a_sparse_gradient_moves_every_row(optimizer):
     assert np.all(values < 1) and values[0] == values[2] != values[1]
 
 
-# The global step. BERT's script increments the global step, because BERT's optimizer does not.
+# The global step. A line of BERT's script increments it, because BERT's optimizer does not.
 
 
 def as_berts_script(optimizer, variable, step):

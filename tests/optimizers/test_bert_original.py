@@ -95,7 +95,7 @@ SCHEDULE = {"init_lr": 0.1, "num_train_steps": 10, "num_warmup_steps": 2}
 
 
 def berts_schedule(step):
-    """Returns the learning rate by the schedule that is copied from BERT's script."""
+    """Returns the learning rate, by code copied from BERT's script."""
     rate = tf.constant(SCHEDULE["init_lr"])
     total, warmup = SCHEDULE["num_train_steps"], SCHEDULE["num_warmup_steps"]
     rate = v1.train.polynomial_decay(rate, step, total, end_learning_rate=0.0, power=1.0)
@@ -106,7 +106,7 @@ def berts_schedule(step):
 
 
 def original(read_after_the_assignment):
-    """Returns a function that runs BERT's update and increment in one of two possible orders."""
+    """Returns a function that updates w and increments the step, in one of two possible orders."""
 
     def train(pairs, step):
         if read_after_the_assignment:

@@ -1,6 +1,6 @@
 """Tests wrong arguments and gradients, unusual shapes, int32 ids and bfloat16 with every class.
 
-Each class is tested with one case (a set of constructor arguments).
+Each optimizer class is tested with one case (a set of constructor arguments).
 tests/optimizers/test_every_class_in_graphs.py tests graphs and checkpoints.
 """
 
@@ -69,7 +69,7 @@ def required(name):
 def is_checked_by_others(name):
     """Returns whether the class adds weight decay to one of TensorFlow's optimizers.
 
-    TensorFlow's constructor then takes all arguments except `weight_decay`, and may not check them.
+    TensorFlow's constructor then takes all arguments except `weight_decay`, often without checks.
     """
     base = getattr(CASES[name].optimizer, "base_optimizer", None)
     return base is not None and base.__module__.split(".")[0] != "legacy_opt"

@@ -76,7 +76,7 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
 def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
     """Checks that a restored training continues with the same bits.
 
-    Also checks that slices train like the whole variable, if the optimizer has no `whole_tensor`.
+    Also checks that slices train like the whole variable, unless `whole_tensor` is true.
     """
     problem = problems.everything(only=("table", "bias"), steps=6)
     with tf.Graph().as_default(), v1.Session() as sess:

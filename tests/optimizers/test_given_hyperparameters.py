@@ -75,9 +75,9 @@ def giving(case, names, given):
 
 
 def taken(case, one_problem, given):
-    """Returns the names of the numeric arguments that may be converted by `given`.
+    """Returns the names of the numeric arguments for which the v1 optimizer accepts `given(value)`.
 
-    An argument may be converted if the v1 optimizer runs a training step with the converted value.
+    It accepts this value if it can run a training step with it.
     """
     found = []
 
@@ -170,7 +170,7 @@ def test_configs_that_cannot_be_saved(api, what, kind):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_functions_are_not_called_before_there_is_training(api):
-    """Checks that a function for beta1 that cannot be called yet does not hide beta2."""
+    """Checks that beta2 can be set even if beta1 is a function that cannot be called yet."""
     calls = []
 
     def beta1():

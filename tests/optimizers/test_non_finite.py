@@ -246,7 +246,8 @@ def test_on_several_parameter_servers_all_writes_wait_for_all_checks(use_resourc
 def test_synchronous_replicas(holder):
     """Checks that the threads of SyncReplicasOptimizer do not apply a wrong gradient.
 
-    The operations that these threads run do not depend on the loss.
+    These threads run operations that do not depend on the loss, so an error in the train op does
+    not stop them.
     """
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()

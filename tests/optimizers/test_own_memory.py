@@ -54,7 +54,7 @@ def slots_as_gradients(optimizer, one, two):
 
 
 class Graph:
-    """Builds one optimizer, two variables, and train ops for `ALIASES`, slots and fed gradients."""
+    """Builds an optimizer, two variables, and a train op for each kind of gradient."""
 
     def __init__(self, name, use_resource):
         self.graph = tf.Graph()
