@@ -69,7 +69,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     own_names = set()
     for each, _ in everything:
-        # Some hyperparameters are not arguments: PowerSign has the logarithm of the argument base.
+        # Some hyperparameters are not arguments: PowerSign uses the logarithm of its `base`.
         own_names.update(vars(each).get("_hyperparameter_names", ()))
         own_names.update(inspection.constructor_arguments(type(each)))
     own_names -= {"name", "global_step", "lr"}

@@ -1,6 +1,6 @@
 """The differences between optimizers of Keras 2 and of Keras 3 in a TF1 graph.
 
-`generation_of` returns an object for an optimizer. Its methods are those of `Generation`.
+`generation_of` returns the `Generation` of an optimizer: an object that hides these differences.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ class _Keras3(Generation):
     is_built_once = True
 
     def slot_in(self, name, variables):
-        return None  # `build` knows the slots
+        return None  # `build` reports the slots to `making_slot`
 
     def build(self, variables, making_slot):
         with contextlib.ExitStack() as stack:

@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields each of `_CLASSES` of which an expression may be, or may wrap, an instance."""
+        """Yields the `_CLASSES` to which an expression, or an optimizer that it wraps, may belong."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))

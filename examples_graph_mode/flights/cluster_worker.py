@@ -177,7 +177,7 @@ def be_worker(arguments):
     workers, chief = len(cluster["worker"]), index == 0
     share = range(index, flights["late"].size // arguments.batch_size, workers)
     stop = {}
-    if arguments.sync:  # the workers may share the steps unequally
+    if arguments.sync:  # a worker may do more steps than it has batches
         share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
     graph = build_graph(cluster, index, sizes, settings, arguments.sync)
     with tf.train.MonitoredTrainingSession(
