@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields the `_CLASSES` to which an expression, or an optimizer that it wraps, may belong."""
+        """Yields each of `_CLASSES` that an expression, or an optimizer wrapped in it, may have."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))

@@ -132,7 +132,7 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
       graph: a `WorkerGraph`.
       session: a session of its graph.
       flights: dict of the arrays ids, dense and late.
-      batches: the numbers of the batches.
+      batches: the indices of the batches to train on.
       batch_size: flights per batch.
       last_step: the global step to stop at; None stops after the last batch.
 
