@@ -257,7 +257,7 @@ def _with_gradients(grads_and_vars):
 def _as_gradient(grad):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
-        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads the dtype of the shape
+        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads its dtype
         grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     return grad
 

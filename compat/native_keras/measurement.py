@@ -174,7 +174,7 @@ def _gradient(kind, random):
     draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
     if kind == DENSE:
         return draw(_SHAPE[0])
-    some = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
+    some = random.permutation(_SHAPE[0] - 1)[:3]  # the last row is never among them
     ids = some if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some])
     return draw(len(ids)), ids.astype(np.int64)
 

@@ -132,7 +132,7 @@ class Classes:
         if self._names.resolve(expression, scope):
             return False
         if isinstance(expression, ast.Name):
-            return scope.find(expression.id) is not None  # otherwise a Python builtin
+            return scope.find(expression.id) is not None  # an unbound name is a builtin
         if isinstance(expression, ast.Subscript):  # Generic[T] is not an optimizer
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
