@@ -7,9 +7,9 @@
 The optimizers train one after the other, each in a new TF1 graph and Session, so that they do not
 slow each other down. Every batch of flights is predicted before the model trains on it. The
 learning rates (flights/optimizers.py) are, except Shampoo's, the results of sweeps, which use
-January to June only. The scores of a whole year are the log-loss and the AUC of July to December.
-With one model, one data set and one seed, the program shows how the optimizers behave, not which of
-them is the best.
+January to June only. Therefore a training on the whole year is scored by the log-loss and the AUC
+of July to December. With one model, one data set and one seed, the program shows how the optimizers
+behave, not which of them is the best.
 
 The program writes compare.csv, compare_over_time.png and compare_ranking.png to the output
 directory. With --sweep it writes compare_sweep.csv instead.
@@ -108,13 +108,13 @@ def make_parser():
         "--trials",
         type=positive_int,
         default=10,
-        help="sweep: trials of each optimizer (default: %(default)s)",
+        help="sweep: how many trials each optimizer gets (default: %(default)s)",
     )
     add(
         "--seeds",
         type=positive_int,
         default=2,
-        help="sweep: seeds of the best trials (default: %(default)s)",
+        help="sweep: how many seeds the best trials get (default: %(default)s)",
     )
     return parser
 

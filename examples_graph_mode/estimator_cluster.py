@@ -56,8 +56,8 @@ def be_process(arguments):
     estimator = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
-    # The worker starts five seconds after the chief, which then does more than half of the steps
-    # and needs more batches than its half. Therefore batches are repeated.
+    # The worker starts five seconds after the chief. So the chief does more than half of the steps,
+    # needs more batches than its half, and repeats batches.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
     tf.estimator.train_and_evaluate(
         estimator,

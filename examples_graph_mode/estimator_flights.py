@@ -143,7 +143,7 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
     """Returns the Estimator for the command line's arguments.
 
     In a cluster, the sessions of the Estimator connect only to processes that match one of the
-    `device_filters`; if there are none, to all processes.
+    `device_filters`; without filters, to all processes.
     """
     settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
@@ -169,7 +169,7 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     """
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())
-    max_steps = before // batch_size  # the next month uses the incomplete batch
+    max_steps = before // batch_size  # flights after the last whole batch wait for the next month
     start = steps_done(estimator.model_dir)
     eval_input = make_input_fn(flights.after(before).first(count), 1024)
     if start > max_steps:
@@ -204,7 +204,7 @@ def export(estimator, flights, directory):
 
 
 def base_rate_loss(flights, month):
-    """Returns the log-loss in `month` of predicting the share of late flights before `month`."""
+    """Returns the log-loss of predicting, for `month`, the share of late flights before it."""
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]

@@ -94,5 +94,5 @@ class StateOwner:
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether state was loaded into this optimizer; call it only if `has_trained` is False."""
+        """Whether loaded state waits for the first training. Call it only if not `has_trained`."""
         raise NotImplementedError

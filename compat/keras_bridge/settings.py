@@ -29,7 +29,7 @@ class BridgeSettings(NamedTuple):
         integer. Keras would pass a float, or the number of batches.
       accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
       not_settable: the names of arguments and hyperparameters of the v1 optimizer and of the
-        optimizers nested in it. Names that are not in `numbers` cannot be set while training.
+        optimizers nested in it. Those that are not in `numbers` cannot be set while training.
       delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
         bridge has to call that method.
       step_dtype: the dtype in which v1 checkpoints store the global step.
@@ -69,7 +69,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     own_names = set()
     for each, _ in everything:
-        # Some hyperparameters are not arguments: PowerSign has the logarithm of the argument base.
+        # Some hyperparameters are not arguments: PowerSign uses the logarithm of its `base`.
         own_names.update(vars(each).get("_hyperparameter_names", ()))
         own_names.update(inspection.constructor_arguments(type(each)))
     own_names -= {"name", "global_step", "lr"}

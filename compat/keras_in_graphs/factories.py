@@ -191,7 +191,7 @@ def _is_in_a_graph(optimizer):
     return step is not None and versions.is_symbolic(step.handle)
 
 
-# Optimizers made by Keras, or made by to_keras with options of Keras.
+# Keras' own optimizers, and optimizers made by to_keras with options of Keras.
 
 
 def _maker_from(optimizer):

@@ -1,6 +1,6 @@
 """The differences between optimizers of Keras 2 and of Keras 3 in a TF1 graph.
 
-`generation_of` returns an object for an optimizer. Its methods are those of `Generation`.
+`generation_of` returns the `Generation` of an optimizer: an object that hides these differences.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ class _Keras3(Generation):
     is_built_once = True
 
     def slot_in(self, name, variables):
-        return None  # `build` knows the slots
+        return None  # `build` reports the slots to `making_slot`
 
     def build(self, variables, making_slot):
         with contextlib.ExitStack() as stack:
@@ -129,7 +129,7 @@ class _Keras3(Generation):
 
     def loss_scaling(self, build):
         if hasattr(self.optimizer, "inner_optimizer") and not self.optimizer.built:
-            build()  # until then, Keras 3 scales with a constant instead of a variable
+            build()  # an unbuilt optimizer would scale with a constant, not a variable
         return self.optimizer.scale_loss, _unchanged
 
     def returns_operations(self):
@@ -162,7 +162,7 @@ def _unchanged(value):
 
 @contextlib.contextmanager
 def _reporting_slots(optimizer, making_slot):
-    """A scope in which a Keras 3 optimizer creates each slot in the scope `making_slot`."""
+    """A scope in which a Keras 3 optimizer creates each slot in a scope from `making_slot`."""
     add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
     def reporting(reference_variable, name=None, *args, **kwargs):

@@ -117,8 +117,8 @@ class KerasInV1(v1.train.Optimizer):
     ):
         """Returns (gradient, variable) pairs; see `tf.compat.v1.train.Optimizer`.
 
-        If the Keras optimizer scales the loss, the gradients are already unscaled with Keras 2.
-        With Keras 3 they are still scaled, because Keras 3 unscales them in `apply_gradients`.
+        If the Keras optimizer scales the loss, the returned gradients are unscaled in Keras 2. In
+        Keras 3 they are still scaled, because Keras 3 unscales them in `apply_gradients`.
 
         Raises:
           TypeError: `var_list` has an item that is not a variable, or a variable of Keras 3
@@ -257,7 +257,7 @@ def _with_gradients(grads_and_vars):
 def _as_gradient(grad):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
-        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads the dtype of the shape
+        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads its dtype
         grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     return grad
 

@@ -129,7 +129,7 @@ class Counterpart(NamedTuple):
 
 
 _SQUARES = (
-    "Keras 3 squares the gradients of an id one by one, then adds the squares; v1 squares their sum"
+    "Keras 3 adds the squares of the gradients of an id; v1 squares the sum of these gradients"
 )
 _LARGEST = "Keras 3 takes the largest of the gradients of an id; v1 takes their sum"
 _AVERAGES = "Keras 3 decays the averages of rows that are not in a batch; v1 does not decay them"
@@ -275,8 +275,8 @@ WITHOUT_COUNTERPART: Any = {
     "LAMBOptimizer": "Keras' Lamb applies its weight decay outside of the update whose norm it "
     "computes, and Keras 2 has no Lamb. Without weight decay, a new Lamb with the same arguments "
     "computes the same unless ids repeat",
-    "AdafactorOptimizer": "Keras' Adafactor has no momentum, no choice of the decay rate, and "
-    "other slots. With the defaults a new Adafactor(0.01) computes the same unless ids "
+    "AdafactorOptimizer": "Keras' Adafactor has other slots, no momentum, and no choice of the "
+    "decay rate. With the defaults a new Adafactor(0.01) computes the same unless ids "
     "repeat",
     "ShampooOptimizer": "no Keras optimizer preconditions gradients with roots of matrices",
 }

@@ -17,11 +17,11 @@ EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from bes
 STEPS = 20
 _WARM_UP = 5
 _SHAPE = (9, 3)
-# Gradient scale per column; small gradients reveal where epsilon is added.
+# Factors of the gradients, by column. Small gradients reveal where epsilon is added.
 _SCALES = (1.0, 1e-2, 1e-4)
 # A difference counts as rounding if it is at most this share of the largest distance that a weight
-# has moved, plus _LAST_DIGITS times the largest weight. In experiments, rounding alone made at most
-# 1e-5 of the distance, and another update rule at least 0.03.
+# has moved, plus _LAST_DIGITS times the largest weight. In experiments, the difference was at most
+# 1e-5 of the distance with rounding alone, and at least 0.03 with another update rule.
 _ROUNDING = 1e-4
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 # The factor by which the kind "learning rate changed" multiplies the learning rate.
@@ -174,7 +174,7 @@ def _gradient(kind, random):
     draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
     if kind == DENSE:
         return draw(_SHAPE[0])
-    some = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
+    some = random.permutation(_SHAPE[0] - 1)[:3]  # the last row is never among them
     ids = some if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some])
     return draw(len(ids)), ids.astype(np.int64)
 

@@ -133,7 +133,7 @@ class Translator:
             raise ValueError(AWAITS)
 
     def check_powers(self, bridged):
-        """Raises a ValueError if v1's powers of beta are not the powers for `iterations`."""
+        """Raises a ValueError if v1's powers of beta do not agree with `iterations`."""
         arguments, steps = counterparts.v1_arguments(bridged), self.updates(bridged)
         for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]

@@ -104,7 +104,7 @@ NAMES = (
         "legacy_opt",
         "",
     ),
-    (  # was private
+    (  # a name of a private module
         "tf.contrib.layers.python.layers.optimizers",
         "adaptive_clipping_fn",
         "legacy_opt",
@@ -360,7 +360,7 @@ DEFINED_IN = (
         "tf.contrib.tpu.python.tpu",
         {"tpu_optimizer": "CrossShardOptimizer"},
     ),
-    (  # DeepRec
+    (  # names that DeepRec added
         "tf.train",
         "tf.python.training",
         {

@@ -132,7 +132,7 @@ class Classes:
         if self._names.resolve(expression, scope):
             return False
         if isinstance(expression, ast.Name):
-            return scope.find(expression.id) is not None  # otherwise a Python builtin
+            return scope.find(expression.id) is not None  # an unbound name is a builtin
         if isinstance(expression, ast.Subscript):  # Generic[T] is not an optimizer
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
@@ -185,7 +185,7 @@ def _judge(ancestry):
     is_base = root.name == "tf.train.Optimizer"
     if "_apply_dense" in methods and "_resource_apply_dense" not in methods:
         what = "defines no update" if is_base else "inherits its base's update"
-        text = "It %s for resource variables, TensorFlow 2's default (_resource_apply_dense). %s"
+        text = "It %s for resource variables (_resource_apply_dense), TensorFlow 2's default. %s"
         return Verdict(MANUAL, root.name, None, text % (what, _WRITE))
     applies = "apply_gradients" in methods
     if is_base and not (applies or methods & (_REF | _RESOURCE)):

@@ -138,7 +138,7 @@ class _User(ast.NodeVisitor):
         self.module, self.missing, self.expected = module, set(), set()
         self._names, self._provided, self._reached = names, provided, reached_nodes
         self._scope = module.scope
-        self._guarded = []  # missing names that a guard around this node expects; "" is any name
+        self._guarded = []  # names that guards around the visited node check; "" means any name
         self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
 
     def visit(self, node):

@@ -204,7 +204,7 @@ def _replacements():
 def verdict_on_own_function(name):
     """Returns the `Verdict` on a function that the audited code defines; None for a guess.
 
-    The audited code may define such a function, for example, if it is tf_slim itself.
+    For example, the audited code defines optimize_loss if it is tf_slim itself.
     """
     found = verdict(name)
     return None if found is None or found.is_guess else found

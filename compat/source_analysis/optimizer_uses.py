@@ -336,7 +336,7 @@ class _Finder(ast.NodeVisitor):
         if not verdicts:
             return None
         short = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(short) == 1:  # several imports of one optimizer: report the import with least work
+        if len(short) == 1:  # one optimizer from several modules: report the one with least work
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
         names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
         return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")

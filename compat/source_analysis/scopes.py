@@ -437,7 +437,7 @@ class Names:
     def _module(self, name, user):
         """Returns the module with this name whose path is most like that of `user`, or None.
 
-        The more characters at their beginnings are equal, the more alike are two paths.
+        The longer the common beginning of two paths, the more alike they are.
         """
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         beside = user.source.path

@@ -132,7 +132,7 @@ def _replace_tensors(replica):
 def _set_step(replica, original):
     """Sets a copy's global step to a tensor of the default graph.
 
-    Slots may have the dtype of the global step.
+    The tensor has the global step's dtype, because slots may be created with this dtype.
     """
     # If the optimizer is bridged, `original` is the driver's copy, which has this attribute.
     inputs = getattr(original, "_step_inputs", None)

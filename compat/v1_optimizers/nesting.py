@@ -14,7 +14,7 @@ class StateKey(NamedTuple):
     computes the same names of state variables.
 
     Attributes:
-      number: the number of optimizers before this one.
+      number: the number of optimizers before this one in the list of `nested_optimizers`.
       slot_suffix: the number of optimizers before this one that may create slots with the same
         names for the same variable.
       shared_suffix: the number of optimizers before this one that may create shared (non-slot)

@@ -119,8 +119,8 @@ class StateInKeras:
 class NestedStateInKeras(StateInKeras):
     """`StateInKeras` for an optimizer that is nested in a wrapper and is not a wrapper itself.
 
-    The wrapper calls `apply_gradients` of this optimizer, which calls the methods below. Outside of
-    a wrapper, the driver does the work of these methods.
+    The wrapper calls `apply_gradients` of this optimizer, which calls the methods below. For an
+    optimizer that is not nested, the driver does the work of these methods.
     """
 
     def _create_slots(self, var_list):

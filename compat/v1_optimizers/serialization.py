@@ -177,7 +177,8 @@ def from_config(data):
     }
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
-    for name, parameter in _parameters(cls).items():  # a required global step was not saved
+    # Pass None for required arguments that were not saved, such as the global step.
+    for name, parameter in _parameters(cls).items():
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)

@@ -132,7 +132,7 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
       graph: a `WorkerGraph`.
       session: a session of its graph.
       flights: dict of the arrays ids, dense and late.
-      batches: the numbers of the batches.
+      batches: the indices of the batches to train on.
       batch_size: flights per batch.
       last_step: the global step to stop at; None stops after the last batch.
 
@@ -177,7 +177,7 @@ def be_worker(arguments):
     workers, chief = len(cluster["worker"]), index == 0
     share = range(index, flights["late"].size // arguments.batch_size, workers)
     stop = {}
-    if arguments.sync:  # the workers may share the steps unequally
+    if arguments.sync:  # a worker may do more steps than it has batches
         share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
     graph = build_graph(cluster, index, sizes, settings, arguments.sync)
     with tf.train.MonitoredTrainingSession(

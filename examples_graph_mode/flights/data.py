@@ -163,8 +163,8 @@ def encode_dense(flights, weather):
 
     The values are about -5 to 5. A missing wind gust is replaced by the wind speed, because weather
     stations report gusts only if there are any. Any other missing value is replaced by the centre
-    in `CENTRE_AND_SCALE`, in the same way as all values of an hour without a weather record (0.5 %
-    of the flights).
+    in `CENTRE_AND_SCALE`, and so are all values of an hour without a weather record (0.5 % of the
+    flights).
     """
     keys = ["origin", "year", "month", "day", "hour"]
     # Clocks go back on 3 November: 1 a.m. has two records on that day, and no flights.

@@ -74,7 +74,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             the optimizer was built for.
 
         Raises:
-          ValueError: the optimizer was not built for a variable, or a StatelessScope is active.
+          ValueError: the optimizer was built without one of the variables, or a StatelessScope is
+            active.
         """
         self._check_stateful()
         grads = [as_gradient(grad) for grad in grads]
@@ -160,7 +161,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             cast = [(of_dtype(*pair), pair[1]) for pair in pairs]
             self._v1.apply_gradients(cast, variable)
             if self._v1.settings.accumulates:
-                before = variable.read_value() - 1  # Keras then counts updates, not batches
+                before = variable.read_value() - 1  # so that `_iterations` counts updates
         finally:
             variable.assign(before)
 
@@ -230,7 +231,8 @@ def _check_accumulation(keras_arguments, accumulates):
             raise ValueError(
                 f"{name}={keras_arguments[name]!r}: Keras would apply this option in each batch, "
                 "but GradientAccumulationOptimizer makes one update for several batches. Use a "
-                "nested optimizer with such an option, or only Keras' gradient_accumulation_steps."
+                "nested optimizer with such an option, or accumulate with Keras' "
+                "gradient_accumulation_steps instead."
             )
 
 

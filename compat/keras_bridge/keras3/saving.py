@@ -211,7 +211,7 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 
 
 class _Layout(tf.train.experimental.PythonState):
-    """Saves the shapes of an optimizer's variables; shapes are restored before the variables."""
+    """Saves the shapes of an optimizer's variables, so that restoring can check them first."""
 
     def __init__(self, optimizer):
         self._optimizer = optimizer

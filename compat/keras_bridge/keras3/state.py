@@ -120,7 +120,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
 
     def __dir__(self):
         # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code
-        # raises an error for slots saved like this if the optimizer lists the name get_slot_names.
+        # raises an error for slots saved like this if `dir` of the optimizer has get_slot_names.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
@@ -186,10 +186,10 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 raise ValueError(
                     f"The variable {variable.name!r} was made under a "
                     f"{type(strategy).__name__}, and the optimizer {self.name!r} was not. "
-                    "Make it in the strategy's scope, too: with strategy.scope(): …"
+                    "Make the optimizer in the strategy's scope, too: with strategy.scope(): …"
                 )
 
     def _own_strategy(self):
-        """Returns the scope of this optimizer's strategy; an empty scope if one is active."""
+        """Returns the scope of this optimizer's strategy; an empty scope inside a strategy."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()

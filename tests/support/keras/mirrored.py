@@ -154,7 +154,7 @@ def check_made_outside(strategy):
     for outside in (optimizer, versions.keras_3().optimizers.Adam(0.25)):
         loop = Loop(strategy, lambda step: outside, apply_bridged)  # noqa: B023 - called at once
         ours = outside is optimizer
-        message = "Make it in the strategy's scope" if ours else "Mixing different tf.distribute"
+        message = "the optimizer in the strategy" if ours else "Mixing different tf.distribute"
         assert_refused(loop, data(), message, ValueError if ours else RuntimeError)
 
 
