@@ -190,7 +190,7 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        # A checksum of its parameters decides which lanes run a cell, so the loads are not equal.
+        # A checksum of a cell's parameters decides which lanes run it, so the loads are not equal.
         assert min(loads) > 0 and max(loads) < 20 * times
 
 
