@@ -1,7 +1,8 @@
 """Tests the benchmarks: workloads, timing, goals and the report.
 
 A contestant is one optimizer on one workload. In the names, "bridged" optimizers are made by
-`to_keras` from v1 optimizers, and "stock" optimizers are those of TensorFlow.
+`to_keras` from v1 optimizers, and "stock" optimizers are those of TensorFlow. The workloads B1 to
+B4 measure the Keras bridge, W1 to W4 optimizers without Keras.
 """
 
 import contextlib

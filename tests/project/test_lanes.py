@@ -250,7 +250,7 @@ def test_cells_with_other_results_on_each_lane_are_not_divided(lanes_of, markers
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # `make oldest-keras` runs with --turn=1/2. It runs the cells that the last lane leaves out.
+    # With --turns, `make oldest-keras` has turn 1/2: it runs the cells that the last lane omits.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]
