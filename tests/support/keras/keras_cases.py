@@ -107,7 +107,7 @@ def _around_sgd(optimizer, **arguments):
 
 
 # Optimizers for which `to_keras` raises an error. Values: a case, and a part of the error's
-# message if lr_attr=False is passed.
+# message.
 REFUSED: Any = {
     "SyncReplicas": (
         _around_sgd(v1.SyncReplicasOptimizer, replicas_to_aggregate=1),
