@@ -30,7 +30,7 @@ def test_no_bits_are_lost(full):
     chosen = [word for name in names for word in ("--optimizer", name)]
     code, output, everything = kill_and_look("--kills", str(kills), *chosen)
     assert code == 0, everything
-    assert output.splitlines()[-1] == f"bits lost 0 of {kills}", everything
+    assert output.splitlines()[-1] == f"kills that lost bits: 0 of {kills}", everything
     print(output)
     each = kills // len(names)
     for name in names:
@@ -62,7 +62,7 @@ def test_missing_state_in_checkpoints_is_found(name, forgotten):
     arguments = ["--kills", "5", "--optimizer", name, "--forget", forgotten]
     code, output, everything = kill_and_look(*arguments)
     assert code == 1, everything
-    assert re.search(r"\nbits lost [1-5] of 5\n$", output), everything
+    assert re.search(r"\nkills that lost bits: [1-5] of 5\n$", output), everything
 
 
 FORKING = {

@@ -31,7 +31,7 @@ def tolerance(name):
 
 
 def assert_followed(name, moments, expected):
-    """Asserts that the variables at each of `recorded.MOMENTS` are within the bound."""
+    """Asserts that the variables at each of `recorded.MOMENTS` are close to `expected`."""
     for number, values, wanted in zip(recorded.MOMENTS, moments, expected):
         assert set(values) == set(wanted) | {"global_step"}
         for variable, value in wanted.items():
@@ -66,7 +66,10 @@ def test_trajectories_of_the_originals(name):
 
 
 def moved(name, share):
-    """Returns the recorded values plus `share` times the bound `TOLERANCE`, and the global step."""
+    """Returns the recorded moments with changed values.
+
+    Each value is moved by `share` times the difference that `TOLERANCE` allows.
+    """
     return [
         dict(
             {
@@ -89,7 +92,10 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields each case with each float argument but 0 and 1; only a case's first is not `full`."""
+    """Yields a case's name and one of its float arguments other than 0 and 1.
+
+    The daily run has only the first argument of each case.
+    """
     for name in RECORDED:
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):

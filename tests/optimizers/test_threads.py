@@ -1,4 +1,4 @@
-"""Tests that our optimizers count every run of a train_op that eight Python threads run."""
+"""Tests which updates are never lost when eight Python threads run the same train_op."""
 
 import pytest
 import tensorflow as tf

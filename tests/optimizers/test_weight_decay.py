@@ -91,9 +91,9 @@ def test_adam_w():
 def test_only_rows_in_the_gradient_decay_and_only_once(base, use_resource):
     """Trains one row whose id is repeated in the gradient.
 
-    Unlike Adagrad, GradientDescent does not sum the gradients of a repeated id.
+    Adagrad sums the gradients of a repeated id first; GradientDescent applies one after the other.
     """
-    # Row 0 decays to 4 * 0.5 = 2. Its gradient is 1 + 1 = 2.
+    # Row 0 decays to 4 * 0.5 = 2. The sum of its gradients is 1 + 1 = 2.
     # GradientDescent: 2 - 0.25 * 2 = 1.5. Adagrad: 2 - 0.5 * 2 / sqrt(12 + 4) = 1.75.
     optimizer, row = {
         "GradientDescent": (lambda: SGDW(0.5, 0.25), [1.5]),
@@ -203,7 +203,8 @@ def test_decay_var_list(method, kind, use_resource):
         else:
             pairs = optimizer.compute_gradients(loss, [a, b])
             named = optimizer.apply_gradients(pairs, decay_var_list=kind([a]))
-        with tf.control_dependencies([named]):  # without decay_var_list, both variables decay
+        with tf.control_dependencies([named]):
+            # The second update has no decay_var_list, so both variables decay.
             return optimizer.minimize(a + b, var_list=[a, b])
 
     (after,) = run(build, {"a": 8.0, "b": 8.0}, 1, use_resource)

@@ -108,7 +108,8 @@ def test_it_finds_arguments_that_should_be_refused():
 def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1), way=way)
     assert checking.check(case) == {"failed cleanly": 1}
-    # With LARS, TensorFlow's kernel writes the rows that precede the invalid id.
+    # LARS updates with a kernel of TensorFlow, which writes the rows before the invalid id. The
+    # check accepts this because of `in_place`.
     case = case._replace(name="LARS")
     assert checking.check(case) == {"failed cleanly": 1}
     monkeypatch.setattr(checking, "in_place", lambda case: False)

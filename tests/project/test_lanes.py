@@ -190,7 +190,7 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        # A checksum of its parameters decides which lanes run a cell, so the loads are not equal.
+        # A checksum of a cell's parameters decides which lanes run it, so the loads are not equal.
         assert min(loads) > 0 and max(loads) < 20 * times
 
 
@@ -250,7 +250,7 @@ def test_cells_with_other_results_on_each_lane_are_not_divided(lanes_of, markers
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # `make oldest-keras` runs with --turn=1/2. It runs the cells that the last lane leaves out.
+    # With --turns, `make oldest-keras` has turn 1/2: it runs the cells that the last lane omits.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]

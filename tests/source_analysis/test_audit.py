@@ -24,8 +24,8 @@ V1 = "tf.compat.v1.train."
 def uses(tmp_path):
     """Returns a function that audits files, given as keyword arguments (name=code).
 
-    In a name, `_in_` stands for a slash. The function returns a list of (kind, line, column,
-    status, name, instead) of each use.
+    In a name, `_in_` stands for a slash. The function returns a list with a tuple (kind, line,
+    column, status, name, instead) for each use.
     """
 
     def run(**files):

@@ -1,6 +1,6 @@
 """Tests `legacy-opt audit` of packages that define optimizers, and of classes with unknown bases.
 
-If the base of a class is known at run time only, the audit guesses whether it is an optimizer.
+If the base is known at run time only, the audit guesses whether the class is an optimizer.
 """
 
 import os

@@ -19,7 +19,7 @@ GONE = "tf.get_embedding_variable"
 
 @pytest.fixture
 def missing(tmp_path, monkeypatch):
-    """Writes a script and modules; returns missing names: "line name" or "module:line name"."""
+    """Writes a script and modules; returns missing names as "line name" or "module:line name"."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def find(code, files=()):

@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch, capsys):
 
     The first file is the script. The command checks the script, but does not run it.
     """
-    monkeypatch.syspath_prepend("replaced by the command")
+    monkeypatch.syspath_prepend("replaced by the command")  # the command assigns sys.path[0]
     monkeypatch.setattr(run_command, "prepare", lambda: tf if versions.speaks_v1() else v1)
     monkeypatch.setattr(run_command, "outcome", lambda start: 0)
     without_hooks = types.SimpleNamespace(install=lambda *_: None)

@@ -67,7 +67,7 @@ class Account:
             for kind, value in report.user_properties:
                 if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
-                elif kind == "shared fixture":  # the test that sets it up does not count it
+                elif kind == "shared fixture":  # not a part of the duration of this one test
                     self.seconds_of_shared_fixtures[value[0]] += value[1]
                     self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:

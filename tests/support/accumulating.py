@@ -101,7 +101,7 @@ def mean(gradients):
 
 
 def assert_as_large_batches(actual, expected, start, batches=BATCHES):
-    """Asserts that variables change only every `batches` steps, to the values of large batches."""
+    """Asserts that each group of `batches` steps changes variables once, as a large batch does."""
     before = start
     for number, values in enumerate(actual.steps):
         if (number + 1) % batches == 0:

@@ -178,7 +178,7 @@ def run_lane(path, dtypes=()):
 
     from legacy_opt import versions
 
-    gc.disable()  # TensorFlow 1.15 crashes or hangs if iterators made by fit are collected
+    gc.disable()  # TensorFlow 1.15 crashes or hangs if it deletes iterators made by `fit`
     columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
     facts = versions.keras_facts()
     if facts["generation"] == 3:

@@ -60,7 +60,10 @@ def problem_for(case, dtype="float32"):
 
 
 def assert_goes_on(path, training, expected, way="function", **options):
-    """Loads a checkpoint and trains on; asserts that values equal those of `continued_in_v1`."""
+    """Loads a checkpoint and continues training; asserts that all values are as `expected`.
+
+    `expected` is the result of `continued_in_v1` or `continued_from`.
+    """
     restored, steps, end = expected
     report = load_v1_checkpoint(path, training.variables, training.optimizer, **options)
     assert report.complete
@@ -82,8 +85,8 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
 
 def way_of(name):
     """Returns a way to train in Keras, and the configuration of a Session with equal results."""
-    # TensorFlow rewrites the graph of these two optimizers differently if the learning rate is a
-    # constant than if it is a variable.
+    # For these two optimizers, TensorFlow's graph rewriting depends on whether the learning rate is
+    # a constant (in a Session) or a variable (in Keras). So they train without rewriting.
     if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
@@ -128,8 +131,8 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
 def counted_by_the_whole(counts, number=PARTS):
     """Converts AdagradDecay's decay counts of a partitioned variable to counts of a whole variable.
 
-    In layout 1, the count of row r is element r of the flattened slot. In the slot of a partition,
-    r is counted from the first row of the partition.
+    In layout 1, element r of the flattened slot is the count of row r. In the slot of a partition,
+    row 0 is the first row of the partition.
     """
     rows = [part.reshape(-1)[: len(part)] for part in np.array_split(counts, number)]
     whole = np.zeros_like(counts)
@@ -260,7 +263,7 @@ def both(training):
     return training.variables, training.optimizer
 
 
-# Written checkpoints.
+# Checkpoints written from Keras.
 
 
 def described(path):

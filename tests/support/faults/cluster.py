@@ -131,7 +131,7 @@ class Learner:
 
             def step(step_context):
                 # If a parameter server fails, the session repeats this whole step function, which
-                # then reads the new position. It would repeat a plain `run` with the old feed.
+                # then reads the new position. A plain `run` would be repeated with the old feed.
                 values = step_context.run_with_hooks(model.position)
                 batch = batch_of(values)
                 ends = batch == self.stop or len(trained) == self.own
@@ -172,7 +172,7 @@ def worker_killed(name, kills, moments):
         reported = sum(life.events.count("trained") for life in [chief] + workers)
         step = cluster.global_step()
     assert reported <= step <= reported + kills + 1, (reported, step)
-    text = "%s, worker killed %d times: %d steps, of which the workers reported %d"
+    text = "%s, worker killed %d times: %d steps, of which chief and workers reported %d"
     print(text % (name, kills, step, reported), flush=True)
 
 
@@ -252,7 +252,8 @@ FAULTS = {"worker": worker_killed, "ps": ps_killed, "chief": chief_killed}
 def names_for(fault):
     """Returns the optimizers to test with a fault.
 
-    Gradients cannot be accumulated with several workers (docs/wrappers.md).
+    With several workers, as in the fault "worker", gradients cannot be accumulated
+    (docs/wrappers.md).
     """
     return [name for name in NAMES if not (fault == "worker" and "accumulated" in name)]
 

@@ -41,9 +41,9 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50, help="of all optimizers together (50)")
+    parser.add_argument("--kills", type=int, default=50, help="sum over all optimizers (50)")
     parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
-    parser.add_argument("--seed", type=int, help="of the kills' moments; default: a random seed")
+    parser.add_argument("--seed", type=int, help="seed of the kills' moments; default: random")
     parser.add_argument(
         "--forget",
         metavar="TEXT",
@@ -75,7 +75,8 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first kill in a save waits for a finished checkpoint, which might get lost.
+                # The first kill in a save waits for a finished checkpoint, so that the kill might
+                # destroy one.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)
@@ -88,7 +89,7 @@ class Run:
             self._to_first_save[new_python] = life.messages[life.events.index("saved")]["seconds"]
 
     def finish(self):
-        """Continues the training for two checkpoints; then runs all of it without interruption.
+        """Continues the training for two checkpoints; then repeats all of it without interruption.
 
         Returns:
             The digests of the uninterrupted run by batch.
@@ -204,7 +205,7 @@ def main(argv=None):
         kills = len(range(place, arguments.kills, len(names)))
         if kills:
             lost += try_one(name, kills, moments, arguments.forget)
-    print(f"bits lost {lost} of {arguments.kills}")
+    print(f"kills that lost bits: {lost} of {arguments.kills}")
     return 1 if lost else 0
 
 

@@ -16,10 +16,10 @@ import threading
 import time
 import traceback
 
-SECONDS = 300  # the timeout of waits for what must happen, even on a busy machine
+SECONDS = 300  # the timeout for events that must happen, even on a busy machine
 
-# Only the parent keeps the writing end of this pipe open. When the parent exits, its children read
-# the end of the file.
+# Only the parent keeps the writing end of this pipe open. When the parent exits, forked children
+# read the end of the file, and exit, too.
 _LIFELINE = os.pipe()
 
 

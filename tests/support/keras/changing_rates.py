@@ -35,7 +35,7 @@ def session(name, rates=RATES, problem=PROBLEM, config=None):
     made = []
 
     def make(step):
-        # Ftrl's constructor checks that the rate is a number; the attribute may be a variable.
+        # Ftrl's constructor accepts only a number, so the attribute is replaced afterwards.
         rate = tf.compat.v2.Variable(np.float32(0.0), trainable=False)
         made.append(rate)
         optimizer = MAKERS[name](1.0, step)

@@ -106,8 +106,8 @@ def _around_sgd(optimizer, **arguments):
     return _case(optimizer, v1.GradientDescentOptimizer(0.1), **arguments)
 
 
-# Optimizers for which `to_keras` raises an error. Values: a case, and a part of the error message
-# with lr_attr=False.
+# Optimizers for which `to_keras` raises an error. Values: a case, and a part of the error's
+# message.
 REFUSED: Any = {
     "SyncReplicas": (
         _around_sgd(v1.SyncReplicasOptimizer, replicas_to_aggregate=1),

@@ -191,8 +191,8 @@ def small_model(dtype, only=(), steps=24):
 
     Args:
       dtype: the name of the weights' dtype.
-      only: names of variables of `mixed`. Only similar weights of the model are trained (`table`
-        for "table", `kernel` for "matrix", `bias` for "vector"). Empty for all weights.
+      only: names of variables of `mixed`. Only the corresponding weights are trained (`table` for
+        "table", `kernel` for "matrix", `bias` for "vector"). Empty for all weights.
       steps: the number of batches.
     """
     random = np.random.RandomState(3)

@@ -91,7 +91,7 @@ def task(name, way, dtype):
     if isinstance(made, keras_ways.Model):
         return made._replace(batches_a_step=wrapper.batches)
     gradients = [dict(step) for step in made.gradients]
-    for step in gradients[2:5]:  # zero gradients, for which some optimizers make no update
+    for step in gradients[2:5]:  # gradients of zeros, for which multitask optimizers do nothing
         step["matrix"] = step["matrix"] * 0
     return made._replace(gradients=gradients, batches=wrapper.batches)
 

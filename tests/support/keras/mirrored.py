@@ -75,14 +75,14 @@ def two_devices(**arguments):
 
 
 def check_bridge(strategy):
-    """Compares bridged optimizers (made by `to_keras`) in a custom loop with a Session."""
+    """Trains bridged optimizers (made by `to_keras`) in a custom loop; compares with a Session."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
         print("bridge", name)
 
 
 def check_v1(strategy):
-    """Compares v1 optimizers without the bridge in a custom loop with a Session."""
+    """Trains v1 optimizers in a custom loop without the bridge; compares with a Session."""
     batches = data()
     for name in SOME:
         make = OPTIMIZERS[name]
@@ -104,7 +104,7 @@ def multi(step):
 
 
 def check_multi(strategy):
-    """Compares moving averages around a MultiOptimizer in a custom loop with a Session."""
+    """Trains moving averages around a MultiOptimizer in a custom loop; compares with a Session."""
     batches = data()
     expected = session(multi, [summed(batch) for batch in batches])
     loop = Loop(strategy, multi, apply_v1)
@@ -114,7 +114,7 @@ def check_multi(strategy):
 
 
 def check_names(strategy):
-    """Checks that patterns for variable names match on all replicas, even at the end of a name."""
+    """Checks that patterns for the end of a variable's name match on all replicas."""
     batches = data()
     makers = {
         "bert": lambda step: AdamWeightDecayOptimizer(
@@ -146,7 +146,7 @@ def check_learning_rate(strategy):
 
 
 def check_made_outside(strategy):
-    """Checks optimizers created outside the strategy's scope, which only Keras 2 supports."""
+    """Checks optimizers created outside the strategy's scope; Keras 3 must raise an error."""
     optimizer = bridged(OPTIMIZERS["adam"])(None)
     if not KERAS_3:
         check_optimizer(Loop(strategy, lambda step: optimizer, apply_bridged), "adam")
@@ -203,7 +203,7 @@ def check_clipping(strategy):
 
 
 def clipped_sum(batch):
-    """Returns the sum of all replicas' gradients, clipped at 0.5."""
+    """Sums the gradients of all replicas, then clips the sum at 0.5."""
     gradients = summed(batch)
     rows = gradients["table"]
     ids, table = np.unique(rows.ids), np.zeros_like(VALUES["table"])
@@ -213,7 +213,7 @@ def clipped_sum(batch):
 
 
 def sum_of_clipped(batch):
-    """Returns the sum of the replicas' gradients, each clipped at 0.5."""
+    """Clips the gradients of each replica at 0.5, then sums them over the replicas."""
     one, two = [clipped_sum(alone) for alone in each_replica(batch)]
     both = zip(one["table"], two["table"])
     table = problems.Rows(*[np.concatenate(parts) for parts in both])
@@ -258,7 +258,7 @@ class OverridingOptimizer(v1.train.GradientDescentOptimizer):
 
 
 def check_refusal(strategy):
-    """Checks that a v1 optimizer that overrides apply_gradients is an error.
+    """Checks that a v1 optimizer that overrides apply_gradients raises an error.
 
     The overriding method would run for one replica only.
     """
@@ -321,7 +321,7 @@ def as_checkpoint(loop):
 
 
 def check_fit(strategy):
-    """Compares `model.fit`, also with Keras in graph mode, with the v1 optimizer in a Session."""
+    """Trains with `model.fit`; compares with the v1 optimizer in a Session."""
     for name in FEW if FULL else FEW[1:]:
         check_fit_with(strategy, name)
         print("fit", name)
@@ -343,7 +343,7 @@ class Reader(v1.train.SessionRunHook):
 
 
 def check_estimator(strategy):
-    """Compares v1 optimizers in an Estimator that has `train_distribute` with a Session."""
+    """Trains v1 optimizers in an Estimator with `train_distribute`; compares with a Session."""
     batches = data()
     halves = [
         {key: value * np.float32(0.5) for key, value in batch.items() if key != "ids"}

@@ -1,4 +1,4 @@
-"""Compares `model.fit` under a distribution strategy with a Session, bit for bit."""
+"""Checks that `model.fit` under a distribution strategy equals a Session, bit for bit."""
 
 import numpy as np
 import tensorflow as tf
@@ -67,7 +67,7 @@ def fit_arrays(model, x, ids, y):
 
 
 def check_fit_with(strategy, name, fit=fit_arrays, repeated=False):
-    """Compares variables, slots, beta powers and `iterations` after `fit` with a Session.
+    """Trains with `fit`; compares variables, slots, beta powers, `iterations` with a Session.
 
     Args:
       strategy: the strategy.

@@ -77,8 +77,8 @@ def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
       make_optimizer: makes the Keras optimizer.
       make_v1: makes the v1 optimizer for the Session, from the global step.
       kind: makes the variables: `tf_variables` or `keras_variables`.
-      steps_before: how many steps to train variables that start at 0, before the checkpoint is
-        restored.
+      steps_before: how many steps a new training, whose variables start at 0, runs before it
+        restores the checkpoint.
       path: the folder for the checkpoint.
     """
     path, unstopped = saved(make_optimizer(), path, kind)
