@@ -35,7 +35,8 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# In a report, each of these keys has a dict from names to seconds. Its text here follows the names.
+# The keys of a report whose values are dicts from names to seconds, each with the text that
+# `slowest` prints after these names.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -206,7 +207,8 @@ def clients(session, lane):
         install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
         install(session, python, "--target", str(home), "requests")  # needed by deepctr
         (home / "made").touch()
-    # deepctr asks the network for a newer version. With this proxy it need not wait for the answer.
+    # deepctr looks for its newest version on the network. This proxy does not exist, so that the
+    # request fails at once.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
     tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
     session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)

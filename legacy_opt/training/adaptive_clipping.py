@@ -87,7 +87,7 @@ def _bound(norm, std_factor, decay, global_step, epsilon):
     mean = _moving_average("mean", log_norm, decay)
     square = _moving_average("sq_mean", tf.square(log_norm), decay)
     variance = square - tf.square(mean)
-    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # tf.contrib's name
+    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # name as in tf.contrib
     std = tf.sqrt(tf.maximum(least, variance))
     return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
 

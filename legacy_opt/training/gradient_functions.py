@@ -53,7 +53,7 @@ def clip_gradient_norms(
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
-    """Returns `clip_gradient_norms` with a fixed norm, as a `transform_grads_fn` argument.
+    """Returns `clip_gradient_norms` with a fixed norm, to be passed as `transform_grads_fn`.
 
     Args:
       max_norm: the norm to clip to, a number or scalar tensor.
@@ -152,7 +152,7 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # Names of variables that are not trained are allowed; other unknown names are not.
+    # A name must be that of a variable, which need not be trained.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}

@@ -9,7 +9,7 @@ from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, contains_sy
 v1 = tf.compat.v1
 
 
-_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # in any package
+_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # names of classes
 
 
 def apply(optimizer, pairs, global_step, checked_loss, name=None):
@@ -35,7 +35,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
     if contains_sync_replicas(optimizer):
         # SyncReplicasOptimizer runs some operations in threads, which must not compute a loss.
         finite = []
-    # The control dependencies are needed because some writes of optimizers need no gradients.
+    # The control dependencies are needed because optimizers write some values that do not depend
+    # on gradients.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 

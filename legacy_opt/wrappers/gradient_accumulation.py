@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 _WHOLE = WholeVariable()
 _SUM = ("gradient_sum",)
 _ROWS = ("gradient_ids", "gradient_rows")
-# The variable that has the accumulated gradients of others (see `Homes`) has one of these slots.
+# Each home (see `Homes`) has exactly one of these slots.
 _ONE_EACH = ("gradient_sum", "gradient_ids")
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "
@@ -82,10 +82,10 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
-      steps: the number of gradients in a mean, a positive integer. Training may continue from a
-        checkpoint with another number above 1. The next update then uses the mean of all
-        accumulated gradients, as soon as there are at least `steps`. With ``steps=1`` the
-        accumulated gradients of a checkpoint are not read.
+      steps: the number of gradients in a mean, a positive integer. Training that continues from
+        a checkpoint may use another number above 1. The next update then uses the mean of all
+        accumulated gradients, as soon as there are at least `steps`. With ``steps=1``, accumulated
+        gradients of a checkpoint are not read.
       name: the name of this optimizer and its slots.
 
     Raises:
