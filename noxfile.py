@@ -187,7 +187,7 @@ def oldest_keras(session):
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
         session.error(f"expected Keras {lanes.OLDEST_KERAS_3}, found {found}")
-    # With --turns, this run and the newest lane share the long tests that need Keras 3: see
+    # With --turns, this run and the newest lane divide the long tests of Keras 3: see
     # `_lanes_with` in tests/support/turns.py.
     words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
     words += ["-m", "keras3", "--deselect", NEEDS_THE_LANES_KERAS]

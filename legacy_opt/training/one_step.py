@@ -33,7 +33,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
-        # SyncReplicasOptimizer runs some operations in threads, which must not compute a loss.
+        # Only the gradients wait for the checks: SyncReplicasOptimizer runs other operations in
+        # threads, which must not compute a loss.
         finite = []
     # The control dependencies are needed because optimizers write some values that do not depend
     # on gradients.

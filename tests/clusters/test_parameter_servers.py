@@ -70,7 +70,8 @@ def waits_for_gradients(name):
 def apply_behind_gate(name, gate, use_resource):
     """Applies gradients to variables of both servers. Gradients on server 1 wait for the gate.
 
-    If the optimizer `waits_for_gradients`, the gradients on server 0 wait for the gate, too.
+    The gate is an operation that waits until the test puts a value into a queue. If the optimizer
+    `waits_for_gradients`, the gradients on server 0 wait for the gate, too.
 
     Returns:
       The train op, and a dict from the number of a server to the variables on this server.
@@ -316,7 +317,7 @@ def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
 
 
 def operations_before(operation, gate):
-    """Returns the direct and indirect inputs of an operation, if they do not need the gate."""
+    """Returns those direct and indirect inputs of an operation that do not need the gate."""
     needs = {}
 
     def visit(each):
