@@ -148,7 +148,8 @@ def keras_3_distributes(strategy):
 
 def is_keras_3_variable(value):
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
-    # isinstance(value, keras.Variable) is False for layers' variables up to Keras 3.6.
+    # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. So this
+    # function tests the dtype, which is a string.
     return isinstance(getattr(value, "dtype", None), str)
 
 

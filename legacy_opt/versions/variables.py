@@ -130,8 +130,8 @@ def distributed_variable(variable):
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
     if container is None and not isinstance(variable, distributed):
-        # Newer TensorFlow stores the container at the handle. (A distributed variable's `handle` is
-        # not read, because it may raise an error.)
+        # Newer TensorFlow stores the container in an attribute of the handle. (A distributed
+        # variable's `handle` is not read, because it may raise an error.)
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole

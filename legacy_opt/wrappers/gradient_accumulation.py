@@ -245,7 +245,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
         # This method is called when an object-based checkpoint restores slots that do not exist
-        # yet. TensorFlow would create them with the shape in the checkpoint.
+        # yet. TensorFlow would create them with a fixed shape, the one in the checkpoint.
         if tf.executing_eagerly() and slot_name in _SUM + _ROWS:
             self._create_gradient_slots(variable, [slot_name])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)

@@ -31,7 +31,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
 _AVERAGE = "moving_average"
-_OP_NAME = "ExponentialMovingAverage"  # the name that tf.train.ExponentialMovingAverage gives
+_OP_NAME = "ExponentialMovingAverage"  # as in tf.train.ExponentialMovingAverage
 _WHOLE = WholeVariable()
 
 
@@ -161,8 +161,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Returns the averages of all variables; creates those that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_averages(variables)
-        # An Estimator creates an optimizer in each replica. The optimizer of the first replica has
-        # the slots.
+        # An Estimator creates an optimizer in each replica. `merge_call` calls the function of the
+        # first replica only, whose optimizer then has the slots.
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_averages(variables))
 

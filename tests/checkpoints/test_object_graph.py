@@ -59,7 +59,7 @@ def bridged(name, api):
 
 
 def trained(keras, optimizer):
-    """Returns a model that the optimizer has trained, with different gradients per variable."""
+    """Returns a model that the optimizer has trained, with other gradients for each variable."""
     model = keras.Sequential([keras.layers.Dense(3, name="one"), keras.layers.Dense(1, name="two")])
     model.build((None, 2))
     for step in range(3):
