@@ -97,7 +97,7 @@ def counted(task):
 
 
 def install(session, python, *words):
-    """Installs into an environment; shows pip's output, because TensorFlow takes minutes."""
+    """Installs into an environment; shows pip's output, because pip may take minutes."""
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     session.run(*pip, *words, external=True)
 
