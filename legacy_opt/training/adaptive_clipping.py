@@ -79,7 +79,7 @@ def adaptive_clipping_fn(
 
 
 def _bound(norm, std_factor, decay, global_step, epsilon):
-    """Updates the averages; returns the smallest norm that is clipped, and the mean of log(norm)."""
+    """Updates the averages; returns the lowest norm that is clipped, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
         n = tf.cast(global_step, tf.float32)

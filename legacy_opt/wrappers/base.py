@@ -87,7 +87,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
-        """Creates the slots of all inner optimizers; outer wrappers and `to_keras` call this method."""
+        """Creates the slots of all inner optimizers; outer wrappers and `to_keras` call this."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
 

@@ -94,8 +94,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
       ValueError: `steps` is not positive; `optimizer` is or contains a SyncReplicasOptimizer.
     """
 
-    # Whether all gradients are dense, so that `_create_slots` can create the sums. `to_keras` sets
-    # this attribute, because Keras creates all state before it computes any gradient.
+    # Whether all gradients are dense. If so, `_create_slots` creates the sums before any gradient is
+    # computed. `to_keras` sets this attribute, because Keras requires this order.
     only_dense: ClassVar[bool] = False
 
     def __init__(
@@ -126,8 +126,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
           name: the name of the returned operation.
 
         Returns:
-          An operation that accumulates and, in every `steps`-th run, applies; None when executing
-          eagerly.
+          An operation that accumulates the gradients, and applies their mean in every `steps`-th
+          run; None when executing eagerly.
 
         Raises:
           TypeError: a gradient and its variable differ in dtype; a variable is a Keras 3 variable;
