@@ -97,7 +97,7 @@ def multiply_gradients(
         if multiplier is not None:
             if grad is None:
                 raise ValueError(
-                    f"gradient_multipliers names {variable.op.name!r}, which has no gradient."
+                    f"gradient_multipliers has {variable.op.name!r}, which has no gradient."
                 )
             if not argument_checks.is_tensor_like(multiplier):
                 multiplier = tf.convert_to_tensor(multiplier, dtype=grad.dtype)
@@ -159,7 +159,7 @@ def _multipliers(multipliers, pairs, name_of):
         missing = [key for key in missing if key not in others]
     if missing:
         raise ValueError(
-            f"gradient_multipliers names {', '.join(map(repr, missing))}, and there is no "
+            f"gradient_multipliers has {', '.join(map(repr, missing))}, but there is no "
             f"such variable. The trained variables are {', '.join(map(repr, names))}."
         )
     return [
