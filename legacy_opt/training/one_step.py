@@ -19,8 +19,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
       optimizer: a `tf.compat.v1.train.Optimizer`.
       pairs: a list of (gradient, variable) pairs.
       global_step: the variable to increment, or None.
-      checked_loss: the loss, to check that the loss and the gradients are finite before anything is
-        written; None means no check.
+      checked_loss: the loss. Before anything is written, this loss and the gradients are checked
+        for NaN and infinity. None means no check.
       name: the name of the operation.
 
     Returns:

@@ -47,7 +47,7 @@ def part_of(variable):
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
-    """Makes a Saver save a variable as a separate tensor, under any name."""
+    """Slice info with which a Saver saves a variable as one whole tensor, under `full_name`."""
 
     spec = ""
 

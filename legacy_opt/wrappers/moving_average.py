@@ -127,7 +127,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return tf.group(updated, *moved, name="train_with_avg")
 
     def _differences(self, variables):
-        """Returns pairs of an average and the value to subtract from it."""
+        """Returns a list of pairs: an average, and the value to subtract from it."""
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
             rate = self._rate()
