@@ -35,7 +35,8 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# In a report, each of these keys has a dict from names to seconds. Its text here follows the names.
+# The keys of a report whose values are dicts from names to seconds, each with the text that
+# `slowest` prints after these names.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -96,7 +97,7 @@ def counted(task):
 
 
 def install(session, python, *words):
-    """Installs into an environment; shows pip's output, because TensorFlow takes minutes."""
+    """Installs into an environment; shows pip's output, because pip may take minutes."""
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     session.run(*pip, *words, external=True)
 
@@ -186,7 +187,7 @@ def oldest_keras(session):
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
         session.error(f"expected Keras {lanes.OLDEST_KERAS_3}, found {found}")
-    # With --turns, this run and the newest lane share the long tests that need Keras 3: see
+    # With --turns, this run and the newest lane divide the long tests of Keras 3: see
     # `_lanes_with` in tests/support/turns.py.
     words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
     words += ["-m", "keras3", "--deselect", NEEDS_THE_LANES_KERAS]
@@ -206,7 +207,8 @@ def clients(session, lane):
         install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
         install(session, python, "--target", str(home), "requests")  # needed by deepctr
         (home / "made").touch()
-    # deepctr asks the network for a newer version. With this proxy it need not wait for the answer.
+    # deepctr looks for its newest version on the network. This proxy does not exist, so that the
+    # request fails at once.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
     tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
     session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)

@@ -1,7 +1,7 @@
 """The tests.
 
-Importing this package enables eager execution, which is off by default in TensorFlow 1.15, unless
-LEGACY_OPT_TEST_GRAPH_MODE is set. Tests that need a graph create a `tf.Graph`, so one process can
+Unless LEGACY_OPT_TEST_GRAPH_MODE is set, importing this package enables eager execution, which is
+off by default in TensorFlow 1.15. Tests that need a graph create a `tf.Graph`, so one process can
 test eager code and graphs.
 """
 

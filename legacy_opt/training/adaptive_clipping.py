@@ -79,7 +79,7 @@ def adaptive_clipping_fn(
 
 
 def _bound(norm, std_factor, decay, global_step, epsilon):
-    """Updates the averages; returns the smallest norm to clip, and the mean of log(norm)."""
+    """Updates the averages; returns the lowest norm that is clipped, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
         n = tf.cast(global_step, tf.float32)
@@ -87,7 +87,7 @@ def _bound(norm, std_factor, decay, global_step, epsilon):
     mean = _moving_average("mean", log_norm, decay)
     square = _moving_average("sq_mean", tf.square(log_norm), decay)
     variance = square - tf.square(mean)
-    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # tf.contrib's name
+    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # name as in tf.contrib
     std = tf.sqrt(tf.maximum(least, variance))
     return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
 

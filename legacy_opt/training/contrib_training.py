@@ -58,12 +58,12 @@ def create_train_op(
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       aggregation_method: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
-      check_numerics: whether to raise an InvalidArgumentError in a training step in which the loss
-        or a gradient (after `transform_grads_fn`) is NaN or infinite. With True, trained variables,
-        slots and global step are not changed in such a step, but `update_ops` may have run.
-        Gradients of a LossScaleOptimizer are not checked, because this optimizer skips such steps
-        itself. "loss" checks only the loss, like True in tf.contrib; then the variables may have
-        been updated before the error.
+      check_numerics: True raises an InvalidArgumentError in a training step in which the loss or a
+        gradient (after `transform_grads_fn`) is NaN or infinite. Such a step changes no trained
+        variable, no slot and no global step, but `update_ops` may have run. Gradients of a
+        LossScaleOptimizer are not checked, because this optimizer skips such steps itself. "loss"
+        checks only the loss, like True in tf.contrib; then the variables may have been updated
+        before the error. False checks nothing.
 
     Returns:
       The loss of the training step, a tensor, which is added to the collection `TRAIN_OP`.

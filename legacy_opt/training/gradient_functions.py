@@ -53,7 +53,7 @@ def clip_gradient_norms(
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
-    """Returns `clip_gradient_norms` with a fixed norm, as a `transform_grads_fn` argument.
+    """Returns `clip_gradient_norms` with a fixed norm, to be passed as `transform_grads_fn`.
 
     Args:
       max_norm: the norm to clip to, a number or scalar tensor.
@@ -97,7 +97,7 @@ def multiply_gradients(
         if multiplier is not None:
             if grad is None:
                 raise ValueError(
-                    f"gradient_multipliers names {variable.op.name!r}, which has no gradient."
+                    f"gradient_multipliers has {variable.op.name!r}, which has no gradient."
                 )
             if not argument_checks.is_tensor_like(multiplier):
                 multiplier = tf.convert_to_tensor(multiplier, dtype=grad.dtype)
@@ -152,14 +152,14 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # Names of variables that are not trained are allowed; other unknown names are not.
+    # A name must be that of a variable, which need not be trained.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
         missing = [key for key in missing if key not in others]
     if missing:
         raise ValueError(
-            f"gradient_multipliers names {', '.join(map(repr, missing))}, and there is no "
+            f"gradient_multipliers has {', '.join(map(repr, missing))}, but there is no "
             f"such variable. The trained variables are {', '.join(map(repr, names))}."
         )
     return [

@@ -71,7 +71,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # After an exception hooks are not called, but the session's coordinator joins its threads.
+        # Hooks are not called after an exception. But the coordinator joins its threads, and one of
+        # them closes the bar.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -144,8 +145,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     Raises:
       TypeError: an argument has the wrong type.
       ValueError: `every_n_steps` is below 1, or `output_dir` is empty. The error is also raised
-        when the training starts, if the optimizer has no slots in the graph, or no slot with a name
-        in `slots`, or if the graph has no global step.
+        when the training starts, if the optimizer has no slots in the graph or lacks one of the
+        names in `slots`, or if the graph has no global step.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             with tf.name_scope("SlotSummaryHook/"), v1.device(slot.device):
                 values = slot.read_value()  # on another device, the whole table would be copied
                 if values.dtype not in (tf.float32, tf.float64):
-                    values = tf.cast(values, tf.float32)  # a sum of a table overflows 16 bits
+                    values = tf.cast(values, tf.float32)  # a 16-bit sum could overflow
                 for statistic, reduce in _STATISTICS.items():
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
@@ -211,8 +212,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The run that returned the global step also increments it. The value may be from before or
-        # after the increment.
+        # The run also increments the global step, and may return it from before or after the
+        # increment. So the step is read again if a write may be due.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))

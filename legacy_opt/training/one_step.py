@@ -9,7 +9,7 @@ from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, contains_sy
 v1 = tf.compat.v1
 
 
-_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # in any package
+_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # names of classes
 
 
 def apply(optimizer, pairs, global_step, checked_loss, name=None):
@@ -19,8 +19,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
       optimizer: a `tf.compat.v1.train.Optimizer`.
       pairs: a list of (gradient, variable) pairs.
       global_step: the variable to increment, or None.
-      checked_loss: the loss, to check that the loss and the gradients are finite before anything is
-        written; None means no check.
+      checked_loss: the loss. Before anything is written, this loss and the gradients are checked
+        for NaN and infinity. None means no check.
       name: the name of the operation.
 
     Returns:
@@ -33,9 +33,11 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
-        # SyncReplicasOptimizer runs some operations in threads, which must not compute a loss.
+        # Only the gradients wait for the checks: SyncReplicasOptimizer runs other operations in
+        # threads, which must not compute a loss.
         finite = []
-    # The control dependencies are needed because some writes of optimizers need no gradients.
+    # The control dependencies are needed because optimizers write some values that do not depend
+    # on gradients.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 

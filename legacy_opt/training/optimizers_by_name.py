@@ -90,7 +90,7 @@ def check_optimizer(optimizer, learning_rate):
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         raise ValueError(
             f"learning_rate is None, but optimizer={optimizer!r} requires one. Pass a number or "
-            "tensor, or as optimizer a function without arguments that returns one."
+            "tensor, or as optimizer a function without arguments that returns an optimizer."
         )
 
 
@@ -99,7 +99,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
 
     Args:
       optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class or a function, or an instance.
-      learning_rate: a number, tensor or variable; None to call a function without arguments.
+      learning_rate: a number, tensor or variable; if None, a function is called without arguments.
       global_step: the variable or tensor, or None.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Finds Keras 2 and Keras 3, and covers their differences."""
+"""Finds Keras 2 and Keras 3, and hides their differences."""
 
 import functools
 import importlib
@@ -127,7 +127,7 @@ def create_optimizer_weights(optimizer, variables):
     elif hasattr(optimizer, "_create_all_weights"):
         optimizer._create_all_weights(variables)
     else:  # TensorFlow up to 2.2
-        optimizer = getattr(optimizer, "_optimizer", optimizer)  # in a LossScaleOptimizer
+        optimizer = getattr(optimizer, "_optimizer", optimizer)  # inside a LossScaleOptimizer
         _ = optimizer.iterations
         optimizer._create_hypers()
         optimizer._create_slots(variables)
@@ -148,7 +148,8 @@ def keras_3_distributes(strategy):
 
 def is_keras_3_variable(value):
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
-    # isinstance(value, keras.Variable) is False for layers' variables up to Keras 3.6.
+    # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. So this
+    # function tests the dtype, which is a string.
     return isinstance(getattr(value, "dtype", None), str)
 
 
@@ -158,7 +159,7 @@ def tf_variable(value):
 
 
 def value_of(variable):
-    """Returns a variable's value as an array; in a TF1 graph Keras' session reads it."""
+    """Returns a variable's value as an array; in a TF1 graph, Keras' session reads it."""
     variable = tf_variable(variable)
     if for_a_session():
         return np.asarray(keras_2().backend.get_value(variable))
@@ -166,7 +167,7 @@ def value_of(variable):
 
 
 def assign_to(variable, value):
-    """Assigns a value to a variable; in a TF1 graph Keras' session runs the assignment."""
+    """Assigns a value to a variable; in a TF1 graph, Keras' session assigns it."""
     variable = tf_variable(variable)
     if for_a_session():
         keras_2().backend.set_value(variable, value)

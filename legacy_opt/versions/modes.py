@@ -42,7 +42,7 @@ def for_a_session():
 @contextlib.contextmanager
 def v1_control_flow():
     """Scope in which `tf.cond` builds Switch and Merge, which work with ref variables."""
-    with tf.Graph().as_default():  # inside a function control_flow_v2_enabled() is always True
+    with tf.Graph().as_default():  # in functions, control_flow_v2_enabled() is always True
         v2 = tf.compat.v1.control_flow_v2_enabled()
     if v2:
         tf.compat.v1.disable_control_flow_v2()

@@ -47,7 +47,7 @@ def part_of(variable):
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
-    """Makes a Saver save a variable as a separate tensor, under any name."""
+    """Slice info with which a Saver saves a variable as one whole tensor, under `full_name`."""
 
     spec = ""
 
@@ -83,8 +83,8 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     if not part_by_part:
         place = part.full_name if axes is None else part.place
         name = name.replace(variable.op.name, place, 1)
-    # Slice info, even of the whole tensor, makes the Saver compare shapes, so the shape must be
-    # known.
+    # If a variable has slice info, the Saver compares shapes. `_Unsliced` prevents this for a slot
+    # whose shape is unknown.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
     kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
     slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))
@@ -126,12 +126,12 @@ def saveable(name, variable):
 
 
 def distributed_variable(variable):
-    """Returns the distributed variable that contains `variable`; any other variable unchanged."""
+    """Returns the distributed variable that contains `variable`, or else `variable` itself."""
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
     if container is None and not isinstance(variable, distributed):
-        # Newer TensorFlow stores the container at the handle. (A distributed variable's `handle` is
-        # not read, because it may raise an error.)
+        # Newer TensorFlow stores the container in an attribute of the handle. (A distributed
+        # variable's `handle` is not read, because it may raise an error.)
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole

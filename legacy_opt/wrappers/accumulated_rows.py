@@ -56,7 +56,7 @@ class Homes:
     """
 
     def __init__(self):
-        self._parts = {}  # by graph and the name of the whole variable
+        self._parts = {}  # (graph, name of the whole variable): its added partitions
 
     def add(self, part):
         """Adds a partition of a partitioned variable; returns its home."""

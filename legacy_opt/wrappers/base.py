@@ -17,11 +17,11 @@ v1 = tf.compat.v1
 
 
 class OptimizerWrapper(v1.train.Optimizer):
-    """Base class of optimizers that change, divide or accumulate gradients for inner optimizers.
+    """Base class of optimizers that contain inner optimizers, which apply the gradients.
 
-    The inner optimizers apply the gradients. To train, the wrapper calls only `compute_gradients`
-    and `apply_gradients` of the inner optimizers, so that any v1 optimizer, even another wrapper,
-    can be inside. Slots of inner optimizers keep their names.
+    To train, the wrapper calls only `compute_gradients` and `apply_gradients` of the inner
+    optimizers, so that any v1 optimizer, even another wrapper, can be inside. Slots of inner
+    optimizers keep their names.
 
     In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
     `optimizer_0`, `optimizer_1`, … of the wrapper, and each inner optimizer has its own slots.
@@ -87,7 +87,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
-        """Creates the slots of all inner optimizers, for wrappers of other libraries."""
+        """Creates the slots of all inner optimizers; outer wrappers and `to_keras` call this."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
 

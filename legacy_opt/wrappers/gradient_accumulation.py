@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 _WHOLE = WholeVariable()
 _SUM = ("gradient_sum",)
 _ROWS = ("gradient_ids", "gradient_rows")
-# The variable that has the accumulated gradients of others (see `Homes`) has one of these slots.
+# Each home (see `Homes`) has exactly one of these slots.
 _ONE_EACH = ("gradient_sum", "gradient_ids")
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "
@@ -82,10 +82,10 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
-      steps: the number of gradients in a mean, a positive integer. Training may continue from a
-        checkpoint with another number above 1. The next update then uses the mean of all
-        accumulated gradients, as soon as there are at least `steps`. With ``steps=1`` the
-        accumulated gradients of a checkpoint are not read.
+      steps: the number of gradients in a mean, a positive integer. Training that continues from
+        a checkpoint may use another number above 1. The next update then uses the mean of all
+        accumulated gradients, as soon as there are at least `steps`. With ``steps=1``, accumulated
+        gradients of a checkpoint are not read.
       name: the name of this optimizer and its slots.
 
     Raises:
@@ -94,8 +94,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
       ValueError: `steps` is not positive; `optimizer` is or contains a SyncReplicasOptimizer.
     """
 
-    # Whether all gradients are dense, so that `_create_slots` can create the sums. `to_keras` sets
-    # this attribute, because Keras creates all state before it computes any gradient.
+    # Whether all gradients are dense. If so, `_create_slots` creates the sums before any gradient
+    # is computed. `to_keras` sets this attribute, because Keras requires this order.
     only_dense: ClassVar[bool] = False
 
     def __init__(
@@ -126,8 +126,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
           name: the name of the returned operation.
 
         Returns:
-          An operation that accumulates and, in every `steps`-th run, applies; None when executing
-          eagerly.
+          An operation that accumulates the gradients, and applies their mean in every `steps`-th
+          run; None when executing eagerly.
 
         Raises:
           TypeError: a gradient and its variable differ in dtype; a variable is a Keras 3 variable;
@@ -245,7 +245,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
         # This method is called when an object-based checkpoint restores slots that do not exist
-        # yet. TensorFlow would create them with the shape in the checkpoint.
+        # yet. TensorFlow would create them with a fixed shape, the one in the checkpoint.
         if tf.executing_eagerly() and slot_name in _SUM + _ROWS:
             self._create_gradient_slots(variable, [slot_name])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)

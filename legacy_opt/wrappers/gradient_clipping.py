@@ -108,7 +108,8 @@ class ClipByValueOptimizer(GradientClipping):
             limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
             return tf.clip_by_value(values, *limits)
 
-        def rows_within(rows):  # a row is also zero if it was summed into another row of its id
+        # Zeros are kept. They include rows whose values were added to another row of the same id.
+        def rows_within(rows):
             return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
 
         return [

@@ -31,7 +31,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
 _AVERAGE = "moving_average"
-_OP_NAME = "ExponentialMovingAverage"  # the name that tf.train.ExponentialMovingAverage gives
+_OP_NAME = "ExponentialMovingAverage"  # as in tf.train.ExponentialMovingAverage
 _WHOLE = WholeVariable()
 
 
@@ -127,7 +127,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return tf.group(updated, *moved, name="train_with_avg")
 
     def _differences(self, variables):
-        """Returns pairs of an average and the value to subtract from it."""
+        """Returns a list of pairs: an average, and the value to subtract from it."""
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
             rate = self._rate()
@@ -161,8 +161,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Returns the averages of all variables; creates those that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_averages(variables)
-        # An Estimator creates an optimizer in each replica. The optimizer of the first replica has
-        # the slots.
+        # An Estimator creates an optimizer in each replica. `merge_call` calls the function of the
+        # first replica only, whose optimizer then has the slots.
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_averages(variables))
 

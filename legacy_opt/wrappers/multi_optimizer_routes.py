@@ -79,7 +79,7 @@ def make_routes(class_name, pairs):
       pairs: the `routes` that the user passed, a list of (optimizer, which).
 
     Raises:
-      TypeError: `pairs` is something else.
+      TypeError: `pairs` is not such a list.
       ValueError: `pairs` is empty, or a `which` is empty or an invalid regular expression.
     """
     if not isinstance(pairs, (list, tuple)):

@@ -75,7 +75,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._steps_being_built = 0
 
     def __getattr__(self, name):
-        # Private attributes are not passed on, because TensorFlow stores some on every optimizer.
+        # Private attributes are not passed on: TensorFlow stores them on each optimizer separately.
         if name.startswith("_") or "_wrapped" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self._wrapped[0], name)

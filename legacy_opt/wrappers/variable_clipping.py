@@ -152,7 +152,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims):
-    """Returns a list of pairs: a variable, and the list of its dimensions (see `_dimension`).
+    """Returns a list of pairs: a variable, and the dimensions to clip along (see `_dimension`).
 
     Raises:
       TypeError: `vars_to_clip_dims` does not map variables to lists of integers.

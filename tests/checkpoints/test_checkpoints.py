@@ -36,7 +36,7 @@ EAGER_AND_FUNCTION = pytest.mark.parametrize(
 
 
 class PartitionedModel(Model):
-    """One problem like those of `handover.Model`, with a partitioned table and any optimizer.
+    """A least-squares problem as in `handover.Model`, with a partitioned table and any optimizer.
 
     Args:
       make_optimizer: called with the global step variable.
@@ -195,7 +195,7 @@ def test_training_continues_in_a_monitored_training_session(tmp_path):
 
 
 class EagerModel:
-    """One problem like those of `handover.Model`, with eager variables and more frequent decays.
+    """A least-squares problem as in `handover.Model`, with eager variables and more decays.
 
     Args:
       optimizer: the class of the optimizer.

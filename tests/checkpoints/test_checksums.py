@@ -1,6 +1,6 @@
 """Tests of checksums, and of Checkpoint.verify.
 
-In intact checkpoints, `verify` decodes only strings, and tensors in V1 format.
+In an intact checkpoint, `verify` decodes a tensor only if it has strings or is in V1 format.
 """
 
 import os
@@ -72,8 +72,8 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# `masked_crc32c` prepends 4 bytes. Then it shortens data of more than 6777 bytes in one way, and
-# data of more than 32 * 6777 bytes in two ways.
+# `masked_crc32c` prepends 4 bytes. Then it shortens data of more than 32 * 6777 bytes with `_FAST`,
+# and data of more than 6777 bytes with `_SHORT`.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

@@ -98,7 +98,7 @@ def test_a_damaged_archive_is_named(tmp_path, screen, harm):
         content[content.index(b"PK\x01\x02") + 16] ^= 1
     elif harm == "packing":
         content[start + 4 : start + 40] = b"\xff" * 36
-    elif harm == "code":  # marked as encrypted
+    elif harm == "code":  # marks the file in the archive as encrypted
         content[content.index(b"PK\x01\x02") + 8] |= 1
         content[6] |= 1
     path.write_bytes(bytes(content[: len(content) - 60 * (harm == "cut")]))

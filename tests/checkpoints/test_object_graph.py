@@ -59,7 +59,7 @@ def bridged(name, api):
 
 
 def trained(keras, optimizer):
-    """Returns a model that the optimizer has trained, with different gradients per variable."""
+    """Returns a model that the optimizer has trained. No two variables had equal gradients."""
     model = keras.Sequential([keras.layers.Dense(3, name="one"), keras.layers.Dense(1, name="two")])
     model.build((None, 2))
     for step in range(3):
@@ -219,7 +219,8 @@ def test_bridged_keras_3(tmp_path):
 def test_slots_of_variables_that_have_the_same_name(tmp_path):
     """The object graph distinguishes the variables by their paths.
 
-    Slots of Keras 2's newer optimizers (from Keras 2.11) stay unassigned.
+    But slots of Keras 2's newer optimizers (from Keras 2.11) refer to variables by name, so these
+    slots stay unassigned.
     """
     for keras in KERASES:
         optimizers = [keras.optimizers.Adam(0.01)]

@@ -54,9 +54,10 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """Returns a cached function that trains with an optimizer of `ALL` in a Session.
+    """Returns a function that trains with an optimizer of `ALL` in a Session.
 
-    The function returns the checkpoint's path and the result of `continued_in_v1`.
+    The function returns the checkpoint's path and the result of `continued_in_v1`. If it is called
+    again with the same arguments, it does not train again.
     """
     known = {}
 
@@ -227,7 +228,7 @@ def recorded_problem(recorded):
 
 
 def recorded_state(arrays, slots, scope=""):
-    """Returns the arrays of a checkpoint, given by name, in the form of `KerasTraining.state()`."""
+    """Converts a dict of a checkpoint's arrays to the form of `KerasTraining.state()`."""
     state = {("step",): arrays["global_step"]}
     for name in record_data.SHAPES:
         state[(name,)] = arrays[name]

@@ -1,8 +1,8 @@
 """Tests of load_v1_checkpoint with checkpoints that do not fit the model and its optimizer.
 
-With strict=True, the error lists every leftover, which is a tensor without a fitting variable or a
-variable without a fitting tensor, and no variable is changed. With strict=False, everything else is
-loaded.
+A leftover is a tensor without a fitting variable, or a variable without a fitting tensor. With
+strict=True, an error lists all leftovers, and no variable is changed. With strict=False, everything
+but the leftovers is loaded.
 """
 
 import re

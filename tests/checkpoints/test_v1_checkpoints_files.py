@@ -89,7 +89,7 @@ def test_missing_folders_are_created(tmp_path):
     path = tmp_path / "one" / "two" / "model"
     try:
         save_v1_checkpoint(path, training.variables, training.optimizer)
-    except CheckpointError as error:  # in this case the message must name the missing folder
+    except CheckpointError as error:  # if folders were not created, it must name the missing one
         assert str(path.parent) in str(error) or str(tmp_path / "one") in str(error)
         assert not (tmp_path / "one").exists()
     else:

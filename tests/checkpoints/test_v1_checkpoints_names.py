@@ -103,8 +103,8 @@ def test_partitioned_variables_saved_part_by_part(scope, name, api, tmp_path):
 
 
 # {scope of the optimizer: prefix of slot names in the checkpoint}. In the graph, the slot's name is
-# "<scope>/matrix/part_0/Adam". For the checkpoint, TensorFlow cuts the first len("matrix/part_0/")
-# characters of this name, and prepends "matrix/".
+# "<scope>/matrix/part_0/Adam". For the checkpoint, TensorFlow removes the first
+# len("matrix/part_0/") characters of this name, and prepends "matrix/".
 MANGLED = {
     "OptimizeLoss": "matrix/atrix/part_0/",
     "a": "matrix/0/",

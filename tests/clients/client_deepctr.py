@@ -92,6 +92,7 @@ def adagrad_decay():
     return legacy_opt.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=10)
 
 
+# {how the optimizers are passed: (for the linear part, for the deep part)}
 PLUGGED = {
     "instances": (legacy_opt.LazyAdamOptimizer(0.02), legacy_opt.AdamAsyncOptimizer(0.01)),
     "functions": (lambda: v1.train.FtrlOptimizer(0.1), adagrad_decay),

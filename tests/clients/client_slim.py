@@ -100,8 +100,8 @@ def test_create_train_op_trains_as_the_optimizer_by_itself(name):
     assert variables["global_step"] == updates
 
 
-# This script runs in a new process without eager execution. The threads of slim's Supervisor use
-# the global default graph, and `with graph.as_default()` applies only to the thread that runs it.
+# The threads of slim's Supervisor use the global default graph, and `with graph.as_default()`
+# applies only to one thread. So this script runs in a new process without eager execution.
 LOOP = """
 import sys
 import tensorflow as tf

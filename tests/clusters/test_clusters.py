@@ -26,8 +26,8 @@ def run(**jobs):
     """Runs a cluster until the processes of its last job end; returns their output.
 
     Args:
-      **jobs: for each job, a list of the number of its tasks and the command line arguments of
-        `tests.support.processes.clusters`.
+      **jobs: for each job, a list: the number of its tasks, followed by the command line arguments
+        of `tests.support.processes.clusters`.
     """
     addresses = iter(free_addresses(sum(count for count, *_ in jobs.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, (count, *_) in jobs.items()}

@@ -70,7 +70,8 @@ def waits_for_gradients(name):
 def apply_behind_gate(name, gate, use_resource):
     """Applies gradients to variables of both servers. Gradients on server 1 wait for the gate.
 
-    If the optimizer `waits_for_gradients`, the gradients on server 0 wait for the gate, too.
+    The gate is an operation that waits until the test puts a value into a queue. If the optimizer
+    `waits_for_gradients`, the gradients on server 0 wait for the gate, too.
 
     Returns:
       The train op, and a dict from the number of a server to the variables on this server.
@@ -131,7 +132,7 @@ def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_anoth
 
 
 def unmoved(before, now):
-    """Returns the name of its optimizer for each variable whose value has not changed."""
+    """Returns, for each variable whose value has not changed, the name of its optimizer."""
     pairs = [(name, old, new) for name in before for old, new in zip(before[name], now[name])]
     return [name for name, old, new in pairs if np.array_equal(old, new)]
 
@@ -316,7 +317,7 @@ def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
 
 
 def operations_before(operation, gate):
-    """Returns all direct and indirect inputs of an operation that do not depend on the gate."""
+    """Returns those direct and indirect inputs of an operation that do not need the gate."""
     needs = {}
 
     def visit(each):

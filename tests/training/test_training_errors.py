@@ -82,7 +82,7 @@ WRONG = {
     "unknown name": (
         {"gradient_multipliers": {"w": 2}},
         ValueError,
-        "names 'w', and there is no such variable.* 'w:0'",
+        "has 'w', but there is no such variable.* 'w:0'",
     ),
     "unknown key": ({"gradient_multipliers": {3: 2}}, TypeError, "names as keys, got 3"),
     "clip": ({"clip_gradients": -1.0}, ValueError, "clip_gradients must be positive, got -1.0"),
@@ -197,9 +197,9 @@ def test_errors_of_functions_of_gradients(stepping):
             call(0)
     with pytest.raises(TypeError, match="multiply_gradients takes a list of .gradient, variable"):
         legacy_opt.multiply_gradients([stepping.w], {"w": 2})
-    with pytest.raises(ValueError, match="names 'w:0', and there is no such variable.* are 'w'"):
+    with pytest.raises(ValueError, match="has 'w:0', but there is no such variable.* are 'w'"):
         legacy_opt.multiply_gradients(pairs, {"w:0": 2})
-    with pytest.raises(ValueError, match="names 'w', which has no gradient"):
+    with pytest.raises(ValueError, match="has 'w', which has no gradient"):
         legacy_opt.multiply_gradients([(None, stepping.w)], {"w": 2})
     for function in legacy_opt.add_gradients_summaries, adaptive_clipping_fn():
         with pytest.raises(TypeError, match="takes a list of .gradient, variable. pairs"):
