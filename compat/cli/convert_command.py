@@ -141,7 +141,7 @@ def _convert_files(arguments, name_map, screen):
 
 
 def _plan(arguments, checkpoint, name_map):
-    """Returns the tensors to write, a list of `conversion_by_name.Move`, and the report."""
+    """Returns a pair: the tensors to write, as a list of `conversion_by_name.Move`; the report."""
     from ..checkpoints import conversion_by_name
 
     if checkpoint.object_graph is not None:

@@ -1,4 +1,4 @@
-"""AdaMax: Adam with a decayed maximum of gradients in place of the second moment.
+"""AdaMax: Adam with a decayed maximum of absolute gradients in place of the second moment.
 
     m = beta1 * m + (1 - beta1) * g
     v = max(beta2 * v, abs(g))

@@ -26,7 +26,7 @@ def test_every_optimizer_has_a_page():
 
 # The measurements need both Keras 2 and Keras 3.
 
-# Differences below this share of an element's largest change count as rounding.
+# A difference is rounding if it is below this share of the largest change of any element.
 ROUNDING = 1e-4
 REPLACEMENTS = [
     pytest.param(

@@ -65,10 +65,12 @@ class Expected:
 
 
 def least(dtype):
-    """Returns the smallest number whose rounding error is at most eps times the number."""
+    """Returns the smallest number for which a relative error of eps may be assumed.
+
+    Kernels flush subnormal numbers to zero, an error of up to tiny. From tiny / eps on, this error
+    is at most eps. float16 kernels do not flush, because they compute in float32.
+    """
     info = np.finfo(dtype)
-    # Kernels flush subnormal numbers to zero, which is an error of up to tiny. float16 kernels do
-    # not, because they compute in float32.
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
 
 
@@ -138,8 +140,8 @@ def with_other_betas(case, seed):
     TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the result should be
     g * g, but it has the rounding error of the old v, which may be large. A beta2 of eps would have
     the same effect. The change is 2 * eps because `nudged` may undo one eps. With even seeds the
-    change is negative. Then v becomes negative where g * g may be only rounding error: the square
-    root is NaN, and such elements are not compared.
+    change is negative, so v becomes negative where g * g is smaller than the rounding error of the
+    old v. The square root of such an element is NaN, and the element is not compared.
     """
     if seed is None:
         return case.arguments

@@ -48,7 +48,7 @@ def test_a_session_computes_what_a_function_computes(api, name):
 
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
-    """For sparse gradients, Keras itself gives different results in a graph and in a function.
+    """With fed sparse gradients, Keras itself gives other results in a graph than in a function.
 
     Adam and other optimizers compute (g * g) * c. TensorFlow reorders this product if it knows the
     shapes. It knows the shapes of a function's arguments, but not those of fed tensors.

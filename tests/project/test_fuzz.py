@@ -57,8 +57,8 @@ FOUND = {
     "an integer beyond int64": fuzzed("LazyAdam", learning_rate=10**30, kind="extreme"),
     "a period beyond int64": fuzzed("AdagradDecay", accumulator_decay_step=2**63, kind="extreme"),
     "matrices below zero": fuzzed("Shampoo", mat_gbar_weight=-1e-3, kind="extreme"),
-    "matrices that nobody keeps": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
-    "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
+    "matrices replaced in each step": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
+    "a sparse gradient without ids, for a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
     "values that were NaN before a failing step": fuzzed(
         "AdagradDecayV2",
         ids=(0, 1),
@@ -67,7 +67,7 @@ FOUND = {
         learning_rate=-3e38,
         dtype="float16",
     ),
-    "a kernel that cancels": fuzzed("LazyAdam", beta2=0.0, kind="extreme"),
+    "a kernel that loses digits by cancellation": fuzzed("LazyAdam", beta2=0.0, kind="extreme"),
 }
 
 
