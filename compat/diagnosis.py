@@ -1,6 +1,6 @@
 """`diagnose`: lists installed packages and problems, and known commands that fix the problems.
 
-TensorFlow is imported inside functions only, because it may be missing or broken.
+TensorFlow is imported inside functions only, because the package of this backend may be missing or broken.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ DECAY_STEPS = (50, 100, 200, 400, 800)
 DECAY_RATES = (0.5, 0.7, 0.9)
 FINALISTS = 4
 ONE_SEED = "Jan-Jun, one seed"
-ALL_SEEDS = "Jan-Jun, mean of finalists"
+ALL_SEEDS = "Jan-Jun, mean over seeds"
 MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # of a step with 64 flights, per tower, on two cores
 
 

@@ -84,7 +84,8 @@ class DiffGradOptimizer(AdamBase):
         if done is NotImplemented:
             return done
         with after(done):
-            # Even ref variables need no copies: nothing reads these values after the writes.
+            # The value of a ref variable shares its memory. No copy is needed, because all updates
+            # are computed before `prev_grad` and the variable are written.
             values = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
         pieces = _pieces(update.variable.shape)
         steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]

@@ -224,8 +224,8 @@ class ShampooOptimizer(RuleOptimizer):
                 factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
-                    # A Session computes tf.contrib's product in this order. multiply_no_nan is used
-                    # because Grappler may reorder a plain product.
+                    # In tf.contrib's graph, Grappler multiplies rate by factor first. So do we.
+                    # Grappler does not reorder multiply_no_nan, unlike a plain product.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:
@@ -276,7 +276,9 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            matrix = products(part)  # one factor, weight * part: Grappler would combine two
+            # `products` multiplies by weight * part. Grappler would do so in a graph, and eager
+            # execution must round in the same way.
+            matrix = products(part)
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
             matrix, changes[name] = (old + added) * part, Addition(added)

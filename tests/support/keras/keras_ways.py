@@ -288,7 +288,7 @@ class Way(NamedTuple):
       task: called with a dtype and a case's `only`, returns a `Problem` or a `Model`.
       run: called with the task and a case's `make`, trains through the bridge, returns the `Trace`.
       reference: like `run`, with the v1 optimizer in a Session.
-      own: like `run`, but with the v1 optimizer without Keras; None if there is no such way.
+      own: trains the v1 optimizer in a `tf.function` or eagerly, where `run` does so; else None.
       dtypes: the supported dtypes. Layers of some Keras 2 versions do not support 16 bits.
     """
 
