@@ -1,6 +1,6 @@
 """`diagnose`: lists installed packages and problems, and known commands that fix the problems.
 
-TensorFlow is imported inside functions only, because the package of this backend may be missing or broken.
+TensorFlow is imported inside functions only, because TensorFlow may be missing or broken.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _keras_problems(facts):
         fix = None
         if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
             fix = None if has_keras2 else pip_tf_keras(facts)
-        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # it may be missing
+        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # the package of this backend may be missing
             fix = _USE_TENSORFLOW
         yield _problem("warning", text, fix)
         return
