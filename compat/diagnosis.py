@@ -169,7 +169,8 @@ def _keras_problems(facts):
         fix = None
         if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
             fix = None if has_keras2 else pip_tf_keras(facts)
-        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # the package of this backend may be missing
+        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):
+            # The package of this backend may be missing.
             fix = _USE_TENSORFLOW
         yield _problem("warning", text, fix)
         return
