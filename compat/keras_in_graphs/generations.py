@@ -61,7 +61,8 @@ class Generation:
     def returns_operations(self):
         """Whether the optimizer's apply_gradients returns an operation of the graph.
 
-        This is true for Keras 2's own optimizers and for optimizers made by `to_keras`.
+        This is true for optimizers made by `to_keras`, and for Keras 2's own optimizers that do not
+        scale the loss.
         """
         raise NotImplementedError
 

@@ -68,8 +68,9 @@ class KerasOptimizerInGraph:
             variable = next_creator(**dict(arguments, name=name))
         self.variables.append(variable)
         if slot is not None:
-            # Keras does not record which axes a slot shares with its variable. Assume that a slot
-            # of the same shape shares all axes, and that any other slot shares none.
+            # For partitioned variables, a Saver needs to know which axes of the slot correspond to
+            # axes of the variable. Keras does not record this. Assume that all axes correspond if
+            # the shapes are equal, and that none do otherwise.
             by_element = variable.shape.as_list() == owner.shape.as_list()
             axes = tuple(range(owner.shape.rank)) if by_element else ()
             versions.fit_slice_info(variable, owner, axes)

@@ -63,7 +63,8 @@ class TranslationReport(NamedTuple):
         for part in self.state:
             note = "" if part.exact else ", up to rounding"
             lines.append(f"  {part.v1}: {part.keras}{note}")
-        lines.append(f"largest difference in {measurement.STEPS} steps:")
+        steps = measurement.STEPS
+        lines.append(f"largest difference in {steps} steps, as part of the distance moved:")
         for each in self.measurements:
             lines.append(f"  {each}")
             if each.why:

@@ -128,7 +128,10 @@ class Translator:
         return []
 
     def check_untrained(self, plain):
-        """Raises a ValueError if `plain` needs slots and has trained variables that are unknown."""
+        """Raises a ValueError if `plain` has made updates and its class has slots.
+
+        Call this if the variables of `plain` are unknown, because then its slots cannot be found.
+        """
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)
 

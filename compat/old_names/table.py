@@ -1,6 +1,6 @@
 """The rows of the table of old names of optimizers. The package `old_names` parses them."""
 
-_PARAMETER_SERVERS = "Use any optimizer with parameter servers, or tf.train.SyncReplicasOptimizer."
+_PARAMETER_SERVERS = "With parameter servers, use any optimizer, or tf.train.SyncReplicasOptimizer."
 _T2T = "tensor2tensor.utils."
 
 # Each row contains the old module, its names (old=new if the new name differs), the new module or

@@ -98,7 +98,8 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
     """Restores the state of an optimizer with a schedule into one with a number, and the reverse.
 
-    Keras' own optimizers miscount variables here, or cannot be saved.
+    This fails with Keras' own optimizers: they save variables under numbers, which differ here,
+    because an optimizer with a schedule has no variable for the learning rate.
     """
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     rates = [schedule, 0.25] if schedule_first else [0.25, schedule]

@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 3 bridge (`to_keras`): wrong results and unclear messages."""
+"""Regression tests of the Keras 3 bridge (`to_keras`), for wrong results and unclear messages."""
 
 import numpy as np
 import pytest

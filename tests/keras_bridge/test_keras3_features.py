@@ -215,9 +215,9 @@ def accumulated(problem, steps):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
-    """Two gradients make one update with their average. The global step counts updates.
+    """Two gradients make one update with their average.
 
-    So AdagradDecay decays its accumulators after every three updates.
+    The global step, by which AdagradDecay decays its accumulators, counts updates.
     """
     optimizer = api.bridged(name, gradient_accumulation_steps=2)
     actual = api.run(optimizer, way, PROBLEM)

@@ -1,4 +1,4 @@
-"""Loads files without optimizer state or with another optimizer's, and models without variables.
+"""Loads models without variables, files without optimizer state, and files of other optimizers.
 
 No state may be lost silently or loaded partially.
 """

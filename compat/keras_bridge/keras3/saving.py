@@ -234,7 +234,7 @@ def _check_shapes(variables, weights):
 
 
 def _unbuilt(names):
-    """Returns the items of a dict whose names an optimizer has before it is built."""
+    """Returns a dict with only those names whose variables exist before `build`."""
     return {
         name: value
         for name, value in names.items()
