@@ -130,7 +130,7 @@ def report(arguments, flights, settings, predictions):
     names = list(settings)
     if not np.isfinite(predictions).all():
         bad = [name for name, values in zip(names, predictions) if not np.isfinite(values).all()]
-        sys.exit(f"{', '.join(bad)} diverged; give a lower --learning-rate")
+        sys.exit(f"{', '.join(bad)} diverged; give a lower --learning-rate-<optimizer>")
     table = metrics_table(flights, predictions, names)
     print(format_table(table))
     print(summary(table, names, settings, -(-flights.size // arguments.batch_size)))

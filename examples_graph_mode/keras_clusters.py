@@ -137,7 +137,7 @@ def once_per_step(values, steps):
 def first_difference(one, other):
     """Returns a text that names a difference between two `state`s, or None if they are equal."""
     if set(one) != set(other):
-        return "only one has " + ", ".join(sorted(set(one) ^ set(other)))
+        return ", ".join(sorted(set(one) ^ set(other))) + ", which only one has"
     different = [name for name in one if not np.array_equal(one[name], other[name])]
     return different[0] if different else None
 

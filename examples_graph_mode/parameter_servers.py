@@ -114,7 +114,10 @@ def check_steps(arguments, first, workers):
         text += f", divided by the {arguments.workers} gradients of an update"
         total /= arguments.workers
     if reached != total:
-        sys.exit(f"The global step advanced by {reached}; expected from {done}: {total:g}")
+        sys.exit(
+            f"The global step advanced by {reached}. The workers made {done} steps, so "
+            f"{total:g} were expected."
+        )
     print(text + ".")
 
 

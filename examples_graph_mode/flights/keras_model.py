@@ -84,8 +84,8 @@ WEIGHTS = {
 class Predictions(keras.metrics.Metric):
     """A metric that records the predicted probability of each example of one epoch, in order.
 
-    Keras passes a metric the model's outputs from before the update, so each prediction is made
-    before the training on the example.
+    Keras calls `update_state` with the outputs that the model computed before the update, so each
+    prediction is made before the training on the example.
     """
 
     def __init__(self, examples):

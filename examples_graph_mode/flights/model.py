@@ -16,7 +16,7 @@ HIDDEN_UNITS = 32
 OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # the optimizers of most of the examples
 MODELS = ("mlp", "logistic")
 
-# The best learning rates of `flights_session.py --sweep`, which uses January to June only.
+# The best learning rates of `flights_session.py --sweep`, which tunes on January to June only.
 LEARNING_RATES = {
     "mlp": {name: CATALOGUE[name].learning_rate for name in OPTIMIZERS},
     "logistic": {"Adagrad": 0.575, "AdagradDecay": 0.323, "SGD": 0.323},

@@ -24,7 +24,7 @@ class Choice(NamedTuple):
       learning_rate: the default, which is the best rate of `compare_optimizers.py --sweep` on
         January to June. For Adagrad, AdagradDecay and SGD it is the best rate of
         `flights_session.py --sweep`. Comments at `CATALOGUE` explain exceptions.
-      rates: the lowest and the highest learning rate that a sweep tries.
+      rates: lower and upper end of the range from which a sweep takes learning rates.
       stock: whether it is one of TensorFlow's own optimizers, which are shown for comparison.
     """
 

@@ -144,7 +144,7 @@ def signals_held():
 
 
 def stop_with_parent():
-    """Ends this process as soon as its parent has ended, if a `Cluster` has started it."""
+    """Ends this process when its parent ends; only if a `Cluster` has started this process."""
     if STARTED not in os.environ:  # not started by a `Cluster`
         return
 

@@ -147,7 +147,7 @@ def sweep(flights, optimizers, count, seed_count, batch_size, base):
     text = {"index": False, "na_rep": "", "float_format": "{:.4f}".format}
     print("\nTrials, log-loss on January-June only:")
     print(table.to_string(**text))
-    print("\nBest of each:")
+    print("\nBest trial of each optimizer:")
     print(table.loc[table.groupby("optimizer")[ALL_SEEDS].idxmin()].to_string(**text))
     results = measure(flights, best, measured, batch_size)
     print(f"\nJuly-December, {seed_count} seeds, mean ± standard deviation:")

@@ -46,9 +46,10 @@ def adagrad_decay():
 
 
 def names_in_graph(model):
-    """Returns a dict from Keras' names of the weights and the step to the names in the graph.
+    """Returns the name map of the model: a dict from Keras' names to the names in the graph.
 
-    The bridge derives the names of the slots from these names.
+    It also contains the name of the global step. The bridge derives the names of the slots from the
+    names in the graph.
     """
     names = {keras_name(weight): f"{SCOPE}/{name}" for name, weight in weights_of(model).items()}
     return dict(names, global_step=SCOPE + "/global_step")

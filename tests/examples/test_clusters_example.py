@@ -48,7 +48,8 @@ def test_differences_are_named():
     assert keras_clusters.first_difference(one, dict(one)) is None
     other = dict(one, **{"variable 0": np.float32([1, np.nextafter(np.float32(2), np.float32(3))])})
     assert keras_clusters.first_difference(one, other) == "variable 0"
-    assert keras_clusters.first_difference(one, {"iterations": 3}) == "only one has variable 0"
+    difference = keras_clusters.first_difference(one, {"iterations": 3})
+    assert difference == "variable 0, which only one has"
 
 
 def test_powers_of_beta_and_iterations_advance_once_a_step():

@@ -175,7 +175,8 @@ def test_decay_counts_by_position_warn():
 
 # --- Every class.
 
-# Like their originals, these optimizers have state for each slice, or save slots slice by slice.
+# Like their originals, these optimizers have state that fits one slice only, or save the slots of
+# each slice under the slice's own name.
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 

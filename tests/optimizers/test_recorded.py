@@ -15,7 +15,8 @@ from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
-# Bound of the difference, relative to the largest element of each variable (or 1).
+# Bound of the difference, relative to the largest absolute element of each variable, or to 1 if all
+# elements are smaller.
 # Between two processors with TensorFlow 1.15, the originals differ by up to 1.3e-7 (Adagrad), and
 # so do our optimizers. Adafactor differs by 1.8e-7, because it multiplies in another order than its
 # original. Between TensorFlow 1.15 and 2.21, our optimizers differ by up to 2.4e-7.

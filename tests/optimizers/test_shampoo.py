@@ -80,7 +80,8 @@ def test_defaults_of_the_original():
 
 
 def test_powers_are_computed_at_their_interval():
-    # In the first update H is the identity. In the second update H is ([[4 + 4]] + 0) ** -0.5.
+    # In the first update H is the identity. In the second update H is [[4 + 4]] ** -0.5, because
+    # epsilon is 0.
     step, w = tf.Variable(0, dtype=tf.int64), tf.Variable([0.0])
     optimizer = ShampooOptimizer(step, epsilon=0.0, svd_interval=2)
     for expected in [-2], [-2 - 2 / np.sqrt(8)]:
@@ -137,9 +138,10 @@ def one_step(make, gradient):
 
 def test_iterations_for_small_matrices_stop_too_early_as_in_the_original():
     # For a gradient of 0.5 I, both matrices are 0.25 I / 25 = 0.01 I. Their exact power -1/4 is
-    # 3.16 I, so the update should be 0.5 * 3.16 ** 2 = 5. But the iterations return the square root
-    # 0.01 I / sqrt(norm), where norm is 0.01 * 5. The power -1/2 of this root is 4.73 I. So the
-    # update is more than twice as large as it should be.
+    # 3.16 I, so the update should be 0.5 * 3.16 ** 2 = 5. But the iterations stop at their start
+    # value: in place of the square root 0.1 I they return 0.01 I / sqrt(norm), where norm is the
+    # Frobenius norm 0.01 * 5. The power -1/2 of this value is 4.73 I. So the update is more than
+    # twice as large as it should be.
     gradient = 0.5 * np.eye(25, dtype=np.float32)
     power = (0.01 / np.sqrt(0.05)) ** -0.5
     assert round(power, 2) == 4.73 and round(0.01**-0.25, 2) == 3.16
