@@ -195,7 +195,7 @@ def test_training_continues_in_a_monitored_training_session(tmp_path):
 
 
 class EagerModel:
-    """A least-squares problem as in `handover.Model`, with eager variables and more decays.
+    """A least-squares problem as in `handover.Model`, with eager variables and frequent decays.
 
     Args:
       optimizer: the class of the optimizer.

@@ -74,9 +74,9 @@ def test_variables_in_different_scopes(api, tmp_path):
 # Partitioned variables.
 
 
-# The training of the partitioned variables is continued with unpartitioned variables in a Session,
-# whose values are the expected ones. With partitioned variables, a Session would round some values
-# differently from Keras (measured: 6e-8).
+# The expected values come from a Session that continues the training with unpartitioned variables.
+# With partitioned variables, a Session would round some values differently from Keras (measured:
+# 6e-8).
 @pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make

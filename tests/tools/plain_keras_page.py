@@ -67,10 +67,10 @@ def expression(report):
 
 
 def cell(figure):
-    """Returns the largest difference as text.
+    """Returns the largest difference between weights trained in v1 and in Keras, as text.
 
-    If the difference is larger than rounding, the text also has it in percent of the largest
-    distance by which a weight has moved.
+    If the difference is not mere rounding, it is also given in percent of the largest distance by
+    which a weight has moved in the training.
     """
     if figure.grade == "exact":
         return "0"

@@ -56,7 +56,7 @@ def entry(name, value):
 
 
 def is_public(cls):
-    """Returns whether a class is one of the public classes of `legacy_opt`, without `compat`."""
+    """Returns whether `legacy_opt` itself, not only `legacy_opt.compat`, has this public class."""
     return cls.__module__.startswith("legacy_opt") and cls.__name__ in legacy_opt.__all__
 
 

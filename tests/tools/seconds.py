@@ -1,9 +1,9 @@
-"""Writes tests/support/seconds.json, the durations of slow tests, from the reports of a run.
+"""Writes tests/support/seconds.json, the durations of long tests, from the reports of a run.
 
     python -m tests.tools.seconds REPORT.json…
 
 `make seconds` runs this program after `make test`. `tests.support.turns` uses the durations to
-divide slow tests among the lanes (TensorFlow versions).
+divide the cells of long tests among the lanes (TensorFlow versions).
 """
 
 import collections

@@ -190,7 +190,7 @@ def everything(trained, directory):
 
 
 def variables_alone(trained, directory):
-    """Checks that a string, unlike a list, does not select slots: the slots are new."""
+    """Checks that slots are new if `vars_to_warm_start` is a string; only a list selects slots."""
     before, after = state(trained), warm_started(trained, directory, ".*", 1)
     assert after["global_step"] == 1
     assert_rows(after["table/AdagradDecay"], np.full([9, 4], 0.1, np.float32))

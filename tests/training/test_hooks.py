@@ -94,7 +94,7 @@ def test_a_recreated_session_gets_a_new_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """Losses with several elements are ignored in the collection.
+    """The hook ignores losses with several elements that are in the collection of losses.
 
     A `loss` argument with several elements raises an error.
     """

@@ -200,8 +200,8 @@ def test_with_steps_1_the_graph_is_that_of_the_inner_optimizer(use_resource):
         training = FedTraining(make, problem, use_resource)
         return training.session.graph.as_graph_def()
 
-    # With TensorFlow's own optimizers the graphs would differ: they increment the global step
-    # without use_locking, but this package's wrappers and optimizers, such as LazyAdam, with it.
+    # With an optimizer of TensorFlow the graphs would differ: TensorFlow's optimizers increment the
+    # global step without use_locking; this package's optimizers and wrappers, with use_locking.
     assert graph(accumulated(INNER["LazyAdam"], 1)) == graph(INNER["LazyAdam"])
 
 

@@ -285,8 +285,8 @@ def test_slots_do_not_change_for_zero_gradients_also_in_other_wrappers(inside, w
     steps = [{"matrix": grad, "other": grad} for grad in (ones, zeros, zeros, ones)]
     start = {"matrix": ones, "other": ones}
     trace = WAYS[way](problems.Problem(start, steps, (), "float32"), make)
-    # The accumulator is 1.0 + 1 after step 0. The next update, in step 3, decays the accumulator
-    # once by 0.9.
+    # The accumulator is 1.0 + 1 after step 0. The next update, in step 3, multiplies the
+    # accumulator by 0.9 only once, and adds 1.
     expected = np.full(shape, 2.0 * 0.9 + 1.0, np.float32)
     np.testing.assert_allclose(trace.slots["matrix", "accumulator"], expected, rtol=1e-6)
     for name in start:
