@@ -1,8 +1,8 @@
 """The tasks of `make`: tests on every lane, lint, benchmarks, the demo.
 
 A lane is one version of TensorFlow with its Python (lanes.py). Its environment `.nox/<lane>` takes
-1 to 2 GB, so all sessions of the lane share it, and later runs reuse it. (nox itself would create
-an environment per session.)
+1 to 2 GB, so all tasks on the lane share it, and later runs reuse it. (nox itself would create an
+environment per task.)
 """
 
 import contextlib
@@ -35,8 +35,8 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# The keys of a report whose values are dicts from names to seconds, each with the text that
-# `slowest` prints after these names.
+# In a report, the values of these keys are dicts from names to seconds. Here, the value of a key is
+# the text that `slowest` prints after such a name.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",

@@ -35,7 +35,7 @@ class Stepping:
             self.loss = 2.0 + dot(self.w, 3.0, 4.0)
 
     def distance(self):
-        """Returns a loss whose gradient depends on w, so the update must wait for the gradient."""
+        """Returns a loss whose gradient, w - [3, 4], changes with w; that of `loss` does not."""
         return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
 
     def run(self, train_op, steps=1):

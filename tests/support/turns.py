@@ -171,7 +171,10 @@ def test_of(item):
 
 
 def _lanes_with(item, number, total):
-    """Returns this lane's number among the lanes that can run a cell, and how many these are."""
+    """Returns this lane's number among the lanes that share a cell, and how many these are.
+
+    Returns (1, 1) for a cell that is not divided but runs on every lane that can run it.
+    """
     if item.get_closest_marker("every_lane"):
         return 1, 1
     if item.get_closest_marker("keras3"):

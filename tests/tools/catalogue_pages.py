@@ -1,6 +1,6 @@
-"""Writes tables on the optimizers' pages in docs/: arguments, slots, differences to Keras.
+"""Writes tables on the optimizers' pages in docs/: arguments, slots, differences from Keras.
 
-python -m tests.tools.catalogue_pages          prints the differences to Keras' own optimizers
+python -m tests.tools.catalogue_pages          prints the differences from Keras' own optimizers
 python -m tests.tools.catalogue_pages docs     writes all tables
 
 Both commands need Keras 2 and Keras 3.
@@ -61,7 +61,8 @@ class Page(NamedTuple):
     """The optimizers on a page.
 
     Attributes:
-      classes: a tuple of expressions that create optimizers, one for each set of slots.
+      classes: a tuple of expressions that create optimizers. A class whose slots depend on its
+        arguments has several expressions.
       replacements: a tuple of `Replacement`.
     """
 
@@ -316,7 +317,7 @@ def measure(replacement, generation):
 
 
 def replacements(page):
-    """Returns the table of the differences to Keras' own optimizers."""
+    """Returns the table of the differences from Keras' own optimizers."""
     rows = []
     for replacement in page.replacements:
         for generation in replacement.generations():

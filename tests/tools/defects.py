@@ -111,7 +111,7 @@ def compare(paths):
         complaints += [f"{name} does not pass today." for name in tests if name not in passed]
     for name, ends in sorted(before.items()) + sorted(today.items()):
         if {"setup", "teardown", "collection"} & set(ends):
-            complaints.append(f"{name}: {'/'.join(ends)}, not the test, failed.")
+            complaints.append(f"{name} failed outside of the test itself: {', '.join(ends)}.")
     return complaints
 
 

@@ -42,9 +42,10 @@ class Case(NamedTuple):
         place (ulps), for the optimizer's method `rule` and for its fused kernel. A comment beside
         the number gives the reason.
       original: the `Original`, None if `tf.contrib.opt` has no such class.
-      regrouped: whether TensorFlow's own optimizer computes the sparse updates. Graph rewriting
-        regroups the products in these updates. In 16 bits, it regroups them differently in a
-        `tf.function` than in a Session.
+      regrouped: whether graph rewriting regroups the products in sparse updates, so that a Session
+        and eager execution differ in the last bits. In 16 bits, it regroups them differently in a
+        `tf.function` than in a Session. (This is so for AdamW, whose sparse updates
+        TensorFlow's own Adam computes.)
     """
 
     optimizer: type
