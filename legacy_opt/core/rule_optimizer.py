@@ -448,7 +448,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         variable = self._non_slot(name)
         if versions.building() in (versions.EAGER, versions.FUNCTION):
             return variable.read_value()
-        # Read on its own device, because the updated variable may be on another parameter server.
+        # Read on the device of the non-slot variable. This code runs in the update of a trained
+        # variable, which may be on another parameter server.
         graph = tf.compat.v1.get_default_graph()
         with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
             return variable.read_value()

@@ -26,8 +26,9 @@ class Fading(NamedTuple):
     """A slot's new value, and the decay of the rows that a sparse gradient does not touch.
 
     With a sparse gradient the touched rows are set to `value`, and all other rows are multiplied by
-    `factor`. Nadam returns it, for example, because its moments decay in all rows. The whole slot
-    is then read and written. With a dense gradient the slot is set to `value`.
+    `factor`, so the whole slot is read and written. With a dense gradient the slot is set to
+    `value`. For example, Nadam's rule returns a `Fading` for each moment, because the moments decay
+    in all rows.
     """
 
     value: Tensor

@@ -106,7 +106,12 @@ def _aliased(tensor):
 
 
 def gather_nd(variable, positions):
-    """Returns the elements at `positions`, ``[n, rank]`` or ``[rank]``; reads no other elements."""
+    """Returns the elements at `positions`, and reads no other elements.
+
+    Args:
+      variable: the variable.
+      positions: indices of elements, shape ``[n, rank]`` (or ``[rank]`` for one element).
+    """
     if is_resource(variable):
         return tf.raw_ops.ResourceGatherNd(
             resource=variable.handle, indices=positions, dtype=variable.dtype.base_dtype

@@ -197,7 +197,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
         # Grappler reorders chains of products. So that graphs compute the same bits as eager
         # execution, a division separates the products in `_normalized` from the product with the
-        # learning rate, and there is no factor (1 - beta1).
+        # learning rate, and the momentum is computed without a product with (1 - beta1).
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -276,7 +276,11 @@ def _positive(name, value):
 
 
 def _no_rate(name, value):
-    """Returns `value` as a bool; the error says that this first argument is no learning rate."""
+    """Returns `value` as a bool.
+
+    The argument is the constructor's first. The error message for a number says that it is not the
+    learning rate.
+    """
     try:
         return argument_checks.boolean(name, value)
     except TypeError as error:

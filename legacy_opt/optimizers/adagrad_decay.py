@@ -55,9 +55,9 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
       global step, initialized to zero. A dense update reads element 0 of the flattened slot for the
       whole variable, and increments it if the accumulator decays (in a partition of a partitioned
-      variable, all elements below the new count are then set to it). For each row in the gradient,
-      a sparse update reads the element of the flattened slot whose index is the number of the row,
-      and increments it if the row of the accumulator decays.
+      variable, all smaller elements are then raised to the new count). For each row in the
+      gradient, a sparse update reads the element of the flattened slot whose index is the number of
+      the row, and increments it if the row of the accumulator decays.
 
     The accumulator decays at most once in an update: a row without gradients for three periods
     decays once at each of its next three updates. The training has to increment the global step; a
@@ -173,7 +173,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             )
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Decays accumulators for dense gradients, with one condition per device."""
+        """Decays accumulators for dense gradients, all those on one device together."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
         by_device, seen = {}, set()
@@ -251,8 +251,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return written
 
     def _decay_rows(self, update):
-        # There is no condition, because after the first period rows decay in nearly every step.
-        # The counts are read as late as possible, because other workers decay rows, too.
+        # There is no tf.cond, because after the first period rows decay in nearly every step. The
+        # counts are read as late as possible, because other workers decay rows, too.
         with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
@@ -292,8 +292,8 @@ class FlatElement(Slot):
     A flat element is an element of the flattened slot. A dense update uses flat element 0. For each
     row, a sparse update uses the flat element whose index is the number of the row. Rules may add
     to the slot, but not assign it. In a partition of a partitioned variable, an addition to element
-    0 also sets all elements below the new count to it, so that the count is kept if the variable is
-    later partitioned differently.
+    0 also raises all smaller elements to the new count, so that the count is kept if the variable
+    is later partitioned differently.
     """
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:

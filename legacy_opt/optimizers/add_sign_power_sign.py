@@ -154,9 +154,9 @@ class PowerSignOptimizer(_SignOptimizer):
     """PowerSign (`tf.contrib.opt.PowerSignOptimizer`).
 
     The slot, the treatment of sparse gradients and the arguments are those of `AddSignOptimizer`,
-    with `base` in place of `alpha`. For sparse gradients the number e is rounded to float32 and
-    then to the variable's dtype, like in tf.contrib. So in float64 a dense and a sparse update
-    differ by some 1e-8 of their size.
+    with `base` in place of `alpha`. Like in tf.contrib, sparse updates compute the power as
+    ``e ** (log(base) * …)``, with e rounded to float32 and then to the variable's dtype. So in
+    float64 a dense and a sparse update differ by some 1e-8 of their size.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.

@@ -210,7 +210,7 @@ class DecoupledWeightDecayExtension:
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Passes all gradients to `_prepare`, because no variable may decay before they are known.
+        """Passes all gradients to `_prepare`, so that the decay waits until they are computed.
 
         Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too, like
         `RuleOptimizer.applying`.
@@ -318,7 +318,7 @@ class DecoupledWeightDecayExtension:
 
     @contextlib.contextmanager
     def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
-        """Decays a variable; the operations of this scope, its update, run afterwards.
+        """Decays a variable; operations created in this scope (the update) run after the decay.
 
         Args:
           grad: the gradient; for a sparse gradient, the tensor of its values.

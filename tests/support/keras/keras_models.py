@@ -112,7 +112,8 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
       variables: a dict of variables; None to create those of the problem.
 
     Returns:
-      The `Trace`, and the number of retraces after the first step (not for "eager").
+      The `Trace`, and how often `tf.function` traced again after the first step (for "eager", a
+      number without meaning).
     """
     variables = variables_of(problem) if variables is None else variables
     traces = []

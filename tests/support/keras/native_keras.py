@@ -274,8 +274,9 @@ class Example(NamedTuple):
     Attributes:
       what: a description of the gradients.
       keras: the expression that creates Keras' optimizer.
-      v1: the expression that creates the v1 optimizer. If only Keras has the feature, the
-        expression calls `to_keras`, which makes a Keras optimizer with the v1 formula.
+      v1: the expression that creates the v1 optimizer. If v1 optimizers lack an argument that the
+        example needs (clipnorm), the expression calls `to_keras`, which makes a Keras optimizer
+        with the v1 formula.
       gradients: for each step a list of pairs (id, gradient); ids may repeat.
       row: the row whose value after each step is shown.
     """
