@@ -101,7 +101,18 @@ def results_tables(results):
 def results_table(results):
     """Returns the results as one table."""
     rows = [
-        ["", "variables", "way", "optimizer", "ms/step", "ratio", "quartiles", "goal", "", "to"]
+        [
+            "",
+            "variables",
+            "way",
+            "optimizer",
+            "ms/step",
+            "ratio",
+            "quartiles",
+            "goal",
+            "",
+            "compared with",
+        ]
     ]
     for result in results:
         ratio = result.ratio
@@ -142,7 +153,7 @@ def _miss(result):
 def states_table(states):
     """Returns a table of the slots' memory, with a row per class and a column per workload."""
     names = list(dict.fromkeys(state.workload for state in states))
-    rows = [["MB of state of"] + names + ["slots on " + names[-1]]]
+    rows = [["slots, in MB"] + names + ["slots on " + names[-1]]]
     for optimizer in dict.fromkeys(state.optimizer for state in states):
         sizes = {state.workload: state.slots for state in states if state.optimizer == optimizer}
         totals = [_mb(sum(sizes[name].values())) if name in sizes else "" for name in names]

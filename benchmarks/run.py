@@ -50,9 +50,14 @@ def parse_arguments(argv=None):
     add(
         "--quick",
         action="store_true",
-        help="few rounds; no ref variables, W4 or B4",
+        help="few rounds; without ref variables, without W4 and B4",
     )
-    add("--only", type=_workload_names, metavar="W1,B2", help="only these; bridge: B1 to B4")
+    add(
+        "--only",
+        type=_workload_names,
+        metavar="W1,B2",
+        help="only these workloads; bridge means B1 to B4",
+    )
     add("--against", type=_checkout, metavar="DIR", help="compare with another checkout's bridge")
     add(
         "--repeats", type=_positive, metavar="N", help="rounds per workload (default: 25; quick: 7)"

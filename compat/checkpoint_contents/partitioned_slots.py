@@ -4,8 +4,8 @@ To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the s
 graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
 was created in a scope (`tf.contrib.layers.optimize_loss` does so), TensorFlow drops characters of
 that scope instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``.
-Therefore each part's slot is a separate tensor: it has the shape of the whole slot, but contains
-only the slice of that part.
+Then the parts' slots are not saved as slices of one tensor, but each as a separate tensor. This
+tensor has the shape of the whole slot, but the checkpoint contains only the slice of its part.
 """
 
 import collections
@@ -93,7 +93,8 @@ def find_all(tensors):
 
 
 def _scope_of(name, variable, others):
-    # The scope is as long as `cut`, because TensorFlow dropped as many characters as `part` has.
+    # TensorFlow has dropped as many characters as `part` has from the start of scope + part + slot.
+    # The rest is cut + slot, so `cut` is as long as the scope.
     found = _END.match(name[len(variable) + 1 :])
     part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
     prefixes = {other[: len(cut)] for other in others if len(other) > len(cut)}

@@ -183,7 +183,7 @@ def is_integer(dtype):
 
 
 def recognise(name, layouts, powers):
-    """Guesses the optimizer of each variable. The slots share an optimizer name in their names.
+    """Guesses each variable's optimizer. The names of all slots contain the same optimizer name.
 
     Args:
       name: the optimizer's name in the names of the slots.

@@ -29,14 +29,14 @@ class CheckpointWriter:
     This is a context manager. The complete checkpoint appears when the `with` block ends without an
     exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
     writer removes that folder; if the process is killed, the next writer removes it. Only one
-    thread or process at a time can write to the same `path` (`WorkingFolder` lists exceptions). At
-    most one large tensor and 64 MB of small tensors are in memory at a time. At the end, the
-    `checkpoint` file of the folder names the new checkpoint as the latest, in the same way as after
-    `Saver.save`.
+    thread or process at a time can write to the same `path` (`WorkingFolder` lists the systems
+    where this is not so). At most one large tensor and 64 MB of small tensors are in memory at a
+    time. At the end, the `checkpoint` file of the folder names the new checkpoint as the latest, in
+    the same way as after `Saver.save`.
 
-    An existing checkpoint stays readable until the new checkpoint replaces it. There is one
-    exception: If both checkpoints have the same number of data files, and fewer than two small
-    tensors are left for the last data file, no checkpoint exists while the files are renamed.
+    An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
+    if both checkpoints have the same number of data files, and fewer than two small tensors are
+    left for the last data file, no checkpoint exists while the files are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
