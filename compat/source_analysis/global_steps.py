@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields each of `_CLASSES` that an expression, or what it wraps, may be an instance of."""
+        """Yields each of `_CLASSES` of which an expression may be an instance or a wrapper."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))

@@ -50,10 +50,10 @@ class Missing(NamedTuple):
 def find(path, name, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
-    Guarded uses are left out. Guarded code is a `try` or `suppress` that catches the error, the
-    `except` of a `try` in which all names exist, and code that depends on a check for the name
-    (`hasattr(tf, "contrib")`), for TensorFlow's version or for `TYPE_CHECKING`. Uses of names that
-    guarded code has imported are left out, too.
+    Guarded uses are left out. Guarded code is a `try` or `suppress` that catches the errors of
+    missing names, the `except` of a `try` in which all names exist, and code that depends on a
+    check for the name (`hasattr(tf, "contrib")`), for TensorFlow's version or for `TYPE_CHECKING`.
+    Uses of names that guarded code has imported are left out, too.
 
     Args:
       path: the script's path.
@@ -138,7 +138,8 @@ class _User(ast.NodeVisitor):
         self.module, self.missing, self.expected = module, set(), set()
         self._names, self._provided, self._reached = names, provided, reached_nodes
         self._scope = module.scope
-        self._guarded = []  # names that guards around the visited node check; "" means any name
+        # The names that are checked by the guards around the visited node; "" means any name.
+        self._guarded = []
         self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
 
     def visit(self, node):
@@ -168,7 +169,7 @@ class _User(ast.NodeVisitor):
         elif isinstance(node.ctx, ast.Load):
             owners = tuple(map(str, self._names.resolve(base, self._scope)))
             meanings = self._names.resolve(node, self._scope)
-            if self._scope.find(base.id) is None:  # from a star import, or a builtin
+            if self._scope.find(base.id) is None:  # `base` is a builtin, or from a star import
                 existing = tuple(f"{each}." for each in owners if not self._is_missing(each))
                 meanings = [each for each in meanings if str(each).startswith(existing)]
             self._use(meanings, node, owners)

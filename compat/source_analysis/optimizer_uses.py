@@ -206,7 +206,8 @@ class _Finder(ast.NodeVisitor):
             self._report(node, "mention", verdict)
 
     def visit_Name(self, node):
-        # A name of an assigned value is left out, because the assigned expression is reported.
+        # A name to which this file assigns an expression is left out, because the expression is
+        # reported.
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             verdict = self._verdict(self._resolve(node))

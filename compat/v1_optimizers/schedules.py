@@ -72,7 +72,8 @@ def at_step(schedule, step):
     """Returns the learning rate of a step, a float32 tensor.
 
     Args:
-      schedule: a function of the step, or a function without arguments; a result of `for_keras`.
+      schedule: a function that `for_keras` has returned, with the step as its argument or without
+        arguments.
       step: the number of training steps done.
     """
     return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)

@@ -131,7 +131,8 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
       cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
       overrides: a dict of argument values that replace those in the attributes. Names that the
         constructor lacks are ignored.
-      skip: names of attributes whose arguments are omitted, such as `_global_step`.
+      skip: names of attributes, such as `_global_step`. The arguments that these attributes keep
+        are omitted.
       nested_config: a function that returns a nested optimizer as plain data.
 
     Raises:

@@ -14,10 +14,10 @@ def positive_int(text):
 
 
 def positive_float(text):
-    """Converts text to a float above 0; a type for argparse."""
+    """Converts text to a finite float above 0; a type for argparse."""
     value = float(text)
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a finite number above 0")
     return value
 
 

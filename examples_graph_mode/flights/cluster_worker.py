@@ -215,7 +215,7 @@ def parse_arguments(argv=None):
     add("--settings", required=True, help="`Settings` as JSON")
     add("--batch-size", type=int, required=True)
     add("--sync", action="store_true")
-    add("--last-step", type=int, help="with --sync")
+    add("--last-step", type=int, help="with --sync: the global step to stop at")
     add("--checkpoints", help="directory")
     add("--checkpoint-every", type=int, default=1000)
     return parser.parse_args(argv)

@@ -114,7 +114,8 @@ def test_averages_and_accumulated_gradients_are_carried_over():
     assert accumulated == [[1.0] * 2, [1.0] * 3]
     same = [each.numpy() for each in optimizer._model_variables_moving_average]
     assert all(map(np.array_equal, state(plain, "average"), same))
-    # The name fits the accumulated gradients (1), too. The slots are 0.1 + 1**2.
+    # The names of the accumulated gradients end with "accumulator", too. These gradients are 1, and
+    # the slots are 0.1 + 1**2.
     own = [each for each in state(plain, "accumulator") if each[0] != 1.0]
     np.testing.assert_allclose(np.concatenate(own), 1.1, rtol=1e-6)
     back = from_plain_keras(plain, v1.train.AdagradOptimizer(0.1)).optimizer

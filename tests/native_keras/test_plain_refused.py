@@ -1,6 +1,6 @@
 """Tests the errors of to_plain_keras and from_plain_keras.
 
-They translate v1 optimizers to Keras' own optimizers, and back.
+These functions translate v1 optimizers to Keras' own optimizers, and back.
 """
 
 import pytest
