@@ -166,7 +166,7 @@ def _slot_name(slot, variable, new_name):
     if new_name is None:
         return None
     scope = slot.scope + "/" if slot.scope else ""
-    # More than the suffix may follow the variable's name: x/part_0/Adam is a slot of x.
+    # `slot.suffix` may lack a part's name: x/part_0/Adam is a slot of x with the suffix Adam.
     rest = slot.item.name[len(scope + variable) :]
     return scope + new_name + rest
 

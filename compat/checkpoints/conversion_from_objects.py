@@ -15,9 +15,10 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming
 from .report import CheckpointMismatch, Leftover
 
-# Maps the slot names of v1 optimizers to the slot names of Keras' own optimizers.
+# Both dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
 _KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
 _KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
+# Maps the shared variables of v1's Adam to the betas that they are powers of.
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 _HYPER = "hyper_"
 _RATES = ("learning_rate", "decay")
@@ -25,7 +26,7 @@ _NO_PLACE = "the v1 optimizer has no such slot"
 
 
 def plan(checkpoint, optimizer_name, name_map=None, partial=False):
-    """Plans the checkpoint of a TF1 graph with the state that an object-based checkpoint has.
+    """Plans a checkpoint for a TF1 graph, with the values in an object-based checkpoint.
 
     Args:
       checkpoint: an object-based `Checkpoint`.
@@ -33,14 +34,15 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
       name_map: a dict from names to new names, or to None to leave a tensor out. For a variable,
         the key is its name in the checkpoint; for slots, shared variables and the global step, the
         default v1 name.
-      partial: whether state without a counterpart in the TF1 graph may be left out.
+      partial: whether state may be left out if its shape or dtype does not fit, or if only the
+        checkpoint or only the v1 optimizer has it.
 
     Returns:
       A list of `Move` and the `Report`.
 
     Raises:
       CheckpointError: the checkpoint cannot be converted with these arguments.
-      CheckpointMismatch: some state has no counterpart, and `partial` is false.
+      CheckpointMismatch: some state would be left out (see `partial`), and `partial` is false.
     """
     graph = checkpoint.object_graph
     try:

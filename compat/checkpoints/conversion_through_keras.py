@@ -163,7 +163,7 @@ def _write(path, model, optimizer):
         options = {}
         if versions.for_a_session():
             options["session"] = versions.keras_2().backend.get_session()
-        # `write` saves no save_counter, and `restore` would report the counter as unmatched.
+        # Calls `save`, because `write` saves no save_counter, and `restore` would report that.
         _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
         return True
     return optimizer is None or keras_files.holds_optimizer(path)

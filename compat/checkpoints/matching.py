@@ -159,7 +159,7 @@ class SlicedMatch(NamedTuple):
 
 
 class _Info(NamedTuple):
-    """The attributes of a `TensorInfo` that `Match` needs, for a tensor to be written."""
+    """Replaces `TensorInfo` in a `Match` whose tensor is not in a checkpoint yet."""
 
     dtype: tf.DType
     shape: tuple

@@ -94,7 +94,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
             tables.show(outcome.blocks, sys.stdout)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-        # Python flushes stdout once more when it exits, and would print a second error.
+        # Python flushes stdout once more when it exits, and would then print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return outcome.code
 

@@ -61,8 +61,8 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # The model has 10,741 x (8 + 1) embedding weights, and the weights of dense layers. Slots with
-    # the shapes of all weights take as many bytes as the weights.
+    # The model has 10,741 x (8 + 1) embedding weights, and the weights of dense layers. A slot that
+    # has one number for each weight takes as many bytes as the weights.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights

@@ -116,16 +116,8 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
     here = place.assign(**dict(zip(names, [75.0, 40.0, 60.0, 22.0, np.nan, 0.0, np.nan, 4.0])))
     later = here.assign(hour=here["hour"] + 1, temp=0.0)
     encoded = data.encode_dense(row, pd.concat([later, here]))[0]
-    expected = [
-        1,
-        0,
-        0,
-        2,
-        1,
-        0,
-        0,
-        -2,
-    ]  # the wind speed replaces the missing gust, and a usual value replaces the missing pressure
+    # The wind speed replaces the missing gust, and a usual value replaces the missing pressure.
+    expected = [1, 0, 0, 2, 1, 0, 0, -2]
     np.testing.assert_allclose(encoded[: len(names)], expected)
     nothing = data.encode_dense(row, later)[0]
     np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))

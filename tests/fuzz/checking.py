@@ -17,7 +17,8 @@ TENSORFLOWS = (
     legacy_opt.AdamWOptimizer,
     legacy_opt.MomentumWOptimizer,
 )
-# A bound below this share of the variable's largest change would detect a wrong formula.
+# A comparison is sharp if the bound (its median over the variable's elements) is at most this share
+# of the largest change of any element since the start. Such a bound would detect a wrong formula.
 SHARP = 0.01
 
 
@@ -29,9 +30,9 @@ def check(case):
     """Runs all trainings of a `Fuzzed`.
 
     Returns:
-      A Counter of the trainings' outcomes: "compared"; "compared loosely" if the bound exceeds
-      `SHARP`; or "failed cleanly". If the constructor raises an error, or the optimizer does not
-      support the variable, the Counter has a single "refused".
+      A Counter of the trainings' outcomes: "compared"; "compared loosely" if a comparison is not
+      sharp (see `SHARP`); or "failed cleanly". If the constructor raises an error, or the optimizer
+      does not support the variable, the Counter has a single "refused".
 
     Raises:
       Finding: a result is wrong, or an error does not name its cause.
@@ -123,7 +124,7 @@ def unchanged(state, before):
 
 
 def compare(expected, number, state):
-    """Compares a state with the oracle's; returns whether the variable's bound is small."""
+    """Compares a state with the oracle's; returns whether the comparison is sharp (see `SHARP`)."""
     case, updates = expected.case, expected.updates[number]
     # The oracle lacks the slots of GradientAccumulationOptimizer, whose names begin with gradient_.
     slots = {key for key in state if not key.startswith("gradient_")}
@@ -152,7 +153,10 @@ def compare_array(expected, number, key, actual):
     """Compares the variable or a slot with the oracle; returns the bound of the difference."""
     wanted, bound = expected.states[number][key], expected.narrow_bound(number, key)
     if actual.shape != wanted.shape or actual.dtype != dtype_of(wanted, expected.case):
-        raise Finding(f"{key} is {actual.dtype}{actual.shape}")
+        raise Finding(
+            f"{key} has the dtype {actual.dtype} and the shape {actual.shape}, expected "
+            f"{dtype_of(wanted, expected.case)} and {wanted.shape}"
+        )
     gap = np.abs(actual.astype(np.float64) - wanted)
     if (gap <= bound).all() and np.isfinite(wanted).all():
         return bound

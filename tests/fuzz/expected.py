@@ -67,8 +67,9 @@ class Expected:
 def least(dtype):
     """Returns the smallest number for which a relative error of eps may be assumed.
 
-    Kernels flush subnormal numbers to zero, an error of up to tiny. From tiny / eps on, this error
-    is at most eps. float16 kernels do not flush, because they compute in float32.
+    Kernels flush subnormal numbers to zero, an error of up to tiny. For a number of tiny / eps or
+    more, this is a relative error of at most eps. float16 kernels do not flush, because they
+    compute in float32.
     """
     info = np.finfo(dtype)
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))

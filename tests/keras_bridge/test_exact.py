@@ -199,7 +199,7 @@ def test_the_summary_for_the_page_lists_what_is_not_equal():
         "bfloat16": dict.fromkeys(WAYS, UNSUPPORTED),
     }
     assert exactness.summary({"float32": ways}) == "all"
-    expected = "function float16: differs by 1.0e-07 without bfloat16"
+    expected = "function float16: differs by 1.0e-07; without bfloat16"
     assert exactness.summary(lane) == expected
 
 

@@ -218,7 +218,8 @@ def summary(cells):
             if result != EQUAL:
                 differing.append(f"{way} {dtype}: {result.split(':')[0]}")
     entry = "; ".join(differing) or "all"
-    return entry + (" without " + ", ".join(without) if without else "")
+    separator = "; " if differing else " "
+    return entry + (separator + "without " + ", ".join(without) if without else "")
 
 
 def page(lanes):

@@ -91,7 +91,7 @@ class _Clipping:
             return grads_and_vars
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
-                "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
+                "clipvalue, clipnorm and global_clipnorm need the gradient of all replicas, "
                 "which this version of Keras does not provide. Use TensorFlow 2.4 or newer, or "
                 "clip the gradients in the loss function."
             )

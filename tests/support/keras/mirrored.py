@@ -194,7 +194,7 @@ def check_clipping(strategy):
     batches, make = data(), OPTIMIZERS["momentum"]
     loop = Loop(strategy, bridged(make, clipvalue=0.5), apply_bridged)
     if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
-        assert_refused(loop, batches, "take the gradient of all replicas")
+        assert_refused(loop, batches, "need the gradient of all replicas")
         return
     clipped = sum_of_clipped if KERAS_3 else clipped_sum
     expected = session(make, [clipped(batch) for batch in batches])
