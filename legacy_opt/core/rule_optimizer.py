@@ -225,8 +225,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before any variable is updated.
 
-        Overriding this method is only an optimization. Under a distribution strategy, and where
-        variables are updated one by one, the method is not called and `Update.prepared` is None.
+        Overriding this method is only an optimization. The method is not called under a
+        distribution strategy, and if `apply_gradients` is not called (some wrappers call the update
+        methods themselves). Then `Update.prepared` is None.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs in which no gradient is None.

@@ -125,11 +125,11 @@ class ShampooOptimizer(RuleOptimizer):
         use_locking: bool = False,
         name: str = "Shampoo",
     ) -> None:
+        # RuleOptimizer makes a tensor of the learning rate. It does not get the other parameters:
+        # tf.contrib computes with Python numbers, and tensors would round differently.
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
-        # All parameters but the learning rate are plain attributes, because tf.contrib computes
-        # with Python numbers, and tensors would round differently.
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)

@@ -263,7 +263,8 @@ def _value_now(value):
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # Without an operation in between, a cast may read a ref variable's memory too early.
+    # The maximum changes nothing, but it waits for the control dependencies. A cast of the value of a
+    # ref variable could read the variable's memory earlier.
     return tf.maximum(value, value.dtype.min)
 
 

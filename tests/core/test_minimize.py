@@ -1,4 +1,4 @@
-"""Tests for each class that `minimize`, with all arguments, equals `apply_gradients`."""
+"""Compares `minimize` with `apply_gradients`: all classes of optimizers, all arguments."""
 
 import numpy as np
 import pytest
