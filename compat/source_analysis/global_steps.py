@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields the names in `_CLASSES` of the optimizers that an expression may create or wrap."""
+        """Yields those of `_CLASSES` whose instances an expression may create or wrap."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))

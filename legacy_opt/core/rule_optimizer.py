@@ -226,8 +226,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """Does work for many variables at once, before any variable is updated.
 
         Overriding this method is only an optimization. The method is not called under a
-        distribution strategy, and if `apply_gradients` is not called (some wrappers call the update
-        methods themselves). Then `Update.prepared` is None.
+        distribution strategy, or if a caller uses `_prepare` and the update methods without
+        `apply_gradients` or `applying`. Then `Update.prepared` is None.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs in which no gradient is None.

@@ -263,8 +263,8 @@ def _value_now(value):
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # The maximum changes nothing, but it waits for the control dependencies. A cast of the value of a
-    # ref variable could read the variable's memory earlier.
+    # The maximum changes nothing, but it waits for the control dependencies. A cast of a ref
+    # variable's value could read the variable's memory earlier.
     return tf.maximum(value, value.dtype.min)
 
 
