@@ -72,7 +72,8 @@ def find_all(tensors):
 
     Returns:
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
-      as "OptimizeLoss/". The scope is "" if the unmangled names do not determine it.
+      as "OptimizeLoss/". Mangled names have lost a part of the scope, which must be a prefix of the
+      checkpoint's other names. The scope is "" if not exactly one prefix fits.
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):

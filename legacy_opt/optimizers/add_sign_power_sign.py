@@ -105,11 +105,11 @@ class AddSignOptimizer(_SignOptimizer):
       alpha: added to the sign term.
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: a function of the global step that returns the factor of the sign term, such as
-        the results of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`. It is
-        called once in each call of `apply_gradients`, before the global step is incremented. It
-        gets the value of the argument `global_step` of `apply_gradients`. Without this argument, it
-        gets the graph's global step, and a `GlobalStepWarning` is issued. None means a
-        factor of 1.
+        the results of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`.
+        Each call of `apply_gradients` calls the function once, before the global step is
+        incremented. The function gets the value of the argument `global_step` of
+        `apply_gradients`. Without this argument, it gets the graph's global step, and a
+        `GlobalStepWarning` is issued. None means a factor of 1.
       use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
         writes. Sparse gradients have no kernel.
       name: the name of the optimizer and its slot.

@@ -138,7 +138,7 @@ OPTIMIZER_V2 = _of_both(
         (EXACT, "-k", "restored_before_it_has_slots"),
     ),
     Mutation(
-        "slots are not restored before they exist",
+        "a restore forgets the values of slots that do not exist yet",
         "Keras2Saving._create_or_restore_slot_variable",
         "deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)",
         "deferred.setdefault(versions.slot_key(variable), [])",
