@@ -23,7 +23,7 @@ class Signature(NamedTuple):
 
     Attributes:
       label: a description of the optimizer for users.
-      names: the optimizer's names in the names of its slots.
+      names: what the names of slots call the optimizer, such as "Adam" in "table/Adam_1".
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.
       powers: the number of shared variables with a power of beta, such as beta1_power.
@@ -183,7 +183,7 @@ def is_integer(dtype):
 
 
 def recognise(name, layouts, powers):
-    """Guesses each variable's optimizer. The names of all slots contain the same optimizer name.
+    """Guesses each variable's optimizer, for slots whose names contain the same optimizer name.
 
     Args:
       name: the optimizer's name in the names of the slots.

@@ -206,8 +206,8 @@ def _load(path, model, optimizer):
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is None:
         raise CheckpointError(
-            f"{checkpoint.path!r} is a name-based v1 checkpoint already: convert it without "
-            "--model, or --to keras."
+            f"{checkpoint.path!r} is a name-based v1 checkpoint already. Omit --model, or pass "
+            "--to keras to convert it to Keras."
         )
     _build(model, optimizer)
     _restore(checkpoint, model, optimizer)

@@ -1,6 +1,7 @@
 """Finds TensorFlow names that a script uses and that are missing, without running the script.
 
-The meanings of a name are the elements of the list that `scopes.Names.resolve` returns.
+The meanings of a name are what it may stand for: a definition in the script, a string, or the full
+dotted name of an imported object (`scopes.Names.resolve`).
 """
 
 import ast
@@ -148,7 +149,8 @@ class _User(ast.NodeVisitor):
         self._scope = outer
 
     def generic_visit(self, node):
-        with self._guarding([]):  # visit_If adds guards that end with this block
+        # When this node has been visited, the guards end that visit_If adds while visiting it.
+        with self._guarding([]):
             super().generic_visit(node)
 
     def visit_Import(self, node):
