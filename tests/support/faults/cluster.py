@@ -205,7 +205,7 @@ def chief_killed(name, kills, moments):
         cluster.serve_all()
         chiefs = [cluster.learn("chief", Learner(name))]
         for _ in range(kills):
-            while newest(cluster.directory) == good:  # until a checkpoint is newer than the last chief's
+            while newest(cluster.directory) == good:  # until it has a newer checkpoint
                 chiefs[-1].expect("trained")
             for _ in range(moments.randint(0, EVERY)):
                 chiefs[-1].expect("trained")
