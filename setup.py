@@ -27,7 +27,7 @@ setup(
         *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),
     ],
     package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
-    package_data={"legacy_opt": ["py.typed"]},
+    package_data={"legacy_opt": ["py.typed", "native/sources/*"]},
     # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one of them.
     install_requires=["numpy"],
     extras_require={

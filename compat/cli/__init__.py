@@ -4,6 +4,7 @@ from legacy_opt import __version__
 
 from . import (
     audit_command,
+    build_kernels_command,
     compare_command,
     convert_command,
     doctor_command,
@@ -40,6 +41,7 @@ def main(arguments=None):
         compare_command,
         audit_command,
         run_command,
+        build_kernels_command,
     ):
         command.add_command(commands)
     parsed = parser.parse_args(arguments)

@@ -34,7 +34,7 @@ def apply_rule(rule, layouts, update, optimizer_name):
         for name, layout in layouts.items()
     }
     result = rule(update.grad, value, SimpleNamespace(**seen), update.hyper)
-    step, changes = _checked(result, value, seen, update.variable, optimizer_name + ".rule")
+    step, changes = checked_results(result, value, seen, update.variable, optimizer_name + ".rule")
     changes = {
         name: _as_tensors(change, getattr(update.slots, name))
         for name, change in changes.items()
@@ -67,7 +67,7 @@ def _value(change):
     return change.value if isinstance(change, (Addition, Fading)) else change
 
 
-def _checked(result, value, seen, variable, rule):
+def checked_results(result, value, seen, variable, rule):
     """Returns the two results of a rule: the update as a tensor, and the dict of slot changes."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (update, {{slot: new value}}), got {result!r}.")

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequ
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
+from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs, native_updates
 from legacy_opt.core.global_step import (
     NewStep,
     advanced_by_wrapper,
@@ -108,6 +108,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
       ``optimizer.use_fused_kernels = False``, the rule runs instead.
     * `apply_update` instead of `rule`, for updates that are hard to write as a pure function.
 
+    If the user sets ``optimizer.native = "auto"`` (or "require"), rules without a fused kernel run
+    as compiled kernels: see `legacy_opt.native`.
+
     Args:
       use_locking: passed to the TensorFlow kernels that `fused` uses. Other updates take no locks;
         if `use_locking` is True, they issue a `UseLockingWarning`.
@@ -130,6 +133,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     allows_constant_step: ClassVar[bool] = False
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
+    native: Optional[str] = None
 
     def __init__(
         self,
@@ -408,14 +412,20 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             access = WholeVariable()
         update = self.update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
+        if done is NotImplemented:
+            done = native_updates.apply(self, update)
         return self.apply_update(update) if done is NotImplemented else done
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the `Update` of one variable; the slots of the variable must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
-        hyper = self.hyperparameters(variable.dtype.base_dtype)
         prepared = self._rule_step.prepared.get(id(variable))
+        hyper = self.hyper_for(variable)
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
+
+    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+        """Returns the hyperparameters of one variable's rule; see `hyperparameters`."""
+        return self.hyperparameters(variable.dtype.base_dtype)
 
     def variable_name(self, variable: Variable) -> str:
         """Returns the name by which optimizers select variables; `to_keras` overrides it."""
@@ -445,7 +455,39 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
             return self._get_non_slot_variable(name, graph=graph)
 
+    def overridden_updates(self) -> List[str]:
+        """Returns the names of overridden methods that a compiled rule would bypass."""
+        return [
+            name
+            for name in ("apply_update", "update_for")
+            if getattr(type(self), name) is not getattr(RuleOptimizer, name)
+        ]
+
+    def scalars_of_step(self) -> Dict[str, Tensor]:
+        """Returns all scalars from which this step's hyperparameters are computed, by name."""
+        scalars = dict(self._rule_step.tensors)
+        scalars.update({name: self._read_non_slot(name) for name in self.non_slots()})
+        if self._rule_step.global_step is not None:
+            scalars["global_step"] = self._rule_step.global_step
+        return scalars
+
+    @contextlib.contextmanager
+    def with_scalars(self, scalars: Dict[str, Tensor]) -> Iterator[None]:
+        """Replaces the scalars of this step (see `scalars_of_step`) in this scope."""
+        before = self._rule_step
+        self._rule_step = before._replace(
+            tensors={name: scalars[name] for name in before.tensors},
+            global_step=scalars.get("global_step"),
+            non_slots={name: scalars[name] for name in self.non_slots()},
+        )
+        try:
+            yield
+        finally:
+            self._rule_step = before
+
     def _read_non_slot(self, name):
+        if self._rule_step.non_slots is not None:
+            return self._rule_step.non_slots[name]
         variable = self._non_slot(name)
         if versions.building() in (versions.EAGER, versions.FUNCTION):
             return variable.read_value()

@@ -19,6 +19,7 @@ class Step(NamedTuple):
       pairs: all (gradient, variable) pairs; None if variables are updated one by one.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
+      non_slots: a dict from names of non-slot variables to their values; None to read them.
     """
 
     tensors: Dict[str, Tensor]
@@ -26,6 +27,7 @@ class Step(NamedTuple):
     pairs: Optional[List[GradAndVar]] = None
     advanced: Optional[Variable] = None
     global_step: Optional[Tensor] = None
+    non_slots: Optional[Dict[str, Tensor]] = None
 
     def with_tensor(self, name: str, tensor: Tensor) -> Step:
         """Returns this state with another tensor for a hyperparameter."""

@@ -12,6 +12,10 @@ class UseLockingWarning(UserWarning):
     """`use_locking=True` has no effect: the update does not use a TensorFlow kernel that locks."""
 
 
+class NativeKernelWarning(UserWarning):
+    """An optimizer with `native="auto"` runs without a compiled kernel."""
+
+
 class RepartitionWarning(UserWarning):
     """Training can continue from a checkpoint only with the same partitions of a variable."""
 

@@ -296,6 +296,8 @@ class FlatElement(Slot):
     is later partitioned differently.
     """
 
+    is_flat_element = True
+
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         if access.indices is not None:
             positions = self._positions(slot, access.indices)

@@ -21,8 +21,7 @@ from legacy_opt.core.hyperparameters import alias_of, complement
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
-from legacy_opt.core.update import RuleResult, Update
-from legacy_opt.core.variable_access import Access
+from legacy_opt.core.update import RuleResult
 
 
 class AdamWeightDecayOptimizer(RuleOptimizer):
@@ -113,11 +112,10 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             setattr(hyper, "rest_" + beta, rest)
         return hyper
 
-    def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        update = super().update_for(grad, variable, access)
-        name = self._get_variable_name(self.variable_name(variable))
-        self.choose_by_name(update.hyper, name)
-        return update
+    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+        hyper = super().hyper_for(variable)
+        self.choose_by_name(hyper, self._get_variable_name(self.variable_name(variable)))
+        return hyper
 
     def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
         """Sets `hyper.decays` to whether the variable of this name decays."""

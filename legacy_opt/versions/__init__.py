@@ -54,6 +54,7 @@ from legacy_opt.versions.variables import (
     own_aggregator,
     own_component,
     part_of,
+    ref_of,
     saveable,
 )
 
@@ -88,6 +89,7 @@ __all__ = [
     "own_aggregator",
     "own_component",
     "part_of",
+    "ref_of",
     "plain_module",
     "register_with_keras_2",
     "register_with_keras_3",

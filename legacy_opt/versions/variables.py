@@ -116,6 +116,11 @@ def own_component(variable):
     return variable
 
 
+def ref_of(variable):
+    """Returns the tensor of a ref variable by which operations change the variable."""
+    return variable._ref()
+
+
 def saveable(name, variable):
     """Returns what a v1 Saver's dict must contain, under the key `name`, to save `variable`."""
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()

@@ -15,7 +15,8 @@ OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
 ALLOWED = {
     "_checkout": [".compat"],  # it has the string "legacy_opt.compat", but no such import
     "versions": [],
-    "core": ["versions"],
+    "native": ["versions"],
+    "core": ["versions", "native"],
     "optimizers": ["core", "versions"],
     "wrappers": ["core", "versions"],
     "training": ["core", "optimizers", "wrappers", "versions"],

@@ -1,0 +1,94 @@
+"""Describes the rule of a `RuleOptimizer` to `legacy_opt.native`."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Dict
+
+from legacy_opt.core.rule_application import checked_results
+from legacy_opt.core.slots import RowSlot, ScalarSlot, TensorSlot
+from legacy_opt.core.update import Addition, Fading, Update
+from legacy_opt.native.program import (
+    ADD,
+    ASSIGN,
+    ELEMENT,
+    FADE,
+    GRADIENT,
+    ROW,
+    SCALAR,
+    VALUE,
+    Input,
+    Program,
+    UnsupportedError,
+)
+from legacy_opt.native.trace import Results, trace
+
+
+def program_of(optimizer: Any, update: Update) -> Program:
+    """Traces the rule of an optimizer for one `Update`.
+
+    Args:
+      optimizer: the `RuleOptimizer`.
+      update: an update of the variable.
+
+    Raises:
+      UnsupportedError: the rule cannot be compiled. The message says why.
+    """
+    variable, sparse = update.variable, update.sparse
+    dtype = variable.dtype.base_dtype.name
+    if variable.shape.rank is None:
+        raise UnsupportedError(f"the rank of {variable.name!r} is unknown")
+    if optimizer.overridden_updates():
+        names = " and ".join(optimizer.overridden_updates())
+        raise UnsupportedError(f"{type(optimizer).__name__} overrides {names}")
+    layouts = optimizer.slot_layouts(variable)
+    slots = [
+        Input(
+            name, level_of(layout, sparse), (layout.dtype or variable.dtype.base_dtype).name, True
+        )
+        for name, layout in layouts.items()
+    ]
+    scalars = [
+        Input(name, SCALAR, tensor.dtype.base_dtype.name)
+        for name, tensor in optimizer.scalars_of_step().items()
+    ]
+    grad_input, value_input = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
+
+    def rule(tensors: Dict[Input, Any]) -> Results:
+        seen = {each.name: tensors[each] for each in slots}
+        given = {each.name: tensors[each] for each in scalars}
+        run = optimizer.sparse_rule if sparse else optimizer.rule
+        gradient, value = tensors[grad_input], tensors[value_input]
+        with optimizer.with_scalars(given):
+            hyper = optimizer.hyper_for(variable)
+            result = run(gradient, value, SimpleNamespace(**seen), hyper)
+        step, changes = checked_results(result, value, seen, variable, type(optimizer).__name__)
+        changes = {name: _change(each) for name, each in changes.items() if each is not seen[name]}
+        return Results(step, changes)
+
+    return trace([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
+
+
+def level_of(layout: Any, sparse: bool) -> int:
+    """Returns the level of a slot: `SCALAR`, `ROW` or `ELEMENT`.
+
+    Raises:
+      UnsupportedError: kernels cannot have a slot of this layout.
+    """
+    if isinstance(layout, ScalarSlot):
+        return SCALAR
+    if getattr(layout, "is_flat_element", False):
+        return ROW if sparse else SCALAR
+    if isinstance(layout, RowSlot) and sparse:
+        return ROW
+    if isinstance(layout, (RowSlot, TensorSlot)):
+        raise UnsupportedError(f"a slot of the layout {type(layout).__name__}")
+    return ELEMENT
+
+
+def _change(change):
+    if isinstance(change, Addition):
+        return ADD, change.value, None
+    if isinstance(change, Fading):
+        return FADE, change.value, change.factor
+    return ASSIGN, change, None

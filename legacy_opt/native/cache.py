@@ -1,0 +1,129 @@
+"""Compiles kernels, and keeps them in a folder of the user."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import stat
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Dict, List
+
+from legacy_opt.native.program import UnsupportedError
+
+SOURCES = Path(__file__).with_name("sources")
+HEADERS = ("kernel.h", "elementary.h")
+FOLDER_VARIABLE = "LEGACY_OPT_KERNELS"
+# Without contraction (fused multiply-add), the same source computes the same bits on every
+# processor. The other flags only let the compiler vectorize.
+FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-strict-aliasing",
+]
+_CLONES = '__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))'
+
+_loaded: Dict[str, ctypes.CDLL] = {}
+
+
+class NoCompilerError(UnsupportedError):
+    """Kernels cannot be compiled or stored on this machine. The message says why."""
+
+
+def folder() -> Path:
+    """Returns the folder of compiled kernels, and creates it if necessary.
+
+    Raises:
+      NoCompilerError: the folder cannot be created, or other users may write to it.
+    """
+    given = os.environ.get(FOLDER_VARIABLE)
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    path = Path(given) if given else Path(base) / "legacy-opt" / "kernels"
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise NoCompilerError(
+            f"The folder of kernels, {path}, cannot be created: {error}"
+        ) from None
+    check_owner(path)
+    return path
+
+
+def check_owner(path: Path) -> None:
+    """Raises a NoCompilerError if other users may replace a file or folder."""
+    found = os.lstat(path)
+    is_expected = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
+    if not is_expected or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+        raise NoCompilerError(
+            f"{path} is a link, belongs to another user, or other users may write to it. Delete "
+            f"it, or set {FOLDER_VARIABLE} to a folder of your own."
+        )
+
+
+@functools.lru_cache(maxsize=None)
+def compiler() -> List[str]:
+    """Returns the command of the C compiler, with the flags for all kernels.
+
+    Raises:
+      NoCompilerError: there is none.
+    """
+    name = os.environ.get("CC", "cc")
+    path = shutil.which(name)
+    if path is None:
+        raise NoCompilerError(f"There is no C compiler: {name!r} is not on PATH.")
+    clones = [f"-DVECTORIZED={_CLONES}"]
+    test = ["-x", "c", "-", "-o", os.devnull]
+    code = "VECTORIZED int f(void) { return 0; }"
+    done = subprocess.run(
+        [path, *FLAGS, *clones, *test], input=code.encode(), stderr=subprocess.DEVNULL, check=False
+    )
+    return [path, *FLAGS, *(clones if done.returncode == 0 else ["-DVECTORIZED="])]
+
+
+def key_of(source: str) -> str:
+    """Returns the hash by which the kernel of a C source is found: 32 hexadecimal digits."""
+    headers = [(SOURCES / name).read_text() for name in HEADERS]
+    return hashlib.sha256("\0".join([source, *headers, *FLAGS]).encode()).hexdigest()[:32]
+
+
+def load(source: str) -> ctypes.CDLL:
+    """Returns the library of a kernel's C source; compiles it if the folder does not have it.
+
+    Raises:
+      NoCompilerError: the kernel cannot be compiled or stored. Nothing is left half-written.
+    """
+    key = key_of(source)
+    if key not in _loaded:
+        path = folder() / f"{key}.so"
+        if not path.exists():
+            _compile(source, path)
+        check_owner(path)
+        try:
+            # The library must stay loaded: the driver keeps pointers into it.
+            _loaded[key] = ctypes.CDLL(str(path))
+        except OSError as error:
+            raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
+    return _loaded[key]
+
+
+def _compile(source, path):
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix="compiling-") as work:
+            text, library = Path(work, "kernel.c"), Path(work, "kernel.so")
+            text.write_text(source)
+            command = [*compiler(), f"-I{SOURCES}", str(text), "-o", str(library)]
+            done = subprocess.run(
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+            )
+            if done.returncode:
+                output = done.stdout.decode(errors="replace").strip()
+                raise NoCompilerError(f"{command[0]} cannot compile a kernel: {output[-1000:]}")
+            library.chmod(0o700)
+            os.replace(library, path)
+    except OSError as error:
+        raise NoCompilerError(f"A kernel cannot be stored in {path.parent}: {error}") from None

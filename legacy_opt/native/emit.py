@@ -1,0 +1,327 @@
+"""Writes a `Program` as C: one kernel of the interface in sources/kernel.h."""
+
+from __future__ import annotations
+
+from typing import Iterable, Sequence, Set
+
+from legacy_opt.native.operations import (
+    DTYPES,
+    expression,
+    load,
+    name_of,
+    rounded,
+    store,
+    stored,
+    text_of,
+    type_of,
+)
+from legacy_opt.native.program import (
+    ADD,
+    ELEMENT,
+    FADE,
+    GRADIENT,
+    ROW,
+    SCALAR,
+    SUMS,
+    VALUE,
+    Input,
+    Node,
+    Program,
+    UnsupportedError,
+)
+
+
+def emit(program: Program) -> str:
+    """Returns the C source of a program's kernel.
+
+    Raises:
+      UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
+    """
+    return _Emitter(program).source()
+
+
+class _Emitter:
+    def __init__(self, program):
+        self._program = program
+        self._lines = ['#include "kernel.h"', '#include "elementary.h"', ""]
+        self._hoisted = [
+            node for node in program.nodes if node.level < ELEMENT and node.operation != "Const"
+        ]
+
+    def source(self):
+        program = self._program
+        _check_limits(program)
+        fields = "".join(f" {type_of(node)} {name_of(node)};" for node in self._hoisted)
+        self._lines.append(f"typedef struct {{ char unused;{fields} }} hoisted_t;\n")
+        self._prepare()
+        if program.row_slots:
+            self._prepare_row()
+        if program.sums:
+            self._reduce()
+            self._after_sums()
+        self._update()
+        fades = any(change.how == FADE for change in program.changes.values())
+        if fades:
+            self._fade()
+        if program.scalar_slots:
+            self._finish()
+        self._add()
+        self._table(fades)
+        return "\n".join(self._lines) + "\n"
+
+    # The functions of a kernel, in the order of kernel.h.
+
+    def _prepare(self):
+        nodes = [node for node in self._hoisted if node.level == SCALAR and not node.after_sums]
+        self._open("prepare(const void* const* scalars, const void* const* scalar_slots, void* to)")
+        self._hoist(nodes)
+        self._close()
+
+    def _prepare_row(self):
+        nodes = [node for node in self._hoisted if node.level == ROW and not node.after_sums]
+        self._open("prepare_row(void* const* row_slots, void* to)")
+        self._hoist(nodes)
+        for i, slot in enumerate(self._program.row_slots):
+            self._write_slot(slot, f"*({stored(slot.dtype)}*)row_slots[{i}]")
+        self._close()
+
+    def _reduce(self):
+        """Sums 16 interleaved parts, so that the order does not depend on the vector length."""
+        program = self._program
+        operands = [node.inputs[0] for node in program.sums]
+        terms = ", ".join(f"double* restrict terms{i}" for i in range(len(operands)))
+        self._element_loop(
+            f"reduce_block({self._arrays('const ')}, const hoisted_t* from, int64_t n, {terms})",
+            [(node, f"terms{i}[i] = (double){{}};") for i, node in enumerate(operands)],
+        )
+        count = len(operands)
+        self._lines += [
+            "static void reduce(const void* value, const void* const* slots, const void* gradient,",
+            "                   const void* from, int64_t n, double* sums) {",
+            f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
+            "  for (int64_t first = 0; first < n; first += 512) {",
+            "    const int64_t m = n - first < 512 ? n - first : 512;",
+            f"    reduce_block({self._pointers('const ', 'first')}, from, m, "
+            + ", ".join(f"terms[{i}]" for i in range(count))
+            + ");",
+            f"    for (int k = 0; k < {count}; ++k)",
+            "      for (int64_t i = 0; i < m; ++i) parts[k][i & 15] += terms[k][i];",
+            "  }",
+            f"  for (int k = 0; k < {count}; ++k) {{",
+            "    for (int half = 8; half; half /= 2)",
+            "      for (int i = 0; i < half; ++i) parts[k][i] += parts[k][i + half];",
+            "    sums[k] = parts[k][0];",
+            "  }",
+        ]
+        self._close()
+
+    def _after_sums(self):
+        nodes = [node for node in self._hoisted if node.after_sums]
+        if any(node.level == ROW for node in nodes):
+            raise UnsupportedError("a value per row that depends on a sum")
+        self._open("after_sums(const double* sums, int64_t count, void* to)")
+        self._hoist(nodes)
+        self._close()
+
+    def _update(self):
+        program = self._program
+        results = [(program.value, store(program.dtype, "value[i]"))]
+        for i, slot in enumerate(program.slots):
+            if slot.name in program.changes:
+                node = program.changes[slot.name].node
+                results.append((node, store(slot.dtype, f"slot{i}[i]")))
+        signature = f"{self._arrays('')}, const hoisted_t* from, int64_t n"
+        self._element_loop(f"update_all({signature})", results)
+        self._lines += [
+            "static void update(void* value, void* const* slots, const void* gradient,",
+            "                   const void* from, int64_t n) {",
+            f"  update_all({self._pointers('', '0')}, from, n);",
+        ]
+        self._close()
+
+    def _fade(self):
+        self._lines += [
+            "static void fade(void* const* slots, const void* from_, int64_t n) {",
+            "  const hoisted_t* from = from_;",
+        ]
+        for i, slot in enumerate(self._program.slots):
+            change = self._program.changes.get(slot.name)
+            if change is not None and change.how == FADE:
+                factor = change.factor
+                number = (
+                    text_of(factor) if factor.operation == "Const" else f"from->{name_of(factor)}"
+                )
+                faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
+                self._lines += [
+                    f"  {{ {stored(slot.dtype)}* slot = slots[{i}];",
+                    f"    const {type_of(factor)} factor = {number};",
+                    f"    for (int64_t i = 0; i < n; ++i) "
+                    f"{store(slot.dtype, 'slot[i]').format(faded)} }}",
+                ]
+        self._close()
+
+    def _finish(self):
+        self._lines += [
+            "static void finish(void* const* scalar_slots, const void* from_) {",
+            "  const hoisted_t* to = from_;",
+        ]
+        for i, slot in enumerate(self._program.scalar_slots):
+            self._write_slot(slot, f"*({stored(slot.dtype)}*)scalar_slots[{i}]")
+        self._close()
+
+    def _add(self):
+        dtype = self._program.dtype
+        kind = stored(dtype)
+        added = rounded(dtype, f"{load(dtype, 'to[i]')} + {load(dtype, 'from[i]')}")
+        self._lines += [
+            "VECTORIZED static void add_all("
+            f"{kind}* restrict to, const {kind}* restrict from, int64_t n) {{",
+            f"  for (int64_t i = 0; i < n; ++i) {store(dtype, 'to[i]').format(added)}",
+            "}",
+            "static void add(void* to, const void* from, int64_t n) { add_all(to, from, n); }",
+            "",
+        ]
+
+    def _table(self, fades):
+        program = self._program
+        slots = program.slots + program.row_slots + program.scalar_slots
+        functions = [
+            "prepare",
+            "prepare_row" if program.row_slots else "0",
+            "reduce" if program.sums else "0",
+            "after_sums" if program.sums else "0",
+            "update",
+            "fade" if fades else "0",
+            "finish" if program.scalar_slots else "0",
+            "add",
+        ]
+        counts = [program.scalars, program.slots, program.row_slots, program.scalar_slots]
+        self._lines += [
+            '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
+            f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[program.dtype][0]},",
+            f"  {', '.join(str(len(each)) for each in counts)}, {len(program.sums)},",
+            f"  {{{_numbers(program.scalars)}}}, {{{_numbers(slots)}}},",
+            f"  {', '.join(functions)}",
+            "};",
+        ]
+
+    # Their parts.
+
+    def _open(self, signature):
+        self._lines += [f"static void {signature} {{", "  hoisted_t* const h = to; (void)h;"]
+
+    def _close(self):
+        self._lines += ["}", ""]
+
+    def _hoist(self, nodes):
+        """Computes nodes and stores them in the struct of hoisted values."""
+        here = set(nodes)
+        read = {each for node in nodes for each in node.inputs if each.operation != "Const"}
+        for node in sorted(read - here, key=lambda each: each.number):
+            if node.level < ELEMENT:
+                self._lines.append(f"  const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
+        for node in nodes:
+            code = self._code(node)
+            name = name_of(node)
+            self._lines.append(f"  const {type_of(node)} {name} = h->{name} = {code};")
+
+    def _write_slot(self, slot, place):
+        change = self._program.changes.get(slot.name)
+        if change is None:
+            return
+        value = text_of(change.node)
+        if change.node.operation != "Const":
+            value = f"((const hoisted_t*)to)->{name_of(change.node)}"
+        if change.how == ADD:
+            value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
+        self._lines.append("  " + store(slot.dtype, place).format(value))
+
+    def _element_loop(self, signature, results):
+        needed = _needed([node for node, _ in results])
+        self._lines.append(f"VECTORIZED static void {signature} {{")
+        for node in self._hoisted:
+            if node in needed:
+                self._lines.append(
+                    f"  const {type_of(node)} {name_of(node)} = from->{name_of(node)};"
+                )
+        self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
+        for node in self._program.nodes:
+            if node.level == ELEMENT and node in needed:
+                self._lines.append(
+                    f"    const {type_of(node)} {name_of(node)} = {self._code(node)};"
+                )
+        self._lines += ["    " + statement.format(text_of(node)) for node, statement in results]
+        self._lines += ["  }", "}", ""]
+
+    def _arrays(self, const):
+        kind = stored(self._program.dtype)
+        slots = [
+            f"{const}{stored(slot.dtype)}* restrict slot{i}"
+            for i, slot in enumerate(self._program.slots)
+        ]
+        arrays = [f"{const}{kind}* restrict value", *slots]
+        return ", ".join([*arrays, f"const {kind}* restrict gradient"])
+
+    def _pointers(self, const, first):
+        kind = stored(self._program.dtype)
+        slots = [
+            f"({const}{stored(slot.dtype)}*)slots[{i}] + {first}"
+            for i, slot in enumerate(self._program.slots)
+        ]
+        pointers = [f"({const}{kind}*)value + {first}", *slots]
+        return ", ".join([*pointers, f"(const {kind}*)gradient + {first}"])
+
+    def _code(self, node):
+        """Returns the C expression of a node."""
+        if node.operation == "Input":
+            return load(node.dtype, self._place(node.detail))
+        if node.operation in SUMS:
+            mean = " / (double)count" if node.operation == "Mean" else ""
+            return rounded(node.dtype, f"({type_of(node)})(sums[{node.detail}]{mean})")
+        return expression(node)
+
+    def _place(self, given):
+        program = self._program
+        if given.name == GRADIENT:
+            return "gradient[i]"
+        if given.name == VALUE:
+            return "value[i]"
+        if given in program.slots:
+            return f"slot{program.slots.index(given)}[i]"
+        arrays = {
+            "scalars": program.scalars,
+            "row_slots": program.row_slots,
+            "scalar_slots": program.scalar_slots,
+        }
+        for array, names in arrays.items():
+            if given in names:
+                return f"*(const {stored(given.dtype)}*){array}[{names.index(given)}]"
+        raise UnsupportedError(f"the input {given.name!r}")
+
+
+def _needed(nodes: Iterable[Node]) -> Set[Node]:
+    """Returns the nodes that a loop over elements must read or compute."""
+    found: Set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.operation != "Const" and node not in found:
+            found.add(node)
+            if node.level == ELEMENT:
+                waiting += node.inputs
+    return found
+
+
+def _check_limits(program: Program) -> None:
+    slots = program.slots + program.row_slots + program.scalar_slots
+    for what, given, most in (
+        ("slots", slots, 8),
+        ("hyperparameters", program.scalars, 32),
+        ("sums", program.sums, 8),
+    ):
+        if len(given) > most:
+            raise UnsupportedError(f"{len(given)} {what}: a kernel has at most {most}")
+
+
+def _numbers(inputs: Sequence[Input]) -> str:
+    return ", ".join(str(DTYPES[each.dtype][0]) for each in inputs) or "0"

@@ -1,0 +1,127 @@
+"""Compiled kernels, and running them on NumPy arrays."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+
+from legacy_opt.native import cache
+from legacy_opt.native.emit import emit
+from legacy_opt.native.program import FADE, Program
+
+_POINTER = ctypes.c_void_p
+_POINTERS = ctypes.POINTER(ctypes.c_void_p)
+_SIZE = ctypes.c_int64
+
+
+class _Table(ctypes.Structure):
+    """legacy_opt_kernel of sources/kernel.h."""
+
+    _fields_ = [
+        *((name, ctypes.c_int32) for name in ("abi", "hoisted_bytes", "dtype", "scalars", "slots")),
+        *((name, ctypes.c_int32) for name in ("row_slots", "scalar_slots", "sums")),
+        ("scalar_dtypes", ctypes.c_int32 * 32),
+        ("slot_dtypes", ctypes.c_int32 * 8),
+        ("prepare", ctypes.CFUNCTYPE(None, _POINTERS, _POINTERS, _POINTER)),
+        ("prepare_row", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER)),
+        (
+            "reduce",
+            ctypes.CFUNCTYPE(None, _POINTER, _POINTERS, _POINTER, _POINTER, _SIZE, _POINTER),
+        ),
+        ("after_sums", ctypes.CFUNCTYPE(None, _POINTER, _SIZE, _POINTER)),
+        ("update", ctypes.CFUNCTYPE(None, _POINTER, _POINTERS, _POINTER, _POINTER, _SIZE)),
+        ("fade", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER, _SIZE)),
+        ("finish", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER)),
+        ("add", ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _SIZE)),
+    ]
+
+
+class Kernel(NamedTuple):
+    """A compiled program.
+
+    Attributes:
+      program: the `Program`.
+      key: the hash by which the kernel is found.
+      library: the loaded library.
+    """
+
+    program: Program
+    key: str
+    library: ctypes.CDLL
+
+    @property
+    def table(self) -> Any:
+        """The kernel's table, a `ctypes.Structure`."""
+        return _Table.in_dll(self.library, "legacy_opt_table")
+
+
+def compiled(program: Program) -> Kernel:
+    """Compiles a program, unless the folder of kernels has its kernel already.
+
+    Raises:
+      UnsupportedError: see `emit` and `cache.load`.
+    """
+    source = emit(program)
+    return Kernel(program, cache.key_of(source), cache.load(source))
+
+
+def run(
+    kernel: Kernel,
+    value: np.ndarray,
+    gradient: np.ndarray,
+    slots: Mapping[str, np.ndarray],
+    scalars: Mapping[str, np.ndarray],
+    rows: Any = None,
+) -> None:
+    """Updates arrays in place, without TensorFlow: one thread, for checks of kernels.
+
+    Args:
+      kernel: the kernel.
+      value: the variable's value, contiguous.
+      gradient: the gradient; with `rows` one row for each of them.
+      slots: the values of all slots by name, contiguous. A scalar slot may be the first element of
+        an array.
+      scalars: the values of the program's scalars by name, in their dtypes.
+      rows: the numbers of the rows to update, without duplicates; None for the whole variable.
+    """
+    program, table = kernel.program, kernel.table
+    hoisted = ctypes.create_string_buffer(table.hoisted_bytes + 64)
+    element_slots = [slots[each.name] for each in program.slots]
+    row_slots = [slots[each.name] for each in program.row_slots]
+    scalar_slots = _pointers([slots[each.name] for each in program.scalar_slots])
+    given = [np.asarray(scalars[each.name]) for each in program.scalars]
+    table.prepare(_pointers(given), scalar_slots, hoisted)
+    if rows is None:
+        _update(table, value, element_slots, gradient, hoisted)
+    else:
+        if any(change.how == FADE for change in program.changes.values()):
+            for row in sorted(set(range(len(value))) - set(rows)):
+                pointers = _pointers([slot[row] for slot in element_slots])
+                table.fade(pointers, hoisted, value[row].size)
+        for i, row in enumerate(rows):
+            if row_slots:
+                table.prepare_row(_pointers([slot[row : row + 1] for slot in row_slots]), hoisted)
+            _update(
+                table,
+                value[row : row + 1],
+                [slot[row : row + 1] for slot in element_slots],
+                gradient[i : i + 1],
+                hoisted,
+            )
+    if program.scalar_slots:
+        table.finish(scalar_slots, hoisted)
+
+
+def _update(table, value, slots, gradient, hoisted):
+    arrays = value.ctypes.data, _pointers(slots), gradient.ctypes.data, hoisted
+    if table.sums:
+        sums = np.zeros(table.sums)
+        table.reduce(*arrays, value.size, sums.ctypes.data)
+        table.after_sums(sums.ctypes.data, value.size, hoisted)
+    table.update(*arrays, value.size)
+
+
+def _pointers(arrays):
+    return (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)

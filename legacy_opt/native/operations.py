@@ -1,0 +1,144 @@
+"""The C code of values: dtypes, numbers and elementwise operations."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from legacy_opt.native.program import Node, UnsupportedError
+
+# Each dtype's number in TensorFlow, type in memory, and type in which kernels compute.
+DTYPES = {
+    "float32": (1, "float", "float"),
+    "float64": (2, "double", "double"),
+    "int32": (3, "int32_t", "int32_t"),
+    "int64": (9, "int64_t", "int64_t"),
+    "bool": (10, "uint8_t", "int"),
+    "bfloat16": (14, "uint16_t", "float"),
+    "float16": (19, "uint16_t", "float"),
+}
+_16_BITS = ("bfloat16", "float16")
+
+# Operations of one C expression; {0}, {1}, … are their inputs. An f stands for the suffix of
+# functions and numbers of type float.
+_EXACT = {  # These need no rounding in 16 bits.
+    "Abs": "{0} < 0 ? -{0} : {0} + 0",
+    "Equal": "{0} == {1}",
+    "FloorDiv": "{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))",
+    "FloorMod": "(({0} % {1}) + {1}) % {1}",
+    "Greater": "{0} > {1}",
+    "GreaterEqual": "{0} >= {1}",
+    "Less": "{0} < {1}",
+    "LessEqual": "{0} <= {1}",
+    "LogicalAnd": "{0} & {1}",
+    "LogicalNot": "!{0}",
+    "LogicalOr": "{0} | {1}",
+    "Maximum": "LO_MAXIMUM({0}, {1})",
+    "Minimum": "LO_MINIMUM({0}, {1})",
+    "Neg": "-{0}",
+    "NotEqual": "{0} != {1}",
+    "Select": "{0} ? {1} : {2}",
+}
+_ROUNDED = {
+    "Add": "{0} + {1}",
+    "Mul": "{0} * {1}",
+    "RealDiv": "{0} / {1}",
+    "Sub": "{0} - {1}",
+    "Square": "{0} * {0}",
+}
+_FLOAT_EXACT = {
+    "ClipByValue": "LO_MINIMUM(LO_MAXIMUM({0}, {1}), {2})",
+    "Sign": "{0} != {0} ? {0} : ({type})(({0} > 0) - ({0} < 0))",
+}
+_FLOAT = {
+    "DivNoNan": "{1} == 0 ? 0 : {0} / {1}",
+    "Exp": "lo_exp{f}({0})",
+    "Expm1": "lo_expm1{f}({0})",
+    "Log": "lo_log{f}({0})",
+    "Log1p": "lo_log1p{f}({0})",
+    "Pow": "lo_pow{f}({0}, {1})",
+    "Reciprocal": "1 / {0}",
+    "Rsqrt": "1 / __builtin_sqrt{f}({0})",
+    "Sigmoid": "lo_sigmoid{f}({0})",
+    "Sqrt": "__builtin_sqrt{f}({0})",
+    "Tanh": "lo_tanh{f}({0})",
+}
+_OF_SEVERAL_EXPRESSIONS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
+ELEMENTWISE = frozenset([*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_OF_SEVERAL_EXPRESSIONS])
+
+
+def expression(node: Node) -> str:
+    """Returns the C expression of an elementwise operation."""
+    inputs = [text_of(each) for each in node.inputs]
+    if node.operation == "Cast":
+        (source,) = node.inputs
+        code = f"({type_of(node)}){inputs[0]}" if node.dtype != "bool" else f"{inputs[0]} != 0"
+        return code if node.dtype == source.dtype else rounded(node.dtype, code)
+    if node.operation == "AddN" and node.dtype not in _16_BITS:
+        return " + ".join(inputs)
+    if node.operation == "SquaredDifference":
+        difference = rounded(node.dtype, f"{inputs[0]} - {inputs[1]}")
+        return rounded(node.dtype, f"({difference}) * ({difference})")
+    if node.operation == "SoftplusGrad":  # as TensorFlow: gradients / (exp(-features) + 1)
+        exp = rounded(node.dtype, f"lo_exp{_suffix(node.dtype)}(-{inputs[1]})")
+        return rounded(node.dtype, f"{inputs[0]} / ({rounded(node.dtype, exp + ' + 1')})")
+    is_float = node.dtype.endswith(("float16", "float32", "float64"))
+    known = dict(_EXACT, **(_FLOAT_EXACT if is_float else {}))
+    with_rounding = dict(_ROUNDED, **(_FLOAT if is_float else {}))
+    template = known.get(node.operation) or with_rounding.get(node.operation)
+    if template is None or (is_float and node.operation.startswith("Floor")):
+        raise UnsupportedError(f"the operation {node.operation} in {node.dtype}")
+    code = template.format(*inputs, f=_suffix(node.dtype), type=type_of(node))
+    return code if node.operation in known else rounded(node.dtype, code)
+
+
+def name_of(node: Node) -> str:
+    """Returns the C variable of a node."""
+    return f"n{node.number}"
+
+
+def text_of(node: Node) -> str:
+    """Returns the C expression that reads a node: its name, or the number if it is a constant."""
+    return _literal(node.detail, node.dtype) if node.operation == "Const" else name_of(node)
+
+
+def _literal(number: Any, dtype: str) -> str:
+    if dtype == "bool":
+        return str(int(number))
+    if dtype.startswith("int"):
+        return f"(({DTYPES[dtype][2]}){int(number)}LL)"
+    number = float(number)
+    if math.isnan(number):
+        return "LO_NAN"
+    if math.isinf(number):
+        return "(-LO_INFINITY)" if number < 0 else "LO_INFINITY"
+    return f"({number.hex()}{_suffix(dtype)})"
+
+
+def _suffix(dtype: str) -> str:
+    return "" if dtype == "float64" else "f"
+
+
+def type_of(node: Node) -> str:
+    """Returns the C type in which a node is computed."""
+    return DTYPES[node.dtype][2]
+
+
+def stored(dtype: str) -> str:
+    """Returns the C type in which a dtype is stored."""
+    return DTYPES[dtype][1]
+
+
+def rounded(dtype: str, code: str) -> str:
+    """Returns C code that rounds a result to a 16-bit dtype, and other dtypes unchanged."""
+    return f"lo_round_{dtype}({code})" if dtype in _16_BITS else code
+
+
+def load(dtype: str, place: str) -> str:
+    """Returns C code that reads a stored value."""
+    return f"lo_of_{dtype}({place})" if dtype in _16_BITS else place
+
+
+def store(dtype: str, place: str) -> str:
+    """Returns a C statement that stores a value; {} stands for the value."""
+    return f"{place} = lo_to_{dtype}({{}});" if dtype in _16_BITS else f"{place} = {{}};"

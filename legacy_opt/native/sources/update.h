@@ -1,0 +1,309 @@
+// Updates whole variables and rows with a kernel. Free of TensorFlow, so that it can be tested alone.
+#ifndef LEGACY_OPT_UPDATE_H_
+#define LEGACY_OPT_UPDATE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#if defined(__SSE__)
+#include <xmmintrin.h>
+#endif
+
+extern "C" {
+#include "kernel.h"
+}
+
+namespace legacy_opt {
+
+// Number of bytes of a tensorflow::DataType that kernels use; 0 for others.
+inline int64_t SizeOf(int32_t dtype) {
+  switch (dtype) {
+    case 1: case 3: return 4;    // float, int32
+    case 2: case 9: return 8;    // double, int64
+    case 10: return 1;           // bool
+    case 14: case 19: return 2;  // bfloat16, half
+    default: return 0;
+  }
+}
+
+// Treats denormal numbers as zero in this scope, in the thread that enters it. TensorFlow does so in
+// its threads, but not everywhere; kernels must return the same bits everywhere.
+class FlushDenormals {
+ public:
+#if defined(__SSE__)
+  FlushDenormals() : before_(_mm_getcsr()) { _mm_setcsr(before_ | 0x8040); }
+  ~FlushDenormals() { _mm_setcsr(before_); }
+
+ private:
+  unsigned before_;
+#elif defined(__aarch64__)
+  FlushDenormals() {
+    asm volatile("mrs %0, fpcr" : "=r"(before_));
+    asm volatile("msr fpcr, %0" : : "r"(before_ | (1ull << 24)));
+  }
+  ~FlushDenormals() { asm volatile("msr fpcr, %0" : : "r"(before_)); }
+
+ private:
+  uint64_t before_;
+#endif
+};
+
+// Calls work(first, last) for blocks that make up [0, total), perhaps in several threads.
+using Work = std::function<void(int64_t, int64_t)>;
+using Parallel = std::function<void(int64_t total, int64_t block, const Work& work)>;
+
+// One variable with its slots. The number of slots of each kind is the kernel's.
+struct Variable {
+  char* value = nullptr;
+  void* slots[LEGACY_OPT_MOST_SLOTS];         // one value per element
+  void* row_slots[LEGACY_OPT_MOST_SLOTS];     // one value per row
+  void* scalar_slots[LEGACY_OPT_MOST_SLOTS];  // one value
+  const char* gradient = nullptr;
+  int64_t size = 0;                           // number of elements
+};
+
+constexpr int64_t kBlock = 65536;  // elements that a thread updates at a time
+constexpr int64_t kSum = 8192;     // elements of a partial sum, with any number of threads
+
+// Memory for the hoisted values of a kernel, with the alignment of all types.
+class Hoisted {
+ public:
+  explicit Hoisted(const legacy_opt_kernel* kernel) : words_(kernel->hoisted_bytes / 8 + 1) {}
+  void* get() { return words_.data(); }
+  const void* get() const { return words_.data(); }
+
+ private:
+  std::vector<int64_t> words_;
+};
+
+namespace internal {
+
+// The slots of a variable from an element on.
+struct SlotsFrom {
+  SlotsFrom(const legacy_opt_kernel* kernel, const Variable& variable, int64_t element) {
+    for (int i = 0; i < kernel->slots; ++i) {
+      at[i] = static_cast<char*>(variable.slots[i]) + element * SizeOf(kernel->slot_dtypes[i]);
+    }
+  }
+  void* at[LEGACY_OPT_MOST_SLOTS];
+};
+
+inline void UpdateElements(const legacy_opt_kernel* kernel, const Variable& variable,
+                           const Hoisted& hoisted, int64_t first, int64_t count) {
+  const int64_t size = SizeOf(kernel->dtype);
+  SlotsFrom slots(kernel, variable, first);
+  kernel->update(variable.value + first * size, slots.at, variable.gradient + first * size,
+                 hoisted.get(), count);
+}
+
+// Sums over all elements of all variables, each into its own hoisted values.
+inline void Sum(const legacy_opt_kernel* kernel, const std::vector<Variable>& variables,
+                std::vector<Hoisted>* hoisted, const Parallel& parallel) {
+  std::vector<int64_t> parts{0};  // the number of the first partial sum of each variable
+  for (const Variable& each : variables) {
+    parts.push_back(parts.back() + (each.size + kSum - 1) / kSum);
+  }
+  std::vector<double> sums(parts.back() * kernel->sums);
+  const int64_t size = SizeOf(kernel->dtype);
+  parallel(parts.back(), kBlock / kSum, [&](int64_t begin, int64_t end) {
+    FlushDenormals flush;
+    for (int64_t part = begin; part < end; ++part) {
+      const int64_t i = std::upper_bound(parts.begin(), parts.end(), part) - parts.begin() - 1;
+      const Variable& variable = variables[i];
+      const int64_t first = (part - parts[i]) * kSum;
+      SlotsFrom slots(kernel, variable, first);
+      kernel->reduce(variable.value + first * size, slots.at, variable.gradient + first * size,
+                     (*hoisted)[i].get(), std::min(kSum, variable.size - first),
+                     &sums[part * kernel->sums]);
+    }
+  });
+  for (size_t i = 0; i < variables.size(); ++i) {
+    double total[LEGACY_OPT_MOST_SUMS] = {0};
+    for (int64_t part = parts[i]; part < parts[i + 1]; ++part) {
+      for (int k = 0; k < kernel->sums; ++k) total[k] += sums[part * kernel->sums + k];
+    }
+    kernel->after_sums(total, variables[i].size, (*hoisted)[i].get());
+  }
+}
+
+}  // namespace internal
+
+// Updates whole variables.
+inline void UpdateWhole(const legacy_opt_kernel* kernel, const std::vector<Variable>& variables,
+                        const void* const* scalars, const Parallel& parallel) {
+  FlushDenormals flush;
+  std::vector<Hoisted> hoisted(variables.size(), Hoisted(kernel));
+  std::vector<int64_t> starts{0};  // the number of the first element of each variable
+  for (size_t i = 0; i < variables.size(); ++i) {
+    kernel->prepare(scalars, variables[i].scalar_slots, hoisted[i].get());
+    starts.push_back(starts.back() + variables[i].size);
+  }
+  if (kernel->sums) internal::Sum(kernel, variables, &hoisted, parallel);
+  parallel(starts.back(), kBlock, [&](int64_t begin, int64_t end) {
+    FlushDenormals flush_here;
+    int64_t i = std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin() - 1;
+    while (begin < end) {
+      while (starts[i + 1] <= begin) ++i;
+      const int64_t count = std::min(end, starts[i + 1]) - begin;
+      internal::UpdateElements(kernel, variables[i], hoisted[i], begin - starts[i], count);
+      begin += count;
+    }
+  });
+  if (kernel->finish) {
+    for (size_t i = 0; i < variables.size(); ++i) {
+      kernel->finish(variables[i].scalar_slots, hoisted[i].get());
+    }
+  }
+}
+
+// The distinct ids of a sparse gradient, and the positions of each in the order of the input.
+template <typename Id>
+class Rows {
+ public:
+  // Returns an error message, or an empty string.
+  std::string Find(const Id* ids, int64_t count, int64_t rows) {
+    ids_ = ids;
+    int bits = 4;
+    while ((int64_t{1} << bits) < 2 * count) ++bits;
+    const uint64_t mask = (uint64_t{1} << bits) - 1;
+    std::vector<int64_t> table(mask + 1, -1);
+    next_.assign(count, -1);
+    std::vector<int64_t> last;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t id = static_cast<int64_t>(ids[i]);
+      if (id < 0 || id >= rows) {
+        return "indices[" + std::to_string(i) + "] = " + std::to_string(id) + " is not in [0, " +
+               std::to_string(rows) + ")";
+      }
+      uint64_t place = (static_cast<uint64_t>(id) * 0x9E3779B97F4A7C15ull) >> (64 - bits);
+      for (;; place = (place + 1) & mask) {
+        const int64_t known = table[place];
+        if (known < 0) {
+          table[place] = static_cast<int64_t>(first_.size());
+          first_.push_back(i);
+          last.push_back(i);
+          break;
+        }
+        if (static_cast<int64_t>(ids[first_[known]]) == id) {
+          next_[last[known]] = i;
+          last[known] = i;
+          break;
+        }
+      }
+    }
+    return "";
+  }
+  int64_t size() const { return static_cast<int64_t>(first_.size()); }
+  int64_t row(int64_t i) const { return static_cast<int64_t>(ids_[first_[i]]); }
+  int64_t first(int64_t i) const { return first_[i]; }
+  int64_t next(int64_t position) const { return next_[position]; }  // -1 after the last
+  void SortByRow() {
+    std::sort(first_.begin(), first_.end(), [&](int64_t a, int64_t b) { return ids_[a] < ids_[b]; });
+  }
+
+ private:
+  const Id* ids_ = nullptr;
+  std::vector<int64_t> first_, next_;
+};
+
+// Updates rows of one variable. The rows of equal ids are added in the order of the ids.
+// If `all_rows`, the kernel of a dense update gets a gradient of zero for all other rows.
+// Returns an error message, or an empty string. After an error nothing has been changed.
+template <typename Id>
+std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable, const Id* ids,
+                       int64_t count, int64_t rows, const void* const* scalars, bool all_rows,
+                       const Parallel& parallel) {
+  if (kernel->sums) return "a kernel with sums needs a dense gradient";
+  Rows<Id> found;
+  const std::string error = found.Find(ids, count, rows);
+  if (!error.empty() || !rows) return error;
+  FlushDenormals flush;
+  const int64_t columns = variable.size / rows, bytes = columns * SizeOf(kernel->dtype);
+  Hoisted hoisted(kernel);
+  kernel->prepare(scalars, variable.scalar_slots, hoisted.get());
+  const bool others = all_rows || kernel->fade;
+  if (others) found.SortByRow();
+
+  // Updates the i-th distinct row; `sum` and `own` are memory of this thread.
+  auto update = [&](int64_t i, std::vector<char>* sum, Hoisted* own) {
+    const int64_t row = found.row(i);
+    const char* gradient = variable.gradient + found.first(i) * bytes;
+    int64_t more = found.next(found.first(i));
+    if (more >= 0) {
+      std::memcpy(sum->data(), gradient, bytes);
+      for (; more >= 0; more = found.next(more)) {
+        kernel->add(sum->data(), variable.gradient + more * bytes, columns);
+      }
+      gradient = sum->data();
+    }
+    if (kernel->prepare_row) {
+      void* here[LEGACY_OPT_MOST_SLOTS];
+      for (int k = 0; k < kernel->row_slots; ++k) {
+        here[k] = static_cast<char*>(variable.row_slots[k]) +
+                  row * SizeOf(kernel->slot_dtypes[kernel->slots + k]);
+      }
+      kernel->prepare_row(here, own->get());
+    }
+    internal::SlotsFrom slots(kernel, variable, row * columns);
+    kernel->update(variable.value + row * bytes, slots.at, gradient, own->get(), columns);
+  };
+
+  if (!others) {
+    const int64_t block = std::max<int64_t>(1, kBlock / 8 / std::max<int64_t>(1, columns));
+    parallel(found.size(), block, [&](int64_t begin, int64_t end) {
+      FlushDenormals flush_here;
+      std::vector<char> sum(bytes);
+      Hoisted own(hoisted);
+      for (int64_t i = begin; i < end; ++i) {
+        if (i + 4 < end) {  // the rows of a large table are rarely in the cache
+          const int64_t ahead = found.row(i + 4);
+          __builtin_prefetch(variable.value + ahead * bytes, 1);
+          internal::SlotsFrom slots(kernel, variable, ahead * columns);
+          for (int k = 0; k < kernel->slots; ++k) __builtin_prefetch(slots.at[k], 1);
+        }
+        update(i, &sum, &own);
+      }
+    });
+  } else {
+    const int64_t block = std::max<int64_t>(1, kBlock / std::max<int64_t>(1, columns));
+    const int64_t few = std::max<int64_t>(1, 4096 / std::max<int64_t>(1, columns));
+    parallel(rows, block, [&](int64_t begin, int64_t end) {
+      FlushDenormals flush_here;
+      std::vector<char> sum(bytes), zero(all_rows ? few * bytes : 0, 0);
+      Hoisted own(hoisted);
+      int64_t i = 0;  // the first distinct row that is not before `begin`
+      for (int64_t step = found.size(); step > 0; step /= 2) {
+        while (i + step <= found.size() && found.row(i + step - 1) < begin) i += step;
+      }
+      for (int64_t row = begin; row < end;) {
+        const int64_t until = i < found.size() ? std::min(end, found.row(i)) : end;
+        while (row < until) {
+          const int64_t now = std::min(few, until - row);
+          internal::SlotsFrom slots(kernel, variable, row * columns);
+          if (all_rows) {
+            kernel->update(variable.value + row * bytes, slots.at, zero.data(), own.get(),
+                           now * columns);
+          } else {
+            kernel->fade(slots.at, own.get(), now * columns);
+          }
+          row += now;
+        }
+        if (row < end) {
+          update(i++, &sum, &own);
+          ++row;
+        }
+      }
+    });
+  }
+  if (kernel->finish) kernel->finish(variable.scalar_slots, hoisted.get());
+  return "";
+}
+
+}  // namespace legacy_opt
+
+#endif

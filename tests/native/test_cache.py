@@ -1,0 +1,105 @@
+"""Tests the folder of compiled kernels: owners, compilers, and processes that compile at once."""
+
+import stat
+import threading
+
+import pytest
+import tensorflow as tf
+
+from legacy_opt.native import cache, driver
+from legacy_opt.native.emit import emit
+
+from .rules import traced
+
+
+@pytest.fixture
+def source():
+    return emit(traced(lambda grad, value: grad + 2.0))
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
+    monkeypatch.setattr(cache, "_loaded", {})
+    cache.compiler.cache_clear()
+    yield tmp_path / "kernels"
+    cache.compiler.cache_clear()
+
+
+def test_a_kernel_is_compiled_once(source, folder, monkeypatch):
+    cache.load(source)
+    (library,) = folder.iterdir()
+    assert library.name == cache.key_of(source) + ".so"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "_compile", None)
+    cache.load(source)
+
+
+def test_threads_that_compile_at_once(source, folder):
+    threads = [threading.Thread(target=cache.load, args=(source,)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [each.name for each in folder.iterdir()] == [cache.key_of(source) + ".so"]
+
+
+def test_a_folder_that_others_may_write_to(source, folder):
+    folder.mkdir(mode=0o700)
+    folder.chmod(0o777)
+    with pytest.raises(cache.NoCompilerError, match="other users may write to it"):
+        cache.load(source)
+
+
+def test_a_folder_that_is_a_link(source, folder, tmp_path):
+    (tmp_path / "elsewhere").mkdir(mode=0o700)
+    folder.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(cache.NoCompilerError, match="is a link"):
+        cache.load(source)
+
+
+def test_a_kernel_that_others_may_write_to(source, folder, monkeypatch):
+    cache.load(source)
+    monkeypatch.setattr(cache, "_loaded", {})
+    (library,) = folder.iterdir()
+    library.chmod(0o722)
+    with pytest.raises(cache.NoCompilerError, match="other users may write to it"):
+        cache.load(source)
+
+
+def test_a_corrupt_kernel(source, folder):
+    path = cache.folder() / (cache.key_of(source) + ".so")
+    path.write_bytes(b"this is no library")
+    path.chmod(0o700)
+    with pytest.raises(cache.NoCompilerError, match="cannot be loaded"):
+        cache.load(source)
+
+
+@pytest.mark.parametrize("variable, compile_", [("CC", "load"), ("CXX", "build")])
+def test_no_compiler(variable, compile_, source, folder, monkeypatch):
+    monkeypatch.setenv(variable, "no-such-compiler")
+    with pytest.raises(cache.NoCompilerError, match="'no-such-compiler' is not on PATH"):
+        cache.load(source) if compile_ == "load" else driver.build()
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("variable, compile_", [("CC", "load"), ("CXX", "build")])
+def test_a_compiler_that_fails(variable, compile_, source, folder, tmp_path, monkeypatch):
+    compiler = tmp_path / "compiler"
+    compiler.write_text("#!/bin/sh\necho out of order\nexit 3\n")
+    compiler.chmod(0o700)
+    monkeypatch.setenv(variable, str(compiler))
+    with pytest.raises(cache.NoCompilerError, match="out of order"):
+        cache.load(source) if compile_ == "load" else driver.build()
+    assert not list(folder.iterdir())
+
+
+def test_a_folder_that_cannot_be_created(source, folder):
+    folder.write_text("a file in place of the folder")
+    with pytest.raises(cache.NoCompilerError, match="cannot be created"):
+        cache.load(source)
+
+
+def test_the_driver_depends_on_tensorflow(folder):
+    assert driver.path().name.startswith(f"driver-{tf.__version__}-")

@@ -1,0 +1,86 @@
+"""Trains with compiled kernels in every execution mode, and compares with the NumPy oracles."""
+
+import functools
+
+import pytest
+
+from legacy_opt import RuleOptimizer
+from legacy_opt.native.program import UnsupportedError
+from tests.support import problems, rules, running
+from tests.support.cases import CASES
+from tests.support.oracle_runs import assert_close, run_oracles
+
+RULES = [name for name, case in CASES.items() if issubclass(case.optimizer, RuleOptimizer)]
+# The classes without kernels, and the reasons.
+UNSUPPORTED = {
+    "Adafactor": "a slot of the layout TensorSlot",
+    "LARS": "LARSOptimizer overrides update_for",
+    "Shampoo": "a slot of the layout",
+}
+DTYPES = ("float16", "float32", "float64")
+
+
+def is_supported(name):
+    """Returns whether a case has kernels. Adafactor has them if it is not factored."""
+    return "factored=False" in name or name.split()[0] not in UNSUPPORTED
+
+
+def make(name):
+    """Returns the case's `make`, for optimizers that require kernels."""
+
+    def native(global_step):
+        optimizer = CASES[name].make_composed(global_step)
+        optimizer.native = "require"
+        return optimizer
+
+    return native
+
+
+@functools.lru_cache(maxsize=None)
+def in_a_session(name, dtype):
+    problem = problems.everything(dtype, ("matrix", "vector", "table", "bias"), steps=11)
+    trace = running.session_ref(problem, make(name))
+    assert_close(trace, *run_oracles(name, problem), CASES[name].ulps, problem.dtype)
+    return problem, trace
+
+
+@pytest.mark.pairwise(
+    name=list(filter(is_supported, RULES)), dtype=DTYPES, way=list(running.WAYS)[1:]
+)
+def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
+    problem, expected = in_a_session(name, dtype)
+    running.assert_same(running.WAYS[way](problem, make(name)), expected, way)
+
+
+@pytest.mark.parametrize("name", [name for name in RULES if not is_supported(name)])
+def test_an_optimizer_without_kernels_says_why(name):
+    problem = problems.everything("float32", ("matrix",), steps=1)
+    reason = UNSUPPORTED[name.split()[0]]
+    with pytest.raises(UnsupportedError, match=f"runs without a native kernel: {reason}"):
+        running.session_resource(problem, make(name))
+
+
+OWN_RULES = {
+    "Momentum": lambda _: rules.MomentumRule(0.1, 0.9, use_nesterov=True),
+    "Adam": lambda _: rules.AdamRule(0.01),
+    "DiffGrad": lambda _: rules.MyDiffGradOptimizer(0.01),
+}
+
+
+@pytest.mark.parametrize("name", OWN_RULES)
+def test_rules_of_users(name):
+    """The rules of docs/write_an_optimizer.md and others become kernels as they are."""
+    problem = problems.everything("float64", ("matrix", "table"), steps=5)
+
+    def make(native):
+        def made(global_step):
+            optimizer = OWN_RULES[name](global_step)
+            optimizer.use_fused_kernels = False
+            optimizer.native = native
+            return optimizer
+
+        return made
+
+    expected = running.session_resource(problem, make("off"))
+    actual = running.session_resource(problem, make("require"))
+    running.assert_close(actual, expected, rtol=1e-14, atol=1e-15)
