@@ -5,8 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, Dict
 
+from legacy_opt import versions
 from legacy_opt.core.rule_application import checked_results
-from legacy_opt.core.slots import RowSlot, ScalarSlot, TensorSlot
+from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot
 from legacy_opt.core.update import Addition, Fading, Update
 from legacy_opt.native.program import (
     ADD,
@@ -44,7 +45,10 @@ def program_of(optimizer: Any, update: Update) -> Program:
     layouts = optimizer.slot_layouts(variable)
     slots = [
         Input(
-            name, level_of(layout, sparse), (layout.dtype or variable.dtype.base_dtype).name, True
+            name,
+            level_of(layout, variable, sparse),
+            (layout.dtype or variable.dtype.base_dtype).name,
+            is_slot=True,
         )
         for name, layout in layouts.items()
     ]
@@ -69,21 +73,25 @@ def program_of(optimizer: Any, update: Update) -> Program:
     return trace([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
 
 
-def level_of(layout: Any, sparse: bool) -> int:
+def level_of(layout: Any, variable: Any, sparse: bool) -> int:
     """Returns the level of a slot: `SCALAR`, `ROW` or `ELEMENT`.
 
     Raises:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
-    if isinstance(layout, ScalarSlot):
-        return SCALAR
     if getattr(layout, "is_flat_element", False):
+        if versions.part_of(variable) is not None:  # an addition changes more than one element
+            raise UnsupportedError(f"a {type(layout).__name__} of a partition")
         return ROW if sparse else SCALAR
-    if isinstance(layout, RowSlot) and sparse:
-        return ROW
-    if isinstance(layout, (RowSlot, TensorSlot)):
-        raise UnsupportedError(f"a slot of the layout {type(layout).__name__}")
-    return ELEMENT
+    for known, level in (Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW):
+        is_possible = isinstance(layout, known) and (sparse or level != ROW)
+        # Subclasses may override the methods that read and write.
+        if is_possible and all(
+            getattr(type(layout), name) is getattr(known, name)
+            for name in ("read", "assign", "add")
+        ):
+            return level
+    raise UnsupportedError(f"a slot of the layout {type(layout).__name__}")
 
 
 def _change(change):

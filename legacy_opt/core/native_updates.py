@@ -53,14 +53,12 @@ def _apply(optimizer, update):
     loaded = driver.load()
     if loaded is None:
         raise UnsupportedError("run `legacy-opt build-kernels` first")
-    kernel = _kernel(optimizer, update)
-    program = kernel.program
-    slots = program.slots + program.row_slots + program.scalar_slots
-    variables = [update.variable, *(getattr(update.slots, each.name) for each in slots)]
+    kernel = _kernel(loaded, optimizer, update)
+    slots = [getattr(update.slots, each.name) for each in kernel.program.all_slots]
     scalars = optimizer.scalars_of_step()
     given = {
-        "variables": [_handle(each) for each in variables],
-        "scalars": [scalars[each.name] for each in program.scalars],
+        "variables": [_handle(each) for each in [update.variable, *slots]],
+        "scalars": [scalars[each.name] for each in kernel.program.scalars],
         "use_locking": optimizer._use_locking,
     }
     if update.sparse:
@@ -69,7 +67,7 @@ def _apply(optimizer, update):
     return driver.update(loaded, kernel, gradients=[update.grad], **given)
 
 
-def _kernel(optimizer, update):
+def _kernel(loaded, optimizer, update):
     flags = {
         name: value for name, value in vars(update.hyper).items() if not hasattr(value, "dtype")
     }
@@ -78,10 +76,15 @@ def _kernel(optimizer, update):
         for name, layout in optimizer.slot_layouts(update.variable).items()
     }
     variable: Variable = update.variable
-    key = repr((variable.shape.rank, variable.dtype.base_dtype, update.sparse, flags, layouts))
+    # A kernel of a slot that is partitioned may be impossible where that of others is not.
+    is_part = versions.part_of(variable) is not None
+    dtype = variable.dtype.base_dtype
+    key = repr((variable.shape.rank, dtype, update.sparse, flags, layouts, is_part))
     known = _kernels.setdefault(optimizer, {})
     if key not in known:
-        known[key] = kernels.compiled(program_of(optimizer, update))
+        kernel = kernels.compiled(program_of(optimizer, update))
+        driver.register(loaded, kernel)
+        known[key] = kernel
     return known[key]
 
 

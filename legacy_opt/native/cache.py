@@ -11,7 +11,7 @@ import stat
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, List
+from typing import Dict, List, Tuple
 
 from legacy_opt.native.program import UnsupportedError
 
@@ -65,6 +65,19 @@ def check_owner(path: Path) -> None:
         )
 
 
+def find_compiler(language: str, variable: str, default: str) -> str:
+    """Returns the path of the compiler that an environment variable names, or of the default.
+
+    Raises:
+      NoCompilerError: there is none.
+    """
+    name = os.environ.get(variable, default)
+    path = shutil.which(name)
+    if path is None:
+        raise NoCompilerError(f"There is no {language} compiler: {name!r} is not on PATH.")
+    return path
+
+
 @functools.lru_cache(maxsize=None)
 def compiler() -> List[str]:
     """Returns the command of the C compiler, with the flags for all kernels.
@@ -72,10 +85,7 @@ def compiler() -> List[str]:
     Raises:
       NoCompilerError: there is none.
     """
-    name = os.environ.get("CC", "cc")
-    path = shutil.which(name)
-    if path is None:
-        raise NoCompilerError(f"There is no C compiler: {name!r} is not on PATH.")
+    path = find_compiler("C", "CC", "cc")
     clones = [f"-DVECTORIZED={_CLONES}"]
     test = ["-x", "c", "-", "-o", os.devnull]
     code = "VECTORIZED int f(void) { return 0; }"
@@ -91,8 +101,8 @@ def key_of(source: str) -> str:
     return hashlib.sha256("\0".join([source, *headers, *FLAGS]).encode()).hexdigest()[:32]
 
 
-def load(source: str) -> ctypes.CDLL:
-    """Returns the library of a kernel's C source; compiles it if the folder does not have it.
+def load(source: str) -> Tuple[str, ctypes.CDLL]:
+    """Returns the key and the library of a C source; compiles it if the folder does not have it.
 
     Raises:
       NoCompilerError: the kernel cannot be compiled or stored. Nothing is left half-written.
@@ -101,29 +111,42 @@ def load(source: str) -> ctypes.CDLL:
     if key not in _loaded:
         path = folder() / f"{key}.so"
         if not path.exists():
-            _compile(source, path)
+            compile_library(compiler(), source, ".c", path)
         check_owner(path)
         try:
             # The library must stay loaded: the driver keeps pointers into it.
             _loaded[key] = ctypes.CDLL(str(path))
         except OSError as error:
             raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
-    return _loaded[key]
+    return key, _loaded[key]
 
 
-def _compile(source, path):
+def compile_library(command: List[str], source: str, ending: str, path: Path) -> None:
+    """Compiles a library in a folder of its own, and renames it.
+
+    Args:
+      command: the compiler with its flags.
+      source: the source code.
+      ending: the ending of the source's file name.
+      path: the library to write.
+
+    Raises:
+      NoCompilerError: the compiler fails, or the library cannot be stored.
+    """
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="compiling-") as work:
-            text, library = Path(work, "kernel.c"), Path(work, "kernel.so")
+            text, library = Path(work, "source" + ending), Path(work, "library.so")
             text.write_text(source)
-            command = [*compiler(), f"-I{SOURCES}", str(text), "-o", str(library)]
             done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+                [command[0], f"-I{SOURCES}", str(text), "-o", str(library), *command[1:]],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                check=False,
             )
             if done.returncode:
                 output = done.stdout.decode(errors="replace").strip()
-                raise NoCompilerError(f"{command[0]} cannot compile a kernel: {output[-1000:]}")
+                raise NoCompilerError(f"{command[0]} cannot compile {path.name}: {output[-2000:]}")
             library.chmod(0o700)
             os.replace(library, path)
     except OSError as error:
-        raise NoCompilerError(f"A kernel cannot be stored in {path.parent}: {error}") from None
+        raise NoCompilerError(f"{path.name} cannot be stored in {path.parent}: {error}") from None

@@ -5,15 +5,12 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.native import cache
 from legacy_opt.native.kernels import Kernel
 
@@ -33,17 +30,9 @@ class Driver(NamedTuple):
 
 
 def _flags() -> List[str]:
-    compile_flags = [
-        flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("--std")
-    ]
-    # TensorFlow 2.10 and newer need C++17; the compilers of their time built older ones with C++14.
-    has_cpp17 = hasattr(tf, "types") and hasattr(tf.types.experimental, "ConcreteFunction")
-    standard = "-std=c++17" if has_cpp17 else "-std=c++14"
-    return [
-        *(standard, "-O2", "-fPIC", "-shared", "-w"),
-        *compile_flags,
-        *tf.sysconfig.get_link_flags(),
-    ]
+    flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
+    own = [versions.cpp_standard(), "-O2", "-fPIC", "-shared", "-w"]
+    return [*own, *(flag for flag in flags if not flag.startswith("--std"))]
 
 
 def path() -> Path:
@@ -52,9 +41,10 @@ def path() -> Path:
     Raises:
       NoCompilerError: see `cache.folder`.
     """
+    version, revision = versions.tensorflow_build()
     texts = [(cache.SOURCES / name).read_text() for name in _SOURCES]
-    key = hashlib.sha256("\0".join([tf.__version__, tf.version.GIT_VERSION, *texts]).encode())
-    return cache.folder() / f"driver-{tf.__version__}-{key.hexdigest()[:16]}.so"
+    key = hashlib.sha256("\0".join([version, revision, *texts]).encode()).hexdigest()
+    return cache.folder() / f"driver-{version}-{key[:16]}.so"
 
 
 def build() -> Path:
@@ -66,26 +56,9 @@ def build() -> Path:
     target = path()
     if target.exists():
         return target
-    name = os.environ.get("CXX", "c++")
-    compiler = shutil.which(name)
-    if compiler is None:
-        raise cache.NoCompilerError(f"There is no C++ compiler: {name!r} is not on PATH.")
-    try:
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix="compiling-") as work:
-            library = Path(work, "driver.so")
-            command = [compiler, str(cache.SOURCES / "driver.cc"), "-o", str(library), *_flags()]
-            done = subprocess.run(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-            )
-            if done.returncode:
-                output = done.stdout.decode(errors="replace").strip()
-                raise cache.NoCompilerError(f"{name} cannot compile the driver: {output[-2000:]}")
-            library.chmod(0o700)
-            os.replace(library, target)
-            load.cache_clear()
-    except OSError as error:
-        message = f"The driver cannot be stored in {target.parent}: {error}"
-        raise cache.NoCompilerError(message) from None
+    command = [cache.find_compiler("C++", "CXX", "c++"), *_flags()]
+    cache.compile_library(command, (cache.SOURCES / _SOURCES[0]).read_text(), ".cc", target)
+    load.cache_clear()
     return target
 
 
@@ -117,7 +90,7 @@ def update(
 
     Args:
       driver: the driver.
-      kernel: the kernel.
+      kernel: the kernel, which is registered.
       variables: the handles or refs of all variables: each variable is followed by its slots.
       scalars: the values of the program's scalars.
       gradients: one gradient per variable.
@@ -126,12 +99,8 @@ def update(
     Returns:
       The operation; None when executing eagerly.
     """
-    _register(driver, kernel)
-    given = {"scalars": list(scalars), "kernel": kernel.key, "use_locking": use_locking}
-    call = driver.operations.legacy_opt_update
-    if variables[0].dtype != tf.resource:
-        call = driver.operations.legacy_opt_update_ref
-    return call(variables=list(variables), gradients=list(gradients), **given)
+    given = {"gradients": list(gradients)}
+    return _run(driver, "legacy_opt_update", kernel, variables, scalars, use_locking, given)
 
 
 def update_rows(
@@ -142,7 +111,6 @@ def update_rows(
     gradient: Any,
     ids: Any,
     use_locking: bool,
-    all_rows: bool = False,
 ) -> Any:
     """Updates the rows of one variable; adds the rows of equal ids first.
 
@@ -154,20 +122,31 @@ def update_rows(
       gradient: the values of the sparse gradient, ``[n, …]``.
       ids: the row numbers, ``[n]``, int32 or int64.
       use_locking: whether to lock out other updates.
-      all_rows: whether all other rows are updated, too, with a gradient of zero.
 
     Returns:
       The operation; None when executing eagerly.
     """
-    _register(driver, kernel)
-    given = {"scalars": list(scalars), "kernel": kernel.key, "use_locking": use_locking}
-    call = driver.operations.legacy_opt_update_rows
-    if variables[0].dtype != tf.resource:
-        call = driver.operations.legacy_opt_update_rows_ref
-    return call(variables=list(variables), gradient=gradient, ids=ids, all_rows=all_rows, **given)
+    given = {"gradient": gradient, "ids": ids}
+    return _run(driver, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, given)
 
 
-def _register(driver, kernel):
+def _run(driver, operation, kernel, variables, scalars, use_locking, inputs):
+    name = operation if variables[0].dtype == tf.resource else operation + "_ref"
+    return getattr(driver.operations, name)(
+        variables=list(variables),
+        scalars=list(scalars),
+        kernel=kernel.key,
+        use_locking=use_locking,
+        **inputs,
+    )
+
+
+def register(driver: Driver, kernel: Kernel) -> None:
+    """Makes a kernel known to the operations of this process.
+
+    Raises:
+      NoCompilerError: the kernel was made for another version of the driver.
+    """
     address = ctypes.addressof(kernel.table)
     if not driver.library.legacy_opt_register(kernel.key.encode(), address):
         raise cache.NoCompilerError(f"The kernel {kernel.key} does not fit this driver.")

@@ -20,6 +20,9 @@ from legacy_opt.native.program import (
     ELEMENT,
     FADE,
     GRADIENT,
+    MOST_SCALARS,
+    MOST_SLOTS,
+    MOST_SUMS,
     ROW,
     SCALAR,
     SUMS,
@@ -60,13 +63,12 @@ class _Emitter:
             self._reduce()
             self._after_sums()
         self._update()
-        fades = any(change.how == FADE for change in program.changes.values())
-        if fades:
+        if program.fades:
             self._fade()
         if program.scalar_slots:
             self._finish()
         self._add()
-        self._table(fades)
+        self._table()
         return "\n".join(self._lines) + "\n"
 
     # The functions of a kernel, in the order of kernel.h.
@@ -148,13 +150,10 @@ class _Emitter:
             change = self._program.changes.get(slot.name)
             if change is not None and change.how == FADE:
                 factor = change.factor
-                number = (
-                    text_of(factor) if factor.operation == "Const" else f"from->{name_of(factor)}"
-                )
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
                 self._lines += [
                     f"  {{ {stored(slot.dtype)}* slot = slots[{i}];",
-                    f"    const {type_of(factor)} factor = {number};",
+                    f"    const {type_of(factor)} factor = {_hoisted(factor, 'from')};",
                     f"    for (int64_t i = 0; i < n; ++i) "
                     f"{store(slot.dtype, 'slot[i]').format(faded)} }}",
                 ]
@@ -182,16 +181,15 @@ class _Emitter:
             "",
         ]
 
-    def _table(self, fades):
+    def _table(self):
         program = self._program
-        slots = program.slots + program.row_slots + program.scalar_slots
         functions = [
             "prepare",
             "prepare_row" if program.row_slots else "0",
             "reduce" if program.sums else "0",
             "after_sums" if program.sums else "0",
             "update",
-            "fade" if fades else "0",
+            "fade" if program.fades else "0",
             "finish" if program.scalar_slots else "0",
             "add",
         ]
@@ -200,7 +198,7 @@ class _Emitter:
             '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
             f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[program.dtype][0]},",
             f"  {', '.join(str(len(each)) for each in counts)}, {len(program.sums)},",
-            f"  {{{_numbers(program.scalars)}}}, {{{_numbers(slots)}}},",
+            f"  {{{_numbers(program.scalars)}}}, {{{_numbers(program.all_slots)}}},",
             f"  {', '.join(functions)}",
             "};",
         ]
@@ -219,19 +217,21 @@ class _Emitter:
         read = {each for node in nodes for each in node.inputs if each.operation != "Const"}
         for node in sorted(read - here, key=lambda each: each.number):
             if node.level < ELEMENT:
-                self._lines.append(f"  const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
+                self._read_hoisted(node, "h")
         for node in nodes:
             code = self._code(node)
             name = name_of(node)
             self._lines.append(f"  const {type_of(node)} {name} = h->{name} = {code};")
 
+    def _read_hoisted(self, node, struct):
+        name = name_of(node)
+        self._lines.append(f"  const {type_of(node)} {name} = {_hoisted(node, struct)};")
+
     def _write_slot(self, slot, place):
         change = self._program.changes.get(slot.name)
         if change is None:
             return
-        value = text_of(change.node)
-        if change.node.operation != "Const":
-            value = f"((const hoisted_t*)to)->{name_of(change.node)}"
+        value = _hoisted(change.node, "((const hoisted_t*)to)")
         if change.how == ADD:
             value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
         self._lines.append("  " + store(slot.dtype, place).format(value))
@@ -241,9 +241,7 @@ class _Emitter:
         self._lines.append(f"VECTORIZED static void {signature} {{")
         for node in self._hoisted:
             if node in needed:
-                self._lines.append(
-                    f"  const {type_of(node)} {name_of(node)} = from->{name_of(node)};"
-                )
+                self._read_hoisted(node, "from")
         self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
         for node in self._program.nodes:
             if node.level == ELEMENT and node in needed:
@@ -299,6 +297,11 @@ class _Emitter:
         raise UnsupportedError(f"the input {given.name!r}")
 
 
+def _hoisted(node: Node, struct: str) -> str:
+    """Returns the C expression of a hoisted value, which may be a constant."""
+    return text_of(node) if node.operation == "Const" else f"{struct}->{name_of(node)}"
+
+
 def _needed(nodes: Iterable[Node]) -> Set[Node]:
     """Returns the nodes that a loop over elements must read or compute."""
     found: Set[Node] = set()
@@ -313,11 +316,10 @@ def _needed(nodes: Iterable[Node]) -> Set[Node]:
 
 
 def _check_limits(program: Program) -> None:
-    slots = program.slots + program.row_slots + program.scalar_slots
     for what, given, most in (
-        ("slots", slots, 8),
-        ("hyperparameters", program.scalars, 32),
-        ("sums", program.sums, 8),
+        ("slots", program.all_slots, MOST_SLOTS),
+        ("hyperparameters", program.scalars, MOST_SCALARS),
+        ("sums", program.sums, MOST_SUMS),
     ):
         if len(given) > most:
             raise UnsupportedError(f"{len(given)} {what}: a kernel has at most {most}")

@@ -9,7 +9,7 @@ import numpy as np
 
 from legacy_opt.native import cache
 from legacy_opt.native.emit import emit
-from legacy_opt.native.program import FADE, Program
+from legacy_opt.native.program import MOST_SCALARS, MOST_SLOTS, Program
 
 _POINTER = ctypes.c_void_p
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)
@@ -22,8 +22,8 @@ class _Table(ctypes.Structure):
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("abi", "hoisted_bytes", "dtype", "scalars", "slots")),
         *((name, ctypes.c_int32) for name in ("row_slots", "scalar_slots", "sums")),
-        ("scalar_dtypes", ctypes.c_int32 * 32),
-        ("slot_dtypes", ctypes.c_int32 * 8),
+        ("scalar_dtypes", ctypes.c_int32 * MOST_SCALARS),
+        ("slot_dtypes", ctypes.c_int32 * MOST_SLOTS),
         ("prepare", ctypes.CFUNCTYPE(None, _POINTERS, _POINTERS, _POINTER)),
         ("prepare_row", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER)),
         (
@@ -63,8 +63,7 @@ def compiled(program: Program) -> Kernel:
     Raises:
       UnsupportedError: see `emit` and `cache.load`.
     """
-    source = emit(program)
-    return Kernel(program, cache.key_of(source), cache.load(source))
+    return Kernel(program, *cache.load(emit(program)))
 
 
 def run(
@@ -96,7 +95,7 @@ def run(
     if rows is None:
         _update(table, value, element_slots, gradient, hoisted)
     else:
-        if any(change.how == FADE for change in program.changes.values()):
+        if program.fades:
             for row in sorted(set(range(len(value))) - set(rows)):
                 pointers = _pointers([slot[row] for slot in element_slots])
                 table.fade(pointers, hoisted, value[row].size)

@@ -18,6 +18,10 @@ ASSIGN, ADD, FADE = "assign", "add", "fade"
 SUMS = ("Sum", "Mean")
 
 
+# The limits of kernels, as in sources/kernel.h.
+MOST_SLOTS, MOST_SCALARS, MOST_SUMS = 8, 32, 8
+
+
 class UnsupportedError(ValueError):
     """A rule cannot be compiled. The message says why."""
 
@@ -109,3 +113,13 @@ class Program(NamedTuple):
     sums: List[Node]
     value: Node
     changes: Dict[str, Change]
+
+    @property
+    def all_slots(self) -> List[Input]:
+        """All slots, in the order in which a kernel gets them."""
+        return self.slots + self.row_slots + self.scalar_slots
+
+    @property
+    def fades(self) -> bool:
+        """Whether a sparse update changes elements that the gradient does not touch."""
+        return any(change.how == FADE for change in self.changes.values())

@@ -31,7 +31,6 @@ _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
 # TensorFlow give the same kernel.
 _NAMES = {
     "AddV2": "Add",
-    "BatchMatMulV2": "MatMul",
     "Div": "RealDiv",
     "Inv": "Reciprocal",
     "SelectV2": "Select",
@@ -221,7 +220,7 @@ def _constant_array(operation) -> Optional[np.ndarray]:
 
 def _check(program):
     """Raises an UnsupportedError if a slot's change needs values of another level."""
-    slots = {each.name: each for each in program.slots + program.row_slots + program.scalar_slots}
+    slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():
         slot = slots[name]
         if slot.level < ELEMENT and (change.node.level > slot.level or change.node.after_sums):

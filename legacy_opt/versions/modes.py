@@ -58,6 +58,18 @@ def tensorflow_version():
     return tf.__version__
 
 
+def tensorflow_build():
+    """Returns TensorFlow's version and source revision. A library fits only one build."""
+    return tf.__version__, tf.version.GIT_VERSION
+
+
+def cpp_standard():
+    """Returns the C++ standard that TensorFlow's headers need, as a compiler flag."""
+    # The oldest TensorFlow with this class is the oldest whose headers need C++17.
+    has_cpp17 = hasattr(tf, "types") and hasattr(tf.types.experimental, "ConcreteFunction")
+    return "-std=c++17" if has_cpp17 else "-std=c++14"
+
+
 def tensorflow_modes():
     """Returns a dict of bools: which of TensorFlow 2's behaviours are enabled."""
     v1 = tf.compat.v1

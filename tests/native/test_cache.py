@@ -32,7 +32,7 @@ def test_a_kernel_is_compiled_once(source, folder, monkeypatch):
     assert library.name == cache.key_of(source) + ".so"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     monkeypatch.setattr(cache, "_loaded", {})
-    monkeypatch.setattr(cache, "_compile", None)
+    monkeypatch.setattr(cache, "compile_library", None)
     cache.load(source)
 
 

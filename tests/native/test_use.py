@@ -112,6 +112,35 @@ def test_auto_warns_once_and_trains_without_a_kernel(fresh):
         train()
 
 
+class HalfSlot(legacy_opt.Slot):
+    """A user's layout, which kernels do not know: the rule gets half of the stored value."""
+
+    def read(self, slot, access, like):
+        return super().read(slot, access, like) / 2
+
+
+def test_a_slot_that_is_read_in_another_way(fresh):
+    optimizer = Sgd()
+    optimizer.slots = {"sum": HalfSlot()}
+    optimizer.native = "require"
+    with pytest.raises(UnsupportedError, match="a slot of the layout HalfSlot"):
+        trained(optimizer)
+
+
+def test_the_counts_of_a_partition(fresh):
+    """In a partition, AdagradDecay counts in more than one element: no kernel does so."""
+    with tf.Graph().as_default():
+        variable = v1.get_variable(
+            "w", [4, 3], partitioner=v1.fixed_size_partitioner(2), use_resource=True
+        )
+        step = v1.train.get_or_create_global_step()
+        optimizer = legacy_opt.AdagradDecayOptimizer(0.1, step)
+        optimizer.use_fused_kernels = False
+        optimizer.native = "require"
+        with pytest.raises(UnsupportedError, match="a FlatElement of a partition"):
+            optimizer.minimize(tf.reduce_sum(tf.convert_to_tensor(variable)), step)
+
+
 def test_require_raises_the_reason(fresh):
     optimizer = Sums()
     optimizer.native = "require"
