@@ -55,7 +55,7 @@ class CheckpointWriter:
         self._folder, self._name = os.path.split(self.path)
         self._working = WorkingFolder(self.path)
         self._overwrite = overwrite
-        self._names = set()
+        self._specs = {}
         self._pending = []
         self._shards = []
         self._sources = {}
@@ -177,9 +177,11 @@ class CheckpointWriter:
             raise CheckpointError(
                 f"{self.path!r}: {item.name!r} cannot be a tensor's name: it {problem}."
             )
-        if (item.name, item.spec) in self._names or (item.name, "") in self._names:
+        specs = self._specs.setdefault(item.name, set())
+        # A whole tensor has the spec "".
+        if item.spec in specs or "" in specs or (specs and not item.spec):
             raise CheckpointError(f"{self.path!r}: the tensor {item.name!r} is written twice.")
-        self._names.add((item.name, item.spec))
+        specs.add(item.spec)
         if item.nbytes >= SHARD_BYTES:
             self._save_shard([item])
             return
@@ -204,7 +206,7 @@ class CheckpointWriter:
         self._shards.append(prefix)
 
     def _finish(self):
-        if not self._names:
+        if not self._specs:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
         # If new data files had the names of old data files, the old index would describe new data
         # for a moment. Every name contains the number of data files, so one more data file makes

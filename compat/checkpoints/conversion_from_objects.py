@@ -97,7 +97,8 @@ def _refuse(checkpoint, saved, optimizer_name):
         raise CheckpointError(
             f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
             "learning rate. The momentum of the v1 optimizer does not. In Python, translate it "
-            "with compat.from_plain_keras and write it with compat.save_v1_checkpoint."
+            "with compat.from_plain_keras and write it with compat.save_v1_checkpoint. An "
+            "optimizer made by to_keras with the argument decay needs no translation."
         )
     if slots and optimizer_name is None:
         raise CheckpointError(

@@ -79,7 +79,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
                 importlib.import_module("legacy_opt.public")
             outcome = execute(arguments, screen)
     except KeyboardInterrupt:
-        print(f"legacy-opt {name}: interrupted, nothing was written", file=sys.stderr)
+        print(f"legacy-opt {name}: interrupted", file=sys.stderr)
         return _INTERRUPTED
     except Exception as error:  # TensorFlow, Keras and a user's module may raise any exception
         if arguments.traceback:

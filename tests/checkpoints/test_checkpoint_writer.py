@@ -136,11 +136,13 @@ class TestWriting:
             write(tmp_path / "model", {"x": np.float32(2)})
         with pytest.raises(CheckpointError, match="is a folder"):
             write(tmp_path, {"x": np.float32(2)})
-        with pytest.raises(CheckpointError, match="written twice"), CheckpointWriter(
-            tmp_path / "new" / "model"
-        ) as writer:
-            writer.add("x", np.float32(2))
-            writer.add("x", np.float32(2))
+        part = ((4,), (0,))
+        for first, second in [(None, None), (part, part), (None, part), (part, None)]:
+            with pytest.raises(CheckpointError, match="written twice"), CheckpointWriter(
+                tmp_path / "new" / "model"
+            ) as writer:
+                writer.add("x", np.float32([2, 3]), part=first)
+                writer.add("x", np.float32([2, 3]), part=second)
         with pytest.raises(CheckpointError, match="nothing to write"):
             write(tmp_path / "new" / "model", {})
         with pytest.raises(ZeroDivisionError), CheckpointWriter(

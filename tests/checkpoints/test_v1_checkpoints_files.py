@@ -87,13 +87,8 @@ def test_the_checkpoint_passed_as_like_may_be_overwritten(original, tmp_path):
 def test_missing_folders_are_created(tmp_path):
     training = trained_in_keras(problem(), momentum, APIS[-1])
     path = tmp_path / "one" / "two" / "model"
-    try:
-        save_v1_checkpoint(path, training.variables, training.optimizer)
-    except CheckpointError as error:  # permitted, if the message names a missing folder
-        assert str(path.parent) in str(error) or str(tmp_path / "one") in str(error)
-        assert not (tmp_path / "one").exists()
-    else:
-        assert tensors(path)["global_step"] == BEFORE
+    save_v1_checkpoint(path, training.variables, training.optimizer)
+    assert tensors(path)["global_step"] == BEFORE
 
 
 @EVERY_API

@@ -115,7 +115,7 @@ def exit_code_of_a_command_that_raises(error):
             "legacy-opt inspect: OSError: [Errno 28] No space left\n",
         ),
         (RuntimeError(), 2, "legacy-opt inspect: RuntimeError\n"),
-        (KeyboardInterrupt(), 130, "legacy-opt inspect: interrupted, nothing was written\n"),
+        (KeyboardInterrupt(), 130, "legacy-opt inspect: interrupted\n"),
     ],
 )
 def test_an_error_is_printed_on_one_line_without_traceback(capsys, error, code, line):
