@@ -31,6 +31,7 @@ class StateInKeras:
     """
 
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
+    updates_together = False  # the driver sets hyperparameters for the update of each variable
 
     def _slot(self, var, slot_name, *arguments):
         key = self._state_key.slot(slot_name)

@@ -8,7 +8,8 @@ from typing import Any, Dict
 from legacy_opt import versions
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot
-from legacy_opt.core.update import Addition, Fading, Update
+from legacy_opt.core.types import Variable
+from legacy_opt.core.update import Addition, Fading
 from legacy_opt.native.program import (
     ADD,
     ASSIGN,
@@ -25,23 +26,21 @@ from legacy_opt.native.program import (
 from legacy_opt.native.trace import Results, trace
 
 
-def program_of(optimizer: Any, update: Update) -> Program:
-    """Traces the rule of an optimizer for one `Update`.
+def program_of(optimizer: Any, variable: Variable, sparse: bool) -> Program:
+    """Traces the rule of an optimizer for the updates of a variable.
 
     Args:
       optimizer: the `RuleOptimizer`.
-      update: an update of the variable.
+      variable: the variable.
+      sparse: whether the gradient has some rows of the variable.
 
     Raises:
       UnsupportedError: the rule cannot be compiled. The message says why.
     """
-    variable, sparse = update.variable, update.sparse
     dtype = variable.dtype.base_dtype.name
     if variable.shape.rank is None:
         raise UnsupportedError(f"the rank of {variable.name!r} is unknown")
-    if optimizer.overridden_updates():
-        names = " and ".join(optimizer.overridden_updates())
-        raise UnsupportedError(f"{type(optimizer).__name__} overrides {names}")
+    run = optimizer.native_rule(variable, sparse)
     layouts = optimizer.slot_layouts(variable)
     slots = [
         Input(
@@ -61,7 +60,6 @@ def program_of(optimizer: Any, update: Update) -> Program:
     def rule(tensors: Dict[Input, Any]) -> Results:
         seen = {each.name: tensors[each] for each in slots}
         given = {each.name: tensors[each] for each in scalars}
-        run = optimizer.sparse_rule if sparse else optimizer.rule
         gradient, value = tensors[grad_input], tensors[value_input]
         with optimizer.with_scalars(given):
             hyper = optimizer.hyper_for(variable)
@@ -92,6 +90,14 @@ def level_of(layout: Any, variable: Any, sparse: bool) -> int:
         ):
             return level
     raise UnsupportedError(f"a slot of the layout {type(layout).__name__}")
+
+
+def refuse_overridden(optimizer: Any, base: type, *names: str) -> None:
+    """Raises an UnsupportedError if the class of an optimizer overrides methods of `base`."""
+    cls = type(optimizer)
+    found = [name for name in names if getattr(cls, name) is not getattr(base, name)]
+    if found:
+        raise UnsupportedError(f"{cls.__name__} overrides {' and '.join(found)}")
 
 
 def _change(change):

@@ -10,7 +10,19 @@ from __future__ import annotations
 
 import contextlib
 from types import SimpleNamespace
-from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import tensorflow as tf
 
@@ -25,6 +37,7 @@ from legacy_opt.core.global_step import (
     warn_if_it_stands_still,
 )
 from legacy_opt.core.hyperparameters import current, unrounded
+from legacy_opt.core.native_rules import refuse_overridden
 from legacy_opt.core.rule_application import apply_rule
 from legacy_opt.core.slots import Slot, checked_layouts
 from legacy_opt.core.step import Step
@@ -49,7 +62,17 @@ from legacy_opt.core.variable_access import (
     after,
     copied,
     here,
+    on_any_device,
     variable_shape,
+)
+
+_UPDATES = (
+    "_apply_dense",
+    "_apply_sparse",
+    "_apply_sparse_duplicate_indices",
+    "_resource_apply_dense",
+    "_resource_apply_sparse",
+    "_resource_apply_sparse_duplicate_indices",
 )
 
 
@@ -108,8 +131,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
       ``optimizer.use_fused_kernels = False``, the rule runs instead.
     * `apply_update` instead of `rule`, for updates that are hard to write as a pure function.
 
-    If the user sets ``optimizer.native = "auto"`` (or "require"), rules without a fused kernel run
-    as compiled kernels: see `legacy_opt.native`.
+    If the user sets ``optimizer.native = "auto"`` (or "require"), rules run as compiled kernels, in
+    place of `fused` or TensorFlow's operations: see `legacy_opt.native`.
 
     Args:
       use_locking: passed to the TensorFlow kernels that `fused` uses. Other updates take no locks;
@@ -134,6 +157,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
+    updates_together: ClassVar[bool] = True  # whether native kernels may update before `_apply`
 
     def __init__(
         self,
@@ -241,6 +265,22 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """
         del grads_and_vars
         return {}
+
+    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        """Returns the rule that native kernels compute: `rule`, or `sparse_rule`.
+
+        Override it together with `update_for` or `apply_update`, if a rule computes the same.
+
+        Args:
+          variable: the variable.
+          sparse: whether the gradient has some rows of the variable.
+
+        Raises:
+          UnsupportedError: an overridden method computes something else.
+        """
+        del variable
+        refuse_overridden(self, RuleOptimizer, "apply_update", "update_for")
+        return self.sparse_rule if sparse else self.rule
 
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
@@ -368,7 +408,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         pairs = self._rule_step.pairs
         if pairs is not None and not tf.distribute.has_strategy():
             pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
-            self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
+            if native_updates.are_enabled(self):
+                self._rule_step = self._rule_step._replace(waiting=pairs)
+            else:
+                self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -401,10 +444,17 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     # From TensorFlow's update methods to `rule`.
 
     def _apply(self, grad, variable, access):
+        if self._rule_step.waiting is not None:
+            self._apply_together()
+        if id(variable) in self._rule_step.updated:
+            return self._rule_step.updated[id(variable)]
         sparse = access.indices is not None
         grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
         if variable.shape.num_elements() == 0:
             return tf.no_op()
+        done = native_updates.apply(self, grad, variable, access.indices)
+        if done is not NotImplemented:
+            return done
         densified = sparse and self.needs_whole_tensor(variable)
         if densified:
             shape = tf.cast(variable_shape(variable), access.indices.dtype)
@@ -412,9 +462,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             access = WholeVariable()
         update = self.update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
-        if done is NotImplemented:
-            done = native_updates.apply(self, update)
         return self.apply_update(update) if done is NotImplemented else done
+
+    def _apply_together(self):
+        """Runs all updates of this step that native kernels can do; prepares the others."""
+        pairs, alone = self._rule_step.waiting or [], not self._updates_directly()
+        with on_any_device():
+            updated, others = native_updates.apply_together(self, pairs, alone)
+            prepared = self.prepare_step(others)
+        self._rule_step = self._rule_step._replace(waiting=None, updated=updated, prepared=prepared)
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the `Update` of one variable; the slots of the variable must exist already."""
@@ -455,13 +511,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
             return self._get_non_slot_variable(name, graph=graph)
 
-    def overridden_updates(self) -> List[str]:
-        """Returns the names of overridden methods that a compiled rule would bypass."""
-        return [
-            name
-            for name in ("apply_update", "update_for")
-            if getattr(type(self), name) is not getattr(RuleOptimizer, name)
-        ]
+    def _updates_directly(self):
+        """Whether no subclass, mixin or wrapper does anything before or after an update."""
+        return self.updates_together and all(
+            getattr(getattr(self, name), "__func__", None) is getattr(RuleOptimizer, name)
+            for name in _UPDATES
+        )
 
     def scalars_of_step(self) -> Dict[str, Tensor]:
         """Returns all scalars from which this step's hyperparameters are computed, by name."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from types import MappingProxyType
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 
@@ -16,6 +17,10 @@ class Step(NamedTuple):
       tensors: a dict from names of hyperparameters to their tensors in this training step. The
         tensors are kept afterwards, because TF1 programs read `optimizer._lr_t` for summaries.
       prepared: the result of `RuleOptimizer.prepare_step`.
+      waiting: the (gradient, variable) pairs that native kernels may update together, until the
+        first update of the step; otherwise None.
+      updated: a dict from ``id(variable)`` to the operation of a native kernel that has updated the
+        variable already (None when executing eagerly).
       pairs: all (gradient, variable) pairs; None if variables are updated one by one.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
@@ -24,6 +29,8 @@ class Step(NamedTuple):
 
     tensors: Dict[str, Tensor]
     prepared: Dict[int, Any]
+    waiting: Optional[List[GradAndVar]] = None
+    updated: Mapping[int, Any] = MappingProxyType({})
     pairs: Optional[List[GradAndVar]] = None
     advanced: Optional[Variable] = None
     global_step: Optional[Tensor] = None
@@ -35,4 +42,4 @@ class Step(NamedTuple):
 
     def after(self) -> Step:
         """Returns the state that is kept after the training step."""
-        return self._replace(prepared={}, pairs=None, advanced=None)
+        return self._replace(prepared={}, waiting=None, updated={}, pairs=None, advanced=None)

@@ -6,6 +6,7 @@ sparse gradients. Writing returns an operation in graphs and None when executing
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Optional, Union
 
@@ -55,6 +56,17 @@ def after(*operations):
     """Scope with control dependencies on operations and tensors; ignores None and eager tensors."""
     found = [getattr(here(each), "op", each) for each in operations if each is not None]
     return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
+
+
+@contextlib.contextmanager
+def on_any_device():
+    """Scope in which operations are not placed on the device of the variable being updated."""
+    if versions.building() == versions.EAGER:
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    with graph.colocate_with(None, ignore_existing=True), tf.device(None):
+        yield
 
 
 def here(value):

@@ -111,6 +111,7 @@ def update_rows(
     gradient: Any,
     ids: Any,
     use_locking: bool,
+    all_rows: bool = False,
 ) -> Any:
     """Updates the rows of one variable; adds the rows of equal ids first.
 
@@ -122,11 +123,13 @@ def update_rows(
       gradient: the values of the sparse gradient, ``[n, …]``.
       ids: the row numbers, ``[n]``, int32 or int64.
       use_locking: whether to lock out other updates.
+      all_rows: whether all other rows are updated, too, with a gradient of zero. Then the kernel is
+        that of a dense gradient.
 
     Returns:
       The operation; None when executing eagerly.
     """
-    given = {"gradient": gradient, "ids": ids}
+    given = {"gradient": gradient, "ids": ids, "all_rows": all_rows}
     return _run(driver, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, given)
 
 

@@ -12,12 +12,13 @@ constructor, slot, variable names and arithmetic are kept.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.hyperparameters import tensor_of
+from legacy_opt.core.native_rules import refuse_overridden
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
@@ -97,14 +98,31 @@ class LARSOptimizer(RuleOptimizer):
         A dense gradient is multiplied by the learning rate here, and `rule` gets a rate of 1.
         """
         update = super().update_for(grad, variable, access)
-        hyper = update.hyper
         if update.sparse:
-            for name in ("learning_rate", "momentum"):
-                setattr(hyper, name, tf.cast(self._rule_step.tensors[name], grad.dtype))
+            self._round(update.hyper, grad.dtype)
             return update
         rate, grad = self.compute_lr(grad, variable)
-        hyper.learning_rate = tf.ones([], grad.dtype)
+        update.hyper.learning_rate = tf.ones([], grad.dtype)
         return update._replace(grad=grad * rate)
+
+    def _round(self, hyper, dtype):
+        """Rounds the hyperparameters of a sparse update to float32, like tf.contrib's class."""
+        for name in ("learning_rate", "momentum"):
+            setattr(hyper, name, tf.cast(self._rule_step.tensors[name], dtype))
+
+    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "update_for")
+
+        def whole(grad, value, slots, hyper):
+            rate, grad = _rate_and_decayed(grad, value, hyper)
+            hyper.learning_rate = tf.ones([], grad.dtype)
+            return self.rule(grad * rate, value, slots, hyper)
+
+        def rows(grad, value, slots, hyper):
+            self._round(hyper, grad.dtype)
+            return self.sparse_rule(grad, value, slots, hyper)
+
+        return rows if sparse else whole
 
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
@@ -112,14 +130,14 @@ class LARSOptimizer(RuleOptimizer):
         This method is called for every dense gradient. Subclasses may override it, like in
         tf.contrib.
         """
-        hyper = self.hyperparameters(var.dtype.base_dtype)
-        rate, name = hyper.learning_rate, self.variable_name(var)
+        return _rate_and_decayed(grad, var, self.hyper_for(var))
+
+    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+        hyper = super().hyper_for(variable)
+        name = self.variable_name(variable)
         name = name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
-        if not any(text in name for text in self._skip_list or ()):
-            value = tf.convert_to_tensor(var)
-            rate *= _trust_ratio(grad, value, hyper)
-            grad += hyper.weight_decay * value
-        return rate, grad
+        hyper.adapts = not any(text in name for text in self._skip_list or ())
+        return hyper
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -137,6 +155,15 @@ class LARSOptimizer(RuleOptimizer):
             momentum=update.hyper.momentum,
             use_nesterov=self._use_nesterov,
         )
+
+
+def _rate_and_decayed(grad, variable, hyper):
+    """Returns the learning rate of a variable, and its dense gradient with weight decay."""
+    if not hyper.adapts:
+        return hyper.learning_rate, grad
+    value = tf.convert_to_tensor(variable)
+    rate = hyper.learning_rate * _trust_ratio(grad, value, hyper)
+    return rate, grad + hyper.weight_decay * value
 
 
 def _trust_ratio(grad, value, hyper):

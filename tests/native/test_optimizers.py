@@ -14,7 +14,6 @@ RULES = [name for name, case in CASES.items() if issubclass(case.optimizer, Rule
 # The classes without kernels, and the reasons.
 UNSUPPORTED = {
     "Adafactor": "a slot of the layout TensorSlot",
-    "LARS": "LARSOptimizer overrides update_for",
     "Shampoo": "a slot of the layout",
 }
 DTYPES = ("float16", "float32", "float64")
@@ -29,7 +28,7 @@ def make(name):
     """Returns the case's `make`, for optimizers that require kernels."""
 
     def native(global_step):
-        optimizer = CASES[name].make_composed(global_step)
+        optimizer = CASES[name].make(global_step)
         optimizer.native = "require"
         return optimizer
 

@@ -190,6 +190,147 @@ def test_rows_of_equal_ids_are_summed(dtype, use_resource, fresh):
     np.testing.assert_array_equal(slot[:, 0], [0, 2, 0, 5, 0])
 
 
+def test_small_variables_are_updated_together(fresh):
+    """Of 5 variables, two of one dtype share an operation; large ones and rows have their own."""
+    shapes = {"a": [7], "b": [300, 4], "large": [1200, 1200], "rows": [9, 2], "double": [3]}
+    with tf.Graph().as_default() as graph:
+        pairs = []
+        for name, shape in shapes.items():
+            dtype = tf.float64 if name == "double" else tf.float32
+            start = tf.fill(shape, tf.constant(3, dtype))
+            variable = v1.get_variable(name, initializer=start, use_resource=True)
+            grad = tf.ones(shape, dtype)
+            if name == "rows":
+                grad = tf.IndexedSlices(tf.ones([3, 2]), tf.constant([4, 4, 1]), shape)
+            pairs.append((grad, variable))
+        train_op = native().apply_gradients(pairs)
+        counts = [
+            len(each.inputs)
+            for each in graph.get_operations()
+            if each.type.startswith("LegacyOptUpdate")
+        ]
+        # Each variable has a slot, a gradient and ids if sparse; each operation a learning rate.
+        assert sorted(counts) == [4, 4, 5, 7]
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            values = dict(zip(shapes, session.run([variable for _, variable in pairs])))
+    rows = values.pop("rows")
+    np.testing.assert_array_equal(rows[:, 0], [3, 2.5, 3, 3, 2] + [3] * 4)
+    assert all(np.all(value == 2.5) for value in values.values())
+
+
+def test_a_variable_that_is_passed_twice_is_updated_twice(fresh):
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", initializer=START, use_resource=True)
+        optimizer, other = native(), v1.get_variable("other", [2], use_resource=True)
+        pairs = [(tf.ones_like(START), variable), (tf.ones([2]), other)]
+        train_op = optimizer.apply_gradients([*pairs, pairs[0]])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            slot = optimizer.get_slot(variable, "sum")
+            np.testing.assert_array_equal(session.run(slot), 2 * np.ones_like(START))
+
+
+class Whole(Sgd):
+    """A rule that changes all rows, also those without a gradient."""
+
+    whole_tensor = True
+
+    def rule(self, grad, value, slots, hyper):
+        return hyper.learning_rate * (grad + value), {"sum": slots.sum + grad + 1}
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("ids", [[], [3], [4, 0, 3, 4]])
+def test_rows_without_a_gradient_are_updated_too(ids, use_resource, fresh):
+    def gradient(_):
+        return tf.IndexedSlices(
+            tf.ones([len(ids), 4]), tf.constant(np.array(ids, np.int32)), START.shape
+        )
+
+    results = {}
+    for mode in "off", "require":
+        optimizer = Whole()
+        optimizer.native = mode
+        results[mode] = trained(optimizer, gradient, use_resource, steps=3)
+    for actual, expected in list(zip(results["require"], results["off"]))[:2]:
+        np.testing.assert_array_equal(actual, expected)
+    assert "ScatterNd" not in results["require"][2]
+
+
+class Norm(Sgd):
+    """A rule with a sum."""
+
+    whole_tensor = True
+
+    def rule(self, grad, value, slots, hyper):
+        return grad / tf.reduce_sum(tf.abs(grad)), {"sum": slots.sum + grad}
+
+
+def test_a_sum_over_a_sparse_gradient(fresh):
+    """A row's gradient of 2 + 2, and three times 4 elements: each is divided by their sum, 20."""
+
+    def gradient(_):
+        return tf.IndexedSlices(
+            tf.constant([[2.0] * 4, [1.0] * 4, [2.0] * 4]), tf.constant([1, 0, 1]), START.shape
+        )
+
+    optimizer = Norm()
+    optimizer.native = "require"
+    value, _, types = trained(optimizer, gradient)
+    assert is_native(types)
+    expected = START.copy()
+    expected[0] -= np.float32(1) / np.float32(20)
+    expected[1] -= np.float32(4) / np.float32(20)
+    np.testing.assert_array_equal(value, expected)
+
+
+def test_a_kernel_comes_before_tensorflows_kernels(fresh):
+    """AdagradDecay prepares the decay of all variables, which kernels do themselves."""
+    optimizer = legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=1)
+    optimizer.native = "require"
+    with tf.Graph().as_default() as graph:
+        step = v1.train.get_or_create_global_step()
+        pairs = [
+            (tf.ones([2]), v1.get_variable(name, [2], use_resource=True)) for name in ("a", "b")
+        ]
+        optimizer.apply_gradients(pairs, global_step=step)
+        types = {each.type for each in graph.get_operations()}
+    assert "LegacyOptUpdate" in types
+    assert not {"ResourceApplyAdagrad", "ResourceApplyAdagradV2", "Switch"} & types
+
+
+class Decayed(legacy_opt.DecoupledWeightDecayExtension, legacy_opt.AdagradDecayOptimizer):
+    """The variable decays before the update, so the update cannot run earlier."""
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_an_update_with_weight_decay(sparse, fresh):
+    def gradient(variable):
+        rows = tf.ones([2, 4])
+        return tf.IndexedSlices(rows, tf.constant([3, 3]), START.shape) if sparse else variable * 2
+
+    values = {}
+    for mode in "off", "require":
+        with tf.Graph().as_default():
+            step = v1.train.get_or_create_global_step()
+            optimizer = Decayed(0.1, 0.5, step, accumulator_decay_step=2)
+            optimizer.native = mode
+            variable = v1.get_variable("w", initializer=START, use_resource=True)
+            train_op = optimizer.apply_gradients([(gradient(variable), variable)], step)
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for _ in range(5):
+                    session.run(train_op)
+                accumulator = optimizer.get_slot(variable, "accumulator")
+                values[mode] = session.run([variable, accumulator])
+    # TensorFlow's kernel multiplies by an approximate reciprocal square root.
+    np.testing.assert_allclose(values["require"][0], values["off"][0], rtol=1e-5)
+    np.testing.assert_allclose(values["require"][1], values["off"][1], rtol=1e-5)
+
+
 @pytest.mark.parametrize("wrong", [-1, 5])
 def test_an_id_that_is_out_of_range(wrong, fresh):
     """The error names the id, and no row has changed."""
