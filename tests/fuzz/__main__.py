@@ -29,7 +29,7 @@ class Account:
       outcomes: a Counter of the outcomes.
       findings: a dict. Similar findings have the same key. The value is a pair: the first `Fuzzed`
         with such a finding, reduced by `smallest`, and the error.
-      drawn: the repr of each `Fuzzed` that was run. If it is drawn again, it is not run again.
+      drawn: a set with the repr of each `Fuzzed` that was run, so that none is run twice.
     """
 
     def __init__(self):
