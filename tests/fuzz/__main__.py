@@ -14,8 +14,8 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-# The number of draws with one seed; the next draws have the next seed. A draw is one training, or
-# up to 32 trainings in a Session.
+# The number of draws with one seed; the next draws have the next seed. A draw is a `Fuzzed`: one
+# training, or up to 32 trainings if they run in a Session.
 BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
@@ -23,7 +23,7 @@ QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 class Account:
     """The outcomes of the cases so far.
 
-    Each training counts as a case. A `Fuzzed` (a draw) that is refused or fails counts as one case.
+    Each training of a draw counts as a case. A draw that is refused or fails counts as one case.
 
     Attributes:
       outcomes: a Counter of the outcomes.
