@@ -97,7 +97,8 @@ def parse_arguments(argv=None):
         "--seeds",
         type=positive_int,
         default=5,
-        help="sweep: number of seeds for the best trials and for the scores (default: %(default)s)",
+        help="sweep: number of seeds for ranking the best trials and for measuring July-December "
+        "(default: %(default)s)",
     )
     return parser.parse_args(argv)
 

@@ -7,8 +7,8 @@ def problem(name):
     """Returns a clause, such as "is empty", that says why a name is not allowed; else None.
 
     TensorFlow aborts the process if a tensor's name is "", because "" is the key of the index's
-    header. TensorFlow loses tensors whose names begin with NUL, because the keys of parts begin
-    with NUL.
+    header. TensorFlow loses tensors whose names begin with NUL, because it takes such a name for
+    the key of one part of a partitioned variable.
     """
     if not isinstance(name, str):
         return "is not a string"

@@ -1,4 +1,4 @@
-"""Suggests, for the error message, why a checkpoint does not fit and how to make it fit."""
+"""Suggests in error messages why a checkpoint does not fit, and how to make it fit."""
 
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -77,12 +77,12 @@ def _optimizers(contents, optimizer):
         )
 
 
-# Names of slots that wrappers make.
+# Names under which wrappers, not the optimizers in them, create slots.
 _OF_WRAPPERS = {"ExponentialMovingAverage"}
 
 
 def _maker(name):
-    """Returns the optimizer's name from the start of `Guess.name`."""
+    """Returns the optimizer's name, with which `Guess.name` begins."""
     return name.split("/")[0]
 
 

@@ -242,10 +242,10 @@ class KerasState:
 
 
 def check_optimizer(optimizer):
-    """Raises an error for optimizers that were not made by `to_keras`.
+    """Checks that an optimizer is None or was made by `to_keras`.
 
     Raises:
-      TypeError: the optimizer was not made by `to_keras`. The message says what to pass instead.
+      TypeError: the check fails. The message says what to pass instead.
     """
     if optimizer is None or graph_names.is_bridged(optimizer):
         return
@@ -261,9 +261,9 @@ def check_optimizer(optimizer):
     else:
         way_out = (
             "To load a checkpoint, pass an optimizer made by to_keras, and then translate the "
-            f"loaded optimizer with to_plain_keras. To save one, translate the {name} with "
-            "from_plain_keras, and pass the optimizer in the result. For the weights alone, pass "
-            "optimizer=None."
+            f"loaded optimizer with to_plain_keras. To save a checkpoint, translate the {name} "
+            "with from_plain_keras, and pass the optimizer in the result. For the weights alone, "
+            "pass optimizer=None."
         )
     raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
 

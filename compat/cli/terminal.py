@@ -64,8 +64,8 @@ def run_command(name, execute, arguments, with_tensorflow=True):
 
     Args:
       name: the command's name, for messages.
-      execute: a function of the parsed arguments and of the stream for progress bars. It returns
-        an `Outcome`. All other output of the function and of TensorFlow is dropped.
+      execute: a function that takes the parsed arguments and the stream for progress bars, and
+        returns an `Outcome`. What the function or TensorFlow prints itself is dropped.
       arguments: the parsed arguments, including `json` and `traceback`.
       with_tensorflow: whether the command needs TensorFlow.
 

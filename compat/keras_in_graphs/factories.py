@@ -17,7 +17,7 @@ _FACTORY = "Pass a factory: to_v1(lambda: %s(…))."
 
 
 def find(given):
-    """Returns a factory and a name for the argument of `to_v1`, or a v1 optimizer.
+    """Converts the argument of `to_v1` to a factory and a name, or to a v1 optimizer.
 
     Args:
       given: a Keras optimizer, a factory (a function that makes a Keras optimizer), the class of a

@@ -91,9 +91,10 @@ def check_variables(optimizer, set_in_each_step):
             )
 
 
-# `to_keras` need not call these methods. `V1Driver` does the work of TensorFlow's method. The
-# methods of this package also check arguments, warn, lock the increment of the global step, and
-# enter the scopes `applying` and `decaying_only`; the bridge enters these scopes, too.
+# The implementations of apply_gradients that `to_keras` need not call. `V1Driver` calls `_prepare`,
+# the update methods and `_finish` in their place, within the scopes `applying` and `decaying_only`
+# of this package. Keras needs nothing else from them: the rest is checks, warnings and a lock for
+# the increment of the global step.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
 )

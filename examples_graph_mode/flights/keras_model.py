@@ -27,8 +27,8 @@ class Wide(keras.layers.Layer):
 
     def call(self, ids):
         logits = self.bias + tf.reduce_sum(tf.nn.embedding_lookup(self.wide, ids), axis=1)
-        # If all terms of a sum have the same known shape, TensorFlow may reorder them and add the
-        # bias last; it does not reorder across this reshape.
+        # Without this reshape TensorFlow might add the bias last, because it reorders the terms of
+        # a sum if all of them have the same known shape.
         return tf.expand_dims(logits, axis=1)
 
 

@@ -63,8 +63,8 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
       with_gradients: False to check the loss alone.
 
     Returns:
-      The pairs with gradients that depend on all checks; and a list of the check operations, to be
-      used as control dependencies of other operations.
+      A tuple of two lists: the (gradient, variable) pairs, with gradients that depend on all
+      checks; and the check operations, for control dependencies of other operations.
     """
 
     def checked(values, variable):

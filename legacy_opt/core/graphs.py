@@ -2,7 +2,7 @@
 
 
 def operations_behind(tensors):
-    """Returns the set of operations that compute `tensors`, without their control inputs."""
+    """Returns the set of operations that compute `tensors`; does not follow control inputs."""
     found, waiting = set(), [tensor.op for tensor in tensors]
     while waiting:
         operation = waiting.pop()

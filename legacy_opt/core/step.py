@@ -24,7 +24,8 @@ class Step(NamedTuple):
       pairs: all (gradient, variable) pairs; None if variables are updated one by one.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
-      non_slots: a dict from names of non-slot variables to their values; None to read them.
+      non_slots: a dict from names of non-slot variables to their values; None if each update reads
+        the variables itself.
     """
 
     tensors: Dict[str, Tensor]

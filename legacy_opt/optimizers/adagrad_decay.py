@@ -173,7 +173,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             )
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Decays accumulators for dense gradients, all those on one device together."""
+        """Decays the accumulators for dense gradients, device by device."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
         by_device, seen = {}, set()
@@ -199,18 +199,18 @@ class AdagradDecayOptimizer(RuleOptimizer):
         """
         period = self._period(updates[0].hyper)
         # The decay waits for the gradients, so that a training step that fails while it computes
-        # gradients does not change the state. In a TF1 graph nothing waits if no decay is due.
+        # gradients does not change the state. In a TF1 graph only steps with a due decay wait.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
-            # Switch and Merge are used because tf.cond does not accept ref variables with v2
-            # control flow. Operations that depend on output_true run only if a decay is due.
+            # Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref
+            # variables. Operations that depend on output_true run only if a decay is due.
             due = self._due(period, updates)
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
             with after(*grads):
                 due_period = tf.identity(switch.output_true)
             with after(due_period):
-                # Read the counts again, because another worker may have applied the decay since.
+                # Read the counts again, because another worker may just have applied the decay.
                 decayed = self._decay_due(updates, self._due(due_period, updates))
             with after(*decayed):
                 done = tf.identity(due_period)
@@ -234,8 +234,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_due(self, updates, due):
         written = []
         count = len(updates)
-        # An accumulator without a due decay is multiplied by 1 and bounded by 0. So `due` selects
-        # only between scalars, not between tensors of the accumulators' size.
+        # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So `due`
+        # selects only between scalars, not between tensors of the accumulators' size.
         once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
         rates, floors = {}, {}
         for i, update in enumerate(updates):

@@ -15,8 +15,8 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-# The cells with Keras 3 have the marker `every_lane` (tests/README.md), because their results
-# depend on the version: the oldest version of Keras 3 raises errors in some of the trainings.
+# The cells with Keras 3 have the marker `every_lane` (tests/README.md), because the oldest Keras 3
+# raises errors in some of these trainings, and newer versions do not.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 SECONDS = 240

@@ -14,8 +14,8 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-# The number of draws with one seed; the next draws have the next seed. A draw is one training, or
-# up to 32 trainings in a Session.
+# The number of draws with one seed; the next draws have the next seed. A draw is a `Fuzzed`: one
+# training, or up to 32 trainings if they run in a Session.
 BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
@@ -23,13 +23,13 @@ QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 class Account:
     """The outcomes of the cases so far.
 
-    Each training counts as a case. A `Fuzzed` (a draw) that is refused or fails counts as one case.
+    Each training of a draw counts as a case. A draw that is refused or fails counts as one case.
 
     Attributes:
       outcomes: a Counter of the outcomes.
       findings: a dict. Similar findings have the same key. The value is a pair: the first `Fuzzed`
         with such a finding, reduced by `smallest`, and the error.
-      drawn: the repr of each `Fuzzed` that was run. If it is drawn again, it is not run again.
+      drawn: a set with the repr of each `Fuzzed` that was run, so that none is run twice.
     """
 
     def __init__(self):

@@ -47,7 +47,7 @@ class Expected:
         return share * max(largest, least(self.case.dtype))
 
     def bound(self, number, key):
-        """Returns the allowed difference of each element; infinite if a run is not finite."""
+        """Returns the allowed difference of each element; infinite where a run is not finite."""
         if self.nudged is None:
             self.nudged = [run_oracle(self.case, self.gradients, seed)[1:] for seed in SEEDS]
         runs = [self.states] + self.nudged
@@ -67,9 +67,9 @@ class Expected:
 def least(dtype):
     """Returns the smallest number for which a relative error of eps may be assumed.
 
-    Kernels flush subnormal numbers to zero, an error of up to tiny. For a number of tiny / eps or
-    more, this is a relative error of at most eps. float16 kernels do not flush, because they
-    compute in float32.
+    Kernels flush numbers below `tiny`, the smallest normal number, to zero. For a number of
+    tiny / eps or more, this is a relative error of at most eps. float16 kernels do not flush,
+    because they compute in float32.
     """
     info = np.finfo(dtype)
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
@@ -138,11 +138,12 @@ def updates(case, gradients):
 def with_other_betas(case, seed):
     """Returns the case's arguments; with a seed, small betas are changed by 2 * eps.
 
-    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the result should be
-    g * g, but it has the rounding error of the old v, which may be large. A beta2 of eps would have
-    the same effect. The change is 2 * eps because `nudged` may undo one eps. With even seeds the
-    change is negative, so v becomes negative where g * g is smaller than the rounding error of the
-    old v. The square root of such an element is NaN, and the element is not compared.
+    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the new v should be
+    g * g, but it has the rounding error of the old v, which may be large. In the oracle a beta2 of
+    eps causes an error of the same size. The change is 2 * eps because `nudged` may undo one eps.
+    With even seeds the change is negative, so the new v is negative where g * g is smaller than the
+    rounding error of the old v. The square root of such an element is NaN, and the element is not
+    compared.
     """
     if seed is None:
         return case.arguments

@@ -24,7 +24,8 @@ v1 = tf.compat.v1
 def test_two_steps_of_a_matrix_by_hand():
     gradients = [[[1.0, 2.0], [2.0, 4.0]], [[2.0, 0.0], [0.0, 0.0]]]
     (first, second), slots = trained(AdafactorOptimizer(), [[1.0, 2.0], [3.0, 4.0]], gradients)
-    # Step 1: the accumulator decay is 1 - 1 = 0. vr = vc = [2.5, 10]; vr / mean(vr) = [0.4, 1.6].
+    # Step 1: the accumulator decay is 1 - 1**-0.8 = 0. vr = vc = [2.5, 10], and
+    # vr / mean(vr) = [0.4, 1.6].
     # outer([0.4, 1.6], [2.5, 10]) = [[1, 4], [4, 16]], so u is 1 everywhere, and its RMS is 1.
     w = np.array([[1, 2], [3, 4]]) - 0.01 * np.sqrt(30 / 4)
     np.testing.assert_allclose(first, w, rtol=2e-7)
@@ -111,7 +112,7 @@ def test_slots(dtype):
 
 
 def test_small_floats_are_computed_in_float32():
-    # In float16, 1e-3 squared loses its digits, 300 squared is infinite, and epsilon1 is 0.
+    # In float16, 300 squared would be infinite, and epsilon1 (1e-30) would be 0.
     values, slots = trained(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], dtype="float16")
     np.testing.assert_allclose(slots["vr"], [45000], rtol=1e-6)
     # u = [300, 0] / sqrt(90000) = [1, 0], so its RMS is sqrt(1/2)
@@ -124,7 +125,7 @@ def test_decay_rates():
     with tf.Graph().as_default(), v1.Session() as session:
         adam = session.run([by_adam(step) for step in (0, 1, 2)])
         power = session.run([by_power(step) for step in (0, 3)])
-    # With t = step + 1: 0.75 * 0.25 / 0.4375 for t = 2, and 0.75 * 0.4375 / 0.578125 for t = 3.
+    # With t = step + 1, `by_adam` is 0.75 * (1 - 0.75**(t - 1)) / (1 - 0.75**t).
     np.testing.assert_allclose(adam, [0, 0.1875 / 0.4375, 0.328125 / 0.578125], rtol=5e-7)
     np.testing.assert_allclose(power, [0, 0.5], rtol=5e-7)
 

@@ -32,9 +32,9 @@ v1 = tf.compat.v1
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
-    # Eager execution is the cheapest reference. It is no reference for functions, because their
-    # graphs are rewritten, and none for ref variables, because in old versions (2.4) sparse SGD
-    # rounds the learning rate to float32 only for ref variables.
+    # Eager execution is the cheapest reference. Functions may round differently, because TensorFlow
+    # rewrites their graphs; and so may ref variables, because in old versions (2.4) sparse SGD
+    # rounds the learning rate to float32 for ref variables only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -147,8 +147,8 @@ def test_a_batch_costs_accumulated_rows_not_the_table(use_resource):
     assert shapes[:3] == [[(1,), (1, 4)], [(3,), (3, 4)], [(0,), (0, 4)]]
     assert shapes[3:] == [[(1,), (1, 4)], [(2,), (2, 4)], [(0,), (0, 4)]]
     assert changed.tolist() == [1, 2, 5, 7, 99999]
-    # Only the outputs of these operations may be large. They read the table without a copy, or
-    # update it.
+    # Only the outputs of these operations may be large: the operations read the table without a
+    # copy, or update the table.
     whole = {"table", "table/read", "table/Read", "table/Adagrad"}
     whole.add("Adagrad/update_table/SparseApplyAdagrad")
     for number, of_batch in enumerate(sizes):
@@ -201,7 +201,8 @@ def test_with_steps_1_the_graph_is_that_of_the_inner_optimizer(use_resource):
         return training.session.graph.as_graph_def()
 
     # With an optimizer of TensorFlow the graphs would differ: TensorFlow's optimizers increment the
-    # global step without use_locking; this package's optimizers and wrappers, with use_locking.
+    # global step with use_locking=False, but the optimizers and wrappers of this package increment
+    # it with use_locking=True.
     assert graph(accumulated(INNER["LazyAdam"], 1)) == graph(INNER["LazyAdam"])
 
 

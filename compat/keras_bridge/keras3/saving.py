@@ -134,7 +134,7 @@ class Keras3Saving:
 
         Raises:
           ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
-            Nothing is set then.
+            In this case nothing is set.
         """
         weights, later = list(weights), []
         if self.built and not self._trainable_variables:

@@ -109,7 +109,7 @@ def power_by_eigenvalues(matrix, exponent):
 
 
 def power_by_iteration(matrix, exponent):
-    """Computes matrix**exponent to within 1e-6, by Newton's iteration on its square root."""
+    """Computes matrix**exponent to within 1e-6, by Newton's iteration on the matrix' root."""
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
         return root ** (2 * exponent)
