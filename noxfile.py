@@ -35,8 +35,8 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# In a report, the values of these keys are dicts from names to seconds. Here, the value of a key is
-# the text that `slowest` prints after such a name.
+# {key of a report: text to print after names}. In a report, the values of these keys are dicts from
+# the names of tests or fixtures to seconds.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -335,7 +335,7 @@ def mutations(session, lane):
 
 @nox.session(python=False)
 def defects(session):
-    """Runs the regression tests with the product of an old commit and with today's product."""
+    """Runs the tests of fixed defects with the code of an old commit, and with today's code."""
     if not session.posargs:
         session.error("usage: make defects BEFORE=<an old commit> [LANE=2.15]")
     commit, *names = session.posargs

@@ -42,7 +42,7 @@ def device_filters(job):
 
     With its filters the chief or the worker connects only to the parameter servers and to itself.
     Without filters the chief would wait forever for a worker that has finished. A parameter server
-    needs no filters. An Estimator sets filters by itself only if its RunConfig has no
+    needs no filters. The Estimator would set such filters itself if its RunConfig had no
     session_config.
     """
     return [] if job == "ps" else ["/job:ps", "/job:" + job]

@@ -204,7 +204,7 @@ def export(estimator, flights, directory):
 
 
 def base_rate_loss(flights, month):
-    """Returns the log-loss of predicting, for `month`, the share of late flights before it."""
+    """Returns the log-loss in `month` of predicting the share of late flights before `month`."""
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]
@@ -224,7 +224,7 @@ def main(argv=None):
         start = steps_done(estimator.model_dir)
         metrics = train_and_evaluate(estimator, flights, month, arguments.batch_size)
         if metrics is None:
-            print(f"{name}: skipped, because the checkpoint (step {start}) was trained on it.")
+            print(f"{name}: skipped. The checkpoint (step {start}) was trained on this month.")
             continue
         rows[name] = {
             "flights": int((flights.month == month).sum()),

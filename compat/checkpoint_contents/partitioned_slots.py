@@ -4,8 +4,8 @@ To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the s
 graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
 was created in a scope (`tf.contrib.layers.optimize_loss` does so), TensorFlow drops characters of
 that scope instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``.
-Then the parts' slots are not saved as slices of one tensor, but each as a separate tensor. This
-tensor has the shape of the whole slot, but the checkpoint contains only the slice of its part.
+Then the slot of each part is saved under its own name, instead of as a slice of one tensor. Under
+this name, the tensor has the shape of the whole slot, but only the slice of the part is saved.
 """
 
 import collections
@@ -20,7 +20,10 @@ _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 def position(name):
-    """Returns the number by which parts are sorted; None if the name contains no part."""
+    """Returns the number by which a part is sorted: its number, or the start of its range.
+
+    Returns None if `name` contains neither.
+    """
     found = PART.search(name)
     return None if found is None else int(found.group(1) or found.group(2))
 

@@ -18,8 +18,8 @@ ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
 # In memory, a file may take at most _MAX_RATIO times its own size or the size of the model's
-# weights, whichever is larger. (The ratio allows for slots, names and compression.) Every file may
-# take _ALWAYS_ALLOWED bytes.
+# weights, whichever is larger. (The ratio allows for slots, names and compression.) Files that
+# take at most _ALWAYS_ALLOWED bytes are never refused.
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 

@@ -35,8 +35,8 @@ class CheckpointWriter:
     the same way as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
-    if both checkpoints have the same number of data files, and fewer than two small tensors are
-    left for the last data file, no checkpoint exists while the files are renamed.
+    if both checkpoints have the same number of data files, and the last new data file has too few
+    tensors to be split in two, no checkpoint exists while the files are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
@@ -103,7 +103,7 @@ class CheckpointWriter:
             return
         existing = checkpoint_paths.files_of(self.path)
         if self._working.left_behind and self.path + checkpoint_paths.INDEX not in existing:
-            return  # a killed process left these data files while it renamed its files
+            return  # a killed writer had published these data files, but not the index
         if existing:
             raise CheckpointError(
                 f"{self.path!r} is there already: {existing[0]}. Choose another name, or pass "
@@ -159,7 +159,7 @@ class CheckpointWriter:
         self._sources[id(checkpoint)] = checkpoint
         info = checkpoint.info(source_name)
         if isinstance(info.dtype, reader.UnknownType):
-            checkpoint.read(source_name)  # raises
+            checkpoint.read(source_name)  # raises a CheckpointError
         source = _Item(name, "", info.dtype, info.nbytes, checkpoint, source_name)
         if part is not None:
             self._write(source._replace(spec=reader.slice_spec(part[0], info.shape, part[1])))

@@ -60,8 +60,8 @@ def _load_v1(model, optimizer, arguments, name_map):
     except CheckpointMismatch as mismatch:
         if arguments.partial or mismatch.report.complete:  # a value, not a name, does not fit
             raise
-        # Replace the message, which names arguments of the function, by one with the command's
-        # options.
+        # The original message names arguments of `load_v1_checkpoint`; this message names the
+        # command's options.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
             f"{arguments.source!r} does not fit the model of {arguments.model}. Map names with "
@@ -163,14 +163,17 @@ def _write(path, model, optimizer):
         options = {}
         if versions.for_a_session():
             options["session"] = versions.keras_2().backend.get_session()
-        # Calls `save`, because `write` saves no save_counter, and `restore` would report that.
+        # Calls `save`, because `write` saves no save_counter, which `restore` would miss.
         _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
         return True
     return optimizer is None or keras_files.holds_optimizer(path)
 
 
 def _rename_counted(written, path):
-    """Removes the number from a checkpoint's name, and deletes the folder's `checkpoint` file."""
+    """Removes the number that `save` has appended to the names of a checkpoint's files.
+
+    Also deletes the file `checkpoint` in their folder.
+    """
     folder = os.path.dirname(path)
     for name in os.listdir(folder):
         if name.startswith(os.path.basename(written) + "."):

@@ -27,13 +27,13 @@ While the script runs, builtins.__import__ is replaced, so that `import tensorfl
 tf.compat.v1 in the script and in your own modules. Installed packages import the installed
 TensorFlow as usual.
 
-Names that neither TensorFlow nor legacy_opt has are listed first. If the script is certain to use
-such a name, the script is not run.
+Before the run, the command lists the names in the script that neither TensorFlow nor legacy_opt
+has. If the script is certain to use one of these names, the script is not run.
 """
 _EPILOG = """\
 example: legacy-opt run train.py --steps 1000
 
-exit codes: the script's own; 1, names are missing, nothing was run; 2, there is no such script
+exit codes: the script's own. If the script was not run: 1, names are missing; 2, no such script
 """
 
 

@@ -14,7 +14,7 @@ from ..v1_optimizers import graph_names, schedules
 class KerasAdapter:
     """Gives access to the optimizers of one generation of Keras.
 
-    A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
+    A bridged optimizer was made by `to_keras`; a plain optimizer has one of Keras' own classes.
 
     Attributes:
       generation: 2 or 3.
@@ -133,8 +133,8 @@ class KerasAdapter:
           given: the variables that the user passed, or None.
 
         Raises:
-          ValueError: the optimizer has state for other variables than `given`, or its variables are
-            deleted.
+          ValueError: the optimizer has state for other variables than `given`, or for variables
+            that have been deleted.
         """
         raise NotImplementedError
 

@@ -178,9 +178,10 @@ class KerasOptimizerInGraph:
 
 @contextlib.contextmanager
 def _alone(optimizer):
-    """A scope in which Keras does not sum gradients over replicas; there is only one replica.
+    """A scope in which Keras does not sum gradients over replicas.
 
-    The custom gradient of TensorFlow's sum would keep the graph alive forever.
+    There is only one replica, and the custom gradient of TensorFlow's sum would keep the graph
+    alive forever.
     """
     unchanged = lambda pairs: list(pairs)  # noqa: E731
     replaced = []

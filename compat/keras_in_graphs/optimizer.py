@@ -41,9 +41,9 @@ def to_v1(
       optimizer_or_factory: a Keras optimizer, whose current settings are copied, but not its state;
         or a function without arguments that makes a Keras optimizer, and is called once for each
         graph; or the class of a Keras optimizer; or the name of the class, such as "adam".
-      name: the name of the v1 optimizer, which is part of the names of its variables. None takes
-        the name of the Keras optimizer, or its class name if Keras has chosen the name (adam_1), or
-        "KerasOptimizer" for a function.
+      name: the name of the v1 optimizer, which is part of the names of its variables. None means
+        the name of the Keras optimizer; its class name if Keras has chosen the name, such as
+        adam_1; "KerasOptimizer" for a function.
 
     Returns:
       A `tf.compat.v1.train.Optimizer`.

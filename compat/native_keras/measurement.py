@@ -33,8 +33,8 @@ class Measurement(NamedTuple):
 
     Attributes:
       kind: "dense"; "some rows" (sparse gradients without repeated ids, for some of the rows);
-        "repeated ids" (sparse gradients); or "learning rate changed" (dense gradients; after the
-        translation, the learning rate is a tenth of the learning rate before).
+        "repeated ids" (sparse gradients); or "learning rate changed" (dense gradients; the
+        learning rate is divided by ten after the translation).
       grade: "exact", "rounding" or "differs".
       largest: the largest difference between two corresponding weights in 20 training steps; inf if
         training raises an error.
@@ -249,7 +249,11 @@ def _variables(problem):
 
 
 def _side_by_side(runs, problem, carry, rate):
-    """Trains the first optimizer, then both; returns a dict from each kind to a `SideBySide`."""
+    """Trains the first optimizer alone if it has state to carry over, then both optimizers.
+
+    Returns:
+      A dict from each kind to a `SideBySide`.
+    """
     steps = iter(problem.steps)
     if carry is not None:
         for _ in range(_WARM_UP):

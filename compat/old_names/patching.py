@@ -147,7 +147,7 @@ def _module(root, name, path):
       path: the names that lead from `root` to the submodule.
     """
     # Register the existing module in sys.modules; otherwise `import` would load a second copy and
-    # replace it.
+    # replace the module by this copy.
     _register(name, root)
     for part in path:
         name += "." + part

@@ -108,7 +108,7 @@ def _of_full_name(missing, name):
 
 
 def _users_frame():
-    """Returns the frame that uses the missing name, or None if it is not in the user's code."""
+    """Returns the frame that uses the missing name; None if this frame is not in user code."""
     frame = sys._getframe(1)
     while frame is not None and _is_machinery(str(frame.f_globals.get("__name__"))):
         frame = frame.f_back

@@ -147,8 +147,8 @@ class _Finder(ast.NodeVisitor):
     visit_Lambda = _enter
 
     def visit_FunctionDef(self, node: Any):
-        # Decorators, defaults and annotations belong to the enclosing scope, but the function's
-        # scope finds the enclosing scope's names, too.
+        # Decorators, defaults and annotations belong to the enclosing scope. They can be visited in
+        # the function's scope, because it finds all names of the enclosing scope.
         self._enter(node)
         for argument, default in with_defaults(node.args):
             if _OPTIMIZER_PARAMETER.search(argument.arg):
@@ -186,9 +186,9 @@ class _Finder(ast.NodeVisitor):
                 self._report(self._name_after(node, "import", alias.name), "import", verdict)
 
     def _name_after(self, node, word, name):
-        """Returns a node at the name after `import` or `class`.
+        """Returns a node with the line and column of the name that follows `import` or `class`.
 
-        Before Python 3.10, the nodes of aliases have no line.
+        Before Python 3.10, the nodes of imported names have no line.
         """
         for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
             start = line.find(word) + len(word) if number == node.lineno else 0
@@ -206,8 +206,8 @@ class _Finder(ast.NodeVisitor):
             self._report(node, "mention", verdict)
 
     def visit_Name(self, node):
-        # A name to which this file assigns an expression is left out, because the expression is
-        # reported.
+        # A name to which this file assigns an expression is left out, because the expression itself
+        # is reported.
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             verdict = self._verdict(self._resolve(node))
@@ -347,7 +347,7 @@ _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
 def _names_something_else(node):
-    """Returns whether a name ends in a literal without "Optimizer", such as name + "Hook"."""
+    """Returns whether an expression like name + "Hook" ends with a text without "Optimizer"."""
     ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
     return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
 

@@ -41,8 +41,8 @@ def names(optimizer, variables, originals=None):
     Args:
       optimizer: a v1 optimizer, or one made by `to_keras`.
       variables: a dict from the v1 name of each variable to train to its (shape, dtype).
-      originals: a dict from the same names to Keras variables. A MultiOptimizer chooses the
-        optimizer for a variable by the Keras variable, or by the v1 name if `originals` is None.
+      originals: a dict from the same names to Keras variables, to which the routes of a
+        MultiOptimizer are applied. None applies them to the variables of the scratch graph.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if given is optimizer:

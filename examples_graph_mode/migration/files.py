@@ -59,7 +59,7 @@ class Story:
         return path
 
     def period(self, name):
-        """Returns a period and the period before it (for the first period, the last one)."""
+        """Returns a period and the period before it (before the first period: the last period)."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 

@@ -23,9 +23,9 @@ KINDS = ("variables", "slots", "predictions")
 NOTES = """\
 "the Session" is a training on the same TensorFlow, from the same state, without the bridge.
 "bit-equal" means that all predictions, variables and slots are equal by np.array_equal, at the
-hand-over and at the end. "of bound" is the largest difference as a share of what is allowed: two
+hand-over and at the end. "of bound" is the largest difference as a share of its bound. Two
 TensorFlow versions round differently in each step, and n rounding errors of random sign add up to
-about sqrt(n) times one error. Twice as much is allowed. The size of one error is measured with a
+about sqrt(n) times one error. The bound is twice this sum. The size of one error is measured with a
 second run of the old program: at stage A each number of its state is changed by one unit in the
 last place, and the run continues to December. Counts of steps and decays must be equal."""
 
@@ -243,9 +243,9 @@ def write_plot(path, story, flights, judged):
 
 
 def read_runs(story, optimizer, rows):
-    """Returns a dict from names in the legend to predictions of the year; nan where there is none.
+    """Returns a dict from names in the legend to the year's predictions, the unmoved run first.
 
-    The run that never moved comes first.
+    The predictions are nan in periods in which the run did not take place.
     """
     exits = [row["run"] for row in rows if row["stage"] == "exit" and "refused" not in row]
     names = {"never moved": STAYED, "moved": MOVED, "never moved, nudged": NUDGED, SESSION: SESSION}

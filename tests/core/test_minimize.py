@@ -1,4 +1,4 @@
-"""Compares `minimize` with `apply_gradients`: all classes of optimizers, all arguments."""
+"""Compares `minimize` with `apply_gradients`, for all optimizers and all arguments."""
 
 import numpy as np
 import pytest

@@ -20,7 +20,8 @@ DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
 # The dtypes of gradient and variable that occur in Keras' loss scaling. The first versions of the
-# bridge cast gradients only for these pairs, so all other pairs have the mark `defect`.
+# bridge cast gradients only for these pairs. Cells with other pairs have the mark `defect`, because
+# they fail on those versions.
 KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])

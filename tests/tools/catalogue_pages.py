@@ -163,7 +163,8 @@ class Facts(NamedTuple):
     """The variables that an optimizer creates.
 
     Attributes:
-      slots: for each trained variable's name a dict from slot names to (name, shape, dtype).
+      slots: a dict from the names of trained variables to dicts from slot names to (name, shape,
+        dtype).
       shared: the names of the non-slot variables.
     """
 

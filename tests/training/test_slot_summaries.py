@@ -57,8 +57,8 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
         names = (f"slots/{variable}/{slot}/{each}" for each in ("mean", "min", "max"))
         return [found[name, step] for name in names]
 
-    # The table's accumulator is 1 (without a gradient), 1 + 2^2, 1 + 3^2. The accumulator of the
-    # vector is 1 + 1^2, 1 + 5^2.
+    # After one step, the table's accumulator is 1 (no gradient), 1 + 2^2, 1 + 3^2. The vector's
+    # accumulator is 1 + 1^2, 1 + 5^2.
     assert of(1, "table") == [pytest.approx((1 + 5 + 10) / 3), 1, 10]
     assert of(1, "vector") == [14, 2, 26]
     # The number of decays due is (global_step + 1) // 2: 0, 1, 1, 2 in the first four steps. So the

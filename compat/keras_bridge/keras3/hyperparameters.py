@@ -104,7 +104,10 @@ class Keras3Hyperparameters:
             super()._apply_weight_decay(variables)
 
     def decays(self, variable):
-        """Whether a variable is not excluded by Keras' `exclude_from_weight_decay`."""
+        """Whether the weight decay applies to a variable.
+
+        Users can exclude variables by Keras' `exclude_from_weight_decay`.
+        """
         return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
 
     # The learning rate.
@@ -172,7 +175,7 @@ class Keras3Hyperparameters:
     def _configuration_of_keras(self):
         """Returns the result of Keras' own `get_config`.
 
-        If the learning rate is a function, its current result replaces it.
+        If the learning rate is a function, the result contains the function's current value.
         """
         rate, hyper = self._learning_rate, self._hyper
         is_function = callable(rate) and not hasattr(rate, "get_config")

@@ -62,8 +62,8 @@ DECAYS = {
 }
 
 
-# Values: a function that creates the optimizer, the first and the second value of the
-# hyperparameter, and the optimizer's attribute for the hyperparameter.
+# {hyperparameter: (function that creates the optimizer, first value of the hyperparameter, second
+# value, attribute of the optimizer that contains the hyperparameter)}
 SETTABLE = {
     "momentum": (lambda value: v1.train.MomentumOptimizer(0.1, value), 0.9, 0.5, "_momentum"),
     "beta1": (lambda value: v1.train.AdamOptimizer(0.1, value), 0.9, 0.5, "_beta1"),

@@ -62,7 +62,7 @@ class KerasApi:
         return _classes(self.keras)[1]()
 
     def fed_model(self, problem, cls=None, **arguments):
-        """Returns a model whose weights have the problem's gradients; the batch size must be 1.
+        """Returns a model that trains with the problem's gradients; the batch size must be 1.
 
         Args:
           problem: the `Problem`.

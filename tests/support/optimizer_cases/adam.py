@@ -112,9 +112,9 @@ ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3
 
 def _adam(optimizer, oracle, has_original=True, **options):
     arguments = dict(ARGUMENTS, **options)
-    # 4 ulps (units in the last place), because TensorFlow's kernels compute the first moment by
-    # m + (g - m) * (1 - beta1), and the square root with another instruction than NumPy. The bias
-    # correction of the first steps multiplies the errors.
+    # The tolerance is 4 ulps (units in the last place), because TensorFlow's kernels compute the
+    # first moment by m + (g - m) * (1 - beta1), and the square root with another instruction than
+    # NumPy. The bias correction of the first steps multiplies the errors.
     original = Original(optimizer.__name__) if has_original else None
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), 4, original)
 
