@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 BEFORE = ", other checkout"  # appended to the names of the other checkout's optimizers
-_GOAL = 1.05  # medians of the times of equal code differ by up to 5 %
+_GOAL = 1.05  # even with equal code, the median times differ by up to 5 %
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -34,7 +34,7 @@ class InChildProcess:
       optimizer: the optimizer's name, a key of `keras_bridge.makers`.
 
     Attributes:
-      step: this object; `timing.times` calls its method `times`.
+      step: this object, because `timing.times` calls `step.times`.
 
     Raises:
       RuntimeError: the child process ended. If it raised an error, the error is on stderr.
@@ -78,7 +78,7 @@ def answer_questions(checkout):
     import legacy_opt.compat
 
     if not os.path.abspath(legacy_opt.__file__).startswith(checkout + os.sep):
-        raise RuntimeError(f"{checkout} has no package legacy_opt, and {legacy_opt} was imported.")
+        raise RuntimeError(f"{checkout} has no legacy_opt; {legacy_opt} was imported instead.")
     sys.path.insert(0, ROOT)
     from benchmarks import keras_bridge, timing, workloads
 

@@ -17,9 +17,9 @@ class Result(NamedTuple):
       variables: "ref" or "resource".
       optimizer: the optimizer's name.
       compared_with: the name of the optimizer that `optimizer` is compared with, or a text such as
-        "itself on W3".
+        "itself on W3" (another workload).
       milliseconds: the `Spread` of the time of a step.
-      ratio: the `Spread` of the ratio of the step times of `optimizer` and `compared_with`.
+      ratio: the `Spread` of the step time of `optimizer`, divided by that of `compared_with`.
       goal: the largest accepted ratio; None if there is no goal.
       way: how the steps were run, such as "Session" or "fit, Keras 3".
       family: the heading of the table that shows the result.
@@ -151,7 +151,7 @@ def _miss(result):
 
 
 def states_table(states):
-    """Returns a table of the slots' memory, with a row per class and a column per workload."""
+    """Returns a table of the slots' memory, with a row per optimizer and a column per workload."""
     names = list(dict.fromkeys(state.workload for state in states))
     rows = [["slots, in MB"] + names + ["slots on " + names[-1]]]
     for optimizer in dict.fromkeys(state.optimizer for state in states):

@@ -13,7 +13,7 @@ __all__ = ["Contents", "contents"]
 def contents(checkpoint):
     """Finds the variables, slots and optimizers in a checkpoint.
 
-    Of the checkpoint's tensors, only the object graph is read.
+    Reads no tensor except the object graph.
 
     Args:
       checkpoint: a `Checkpoint`, the result of `open_checkpoint`.

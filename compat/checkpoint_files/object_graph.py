@@ -11,10 +11,11 @@ ways. (A bridged optimizer is a Keras optimizer that `to_keras` made.)
 * NUMBERED: a list of all variables of the optimizer, with paths such as `_variables/7`. Keras' own
   optimizers have this list in Keras 3, and the new optimizer classes of Keras 2.11 to 2.15 have it,
   too. A slot may also be in a further list, such as `_momentums`, which is in the order of the
-  trained variables. If this order is saved, the slot's position in the further list tells the
-  trained variable. Otherwise a slot is assigned to the variable whose name is in the slot's own
-  name. If there is no such variable, slots with equal names, one for each trained variable, are
-  assigned in the order of the trained variables. The remaining slots stay unassigned.
+  trained variables. If the checkpoint also has the list of the trained variables, the slot's
+  position in the further list tells its variable. Otherwise a slot is assigned to the variable
+  whose name is contained in the slot's own name. If there is no such variable, slots with equal
+  names, one for each trained variable, are assigned in the order of the trained variables. The
+  remaining slots stay unassigned.
 """
 
 import collections
@@ -130,7 +131,7 @@ class _Node:
 
     @property
     def numbered(self):
-        """The numbers of a list's nodes, in the order of the list."""
+        """The node numbers of a list's items, in the order of the list."""
         numbers = sorted(int(name) for name in self.children if name.isdigit())
         return [self.children[str(number)] for number in numbers]
 
@@ -211,7 +212,10 @@ class _Parser:
         return paths
 
     def _members(self, number):
-        """Returns a dict from the nodes of an optimizer and of its nested optimizers to paths."""
+        """Returns a dict from the number of each node of an optimizer to the node's path.
+
+        The nodes of nested optimizers are included.
+        """
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):

@@ -16,7 +16,7 @@ class Moved(NamedTuple):
       v1: the name of the slot or shared variable of the v1 optimizer.
       keras: the name of the slot in Keras, the formula that relates the two values, or the reason
         why Keras has no such slot.
-      exact: whether no bit is lost in either direction.
+      exact: whether the translation keeps all bits, in both directions.
     """
 
     v1: str
@@ -64,7 +64,7 @@ class TranslationReport(NamedTuple):
             note = "" if part.exact else ", up to rounding"
             lines.append(f"  {part.v1}: {part.keras}{note}")
         steps = measurement.STEPS
-        lines.append(f"largest difference in {steps} steps, as part of the distance moved:")
+        lines.append(f"largest difference in {steps} steps, and how far the weights moved at most:")
         for each in self.measurements:
             lines.append(f"  {each}")
             if each.why:

@@ -37,7 +37,7 @@ class Verdict(NamedTuple):
 
     Attributes:
       status: STAYS, CHANGE (`instead` or `advice` says how) or MANUAL.
-      name: the name shown to users, for most names in the form of the table of old names.
+      name: the name shown to users, usually spelled as in the table of old names.
       instead: the replacement to write, or None.
       advice: a sentence, or "".
       is_guess: whether only names, strings or methods in the code suggest that this is an
@@ -168,7 +168,7 @@ def _from_table(name):
 def _last_two_parts(public):
     """Shortens `bert.optimization.X` to the table's `optimization.X`.
 
-    Projects have copies of such files in their own packages.
+    Projects have copies of BERT's `optimization.py`, for example, in their own packages.
     """
     two = ".".join(public.split(".")[-2:])
     return two if two in old_names.FATES and not public.startswith("tf.") else public

@@ -84,7 +84,8 @@ def summary(table, names, settings, steps):
     lines = [f"{period} log-loss: {', '.join(f'{name} {losses[name]:.4f}' for name in ranked)}."]
     if "AdagradDecay" in names and "Adagrad" in names:
         lines.append(compare(table, period, "AdagradDecay", "Adagrad"))
-        if settings["Adagrad"].model != "logistic":  # whose initial values are zeros for any seed
+        # The seed does not matter for the logistic model, which starts at zeros.
+        if settings["Adagrad"].model != "logistic":
             lines.append("This is one seed; --sweep prints how log-loss varies with the seed.")
     if "AdagradDecay" in names:
         decay_step = settings["AdagradDecay"].decay_step

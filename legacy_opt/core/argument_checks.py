@@ -137,16 +137,16 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     Args:
       name: the argument's name, for messages.
       value: the argument.
-      largest: the largest absolute value that a number may have.
+      largest: the largest absolute value that a number may have. The default is the largest float32
+        number, because most hyperparameters become float32 tensors, whatever the variable's dtype.
+        (In TensorFlow's own optimizers a number that is too large raises an error in eager code,
+        and becomes infinite in graphs.)
 
     Raises:
       TypeError: if it is not a number, tensor, variable or callable; if it is a callable that needs
         an argument, or a tensor that is not numeric.
       ValueError: if it is a number that is NaN, infinite or larger than `largest`, or a tensor that
-        is not a scalar. By default `largest` is the largest float32 number, because most
-        hyperparameters become float32 tensors, whatever the variable's dtype. (In TensorFlow's own
-        optimizers a number that is too large raises an error in eager code, and becomes infinite in
-        graphs.)
+        is not a scalar.
     """
     value = _hyperparameter(name, value, largest)
     if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:

@@ -71,8 +71,8 @@ def _floating(step):
 class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     """Adam with sublinear memory and its own learning rate (tensor2tensor).
 
-    Slots, named after the optimizer (`w/Adafactor`, `w/Adafactor_1`, …), in this order and
-    initialized to zero:
+    The slots are initialized to zero, and named after the optimizer (`w/Adafactor`,
+    `w/Adafactor_1`, …) in this order:
 
     * `m`, only if `beta1` is not 0: shape and dtype of the variable.
     * `vr` and `vc`, float32, for a variable with two or more axes: the means of squared gradients
@@ -94,14 +94,14 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     changes a rate only for gradients of 1e8 and more.
 
     Args:
-      multiply_by_parameter_scale: whether the learning rate is relative to ``max(rms(w),
+      multiply_by_parameter_scale: whether the learning rate is multiplied by ``max(rms(w),
         epsilon2)``.
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         None means ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
       decay_rate: decay factor of the second moments, of the same types as `learning_rate`; or a
         function of the global step, such as the results of `adafactor_decay_rate_pow`
         and `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.
-      beta1: decay factor of the momentum, at least 0 and less than 1; 0 creates no slot for it.
+      beta1: decay factor of the momentum, at least 0 and less than 1; 0 means no slot `m`.
       clipping_threshold: the largest rms of an update before the learning rate is applied; None
         does not clip.
       factored: whether to keep only row and column means for matrices.

@@ -31,13 +31,13 @@ class VariableClippingOptimizer(OptimizerWrapper):
     variable without a gradient is not clipped in that training step. To clip different variables to
     different norms, wrap one VariableClippingOptimizer in another.
 
-    The class in tf.contrib has defects that this class does not have:
+    The class in tf.contrib has defects that this class does not have. The class in tf.contrib:
 
-    * If a gradient contains the id of a row n times, it subtracts the surplus of the row n times,
-      so that the row may change its direction.
-    * It does not accept negative dimensions with sparse gradients.
-    * It never clips partitioned variables.
-    * It may read rows of ref variables before they are updated.
+    * subtracts the surplus of a row n times if a gradient contains the id of the row n times, so
+      that the row may change its direction.
+    * does not accept negative dimensions with sparse gradients.
+    * never clips partitioned variables.
+    * may read rows of ref variables before they are updated.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.

@@ -1,4 +1,4 @@
-"""Tests of reading checkpoints, and of errors for damaged files and for what is no checkpoint."""
+"""Tests of reading checkpoints, and of errors for damaged files and files of other kinds."""
 
 import zipfile
 from pathlib import Path

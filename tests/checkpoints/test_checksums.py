@@ -57,7 +57,7 @@ def flip(path, position):
     path.write_bytes(bytes(content))
 
 
-# The data are empty, the usual example of CRCs (b"123456789"), or from RFC 3720, appendix B.4.
+# Empty data, the usual example of CRCs (b"123456789"), and data from RFC 3720, appendix B.4.
 @pytest.mark.parametrize(
     ["data", "expected"],
     [

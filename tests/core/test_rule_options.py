@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class FadingMomentum(RuleOptimizer):
-    """Has a momentum, and a norm for each row. In rows without a gradient, beta multiplies both."""
+    """Has the slots `m` and `norm`, which are multiplied by beta in rows without a gradient."""
 
     slots = {"m": Slot(1.0), "norm": RowSlot(2.0)}
 

@@ -129,7 +129,7 @@ def through_pickle(optimizer):
 
 
 def native_can(copied):
-    """Returns whether `copied` can copy Keras' own optimizer, both before and after training."""
+    """Returns whether the function `copied` works for untrained and trained Keras optimizers."""
     try:
         copied(native())
         copied(Training(native()).steps(0, 1).optimizer)

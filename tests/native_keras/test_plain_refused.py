@@ -77,7 +77,7 @@ def test_a_learning_rate_of_zero_would_lose_the_momentum(api):
     optimizer.learning_rate = 0.0
     with pytest.raises(ValueError, match="learning rate is 0.*momentum would be lost"):
         to_plain_keras(optimizer)
-    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # no momentum to lose
+    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # not trained: no momentum
     assert to_plain(api, optimizer, variables=[ones()]).grade == "rounding"
 
 

@@ -1,4 +1,4 @@
-"""Tests `compat.patch_tensorflow`, which adds old names to TensorFlow, and the table of names."""
+"""Tests the table of old names, and `compat.patch_tensorflow`, which adds them to TensorFlow."""
 
 import concurrent.futures
 import importlib
@@ -28,8 +28,8 @@ def tensorflows_names():
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
     exported = [list(getattr(module, "__all__", ())) for module in modules]
-    # Only modules without a file, and `train`, are listed, because TensorFlow itself loads some of
-    # its modules lazily.
+    # TensorFlow loads some of its own modules lazily. So only `train` modules and modules without a
+    # file, which a patch may add, are listed.
     modules = {n: module for n, module in sys.modules.items() if n.startswith("tensorflow.")}
     made = [n for n, module in modules.items() if n.endswith(".train") or is_no_file(module)]
     return names, exported, sorted(made)

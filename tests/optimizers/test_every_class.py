@@ -257,7 +257,7 @@ def test_bfloat16(name, way):
     problem = problems.everything("bfloat16", ("matrix", "scalar", "table"), steps=3)
     case = CASES[name]
     trace = running.WAYS[way](problem, case.make)
-    # If regrouped, products are regrouped differently in a tf.function than in a Session.
+    # In some cases, graph rewriting groups products differently in a tf.function than in a Session.
     if not (case.regrouped and way == "function"):
         session = running.session(problem, case.make, config=running.config_of(way))
         running.assert_same(trace, session, way)

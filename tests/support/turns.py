@@ -48,7 +48,7 @@ def pytest_generate_tests(metafunc):
 def pytest_make_parametrize_id(val):
     """Returns ids for tuples of strings (joined) and for strings with newlines (a checksum).
 
-    Versions of pytest would give different ids to strings with newlines.
+    Without this function, the ids of strings with newlines would depend on pytest's version.
     """
     if isinstance(val, str) and "\n" in val:
         return f"{_number(val):08x}"

@@ -155,8 +155,9 @@ def in_updates(problem, changed_after, steps):
     """Returns the problem with one gradient for each update.
 
     Until batch `changed_after`, each gradient is the mean of 4 batches. From then on, each gradient
-    is the mean of `steps` batches, but the first one may be the mean of more batches, which were
-    accumulated before. With steps=1, the batches that were accumulated before are dropped.
+    is the mean of `steps` batches. The first of these means also has the batches that were
+    accumulated before, so it may have more than `steps` batches. With steps=1, the batches that
+    were accumulated before are dropped.
     """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):

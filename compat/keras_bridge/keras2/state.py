@@ -58,7 +58,10 @@ class Keras2State(StateOwner, Keras2Saving):
                 self._sort_weights()
 
     def _sort_weights(self):
-        """Sorts `weights` by the order of first training; restoring creates slots in any order."""
+        """Sorts the slots in `weights` by when their variables were first trained.
+
+        Restoring a checkpoint creates slots in any order.
+        """
         shared = sorted(self.non_slots, key=self._number_of_maker.get)
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
@@ -145,7 +148,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
     def awaits_state(self):
         """See `StateOwner`."""
-        # The optimizer has not trained yet, so slots that exist were restored from a checkpoint.
+        # This is called before the first training, so slots that exist come from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager

@@ -46,7 +46,7 @@ class V1Training:
       step: the name of the global step; None for a graph without one.
       step_dtype: the dtype of the global step.
       parts: the number of partitions of each variable, by rows; 0 for unpartitioned variables.
-      extra: values by name of further variables that are not trained.
+      extra: a dict from names to values of further variables, which are not trained.
       only: the names of the variables that `make`'s optimizer trains; None for all.
       other: like `make`, for a second optimizer, which trains the variables that are not in `only`;
         or None.
@@ -339,7 +339,7 @@ def assert_equal(actual, expected, what=""):
 
 
 def assert_same_steps(actual, expected):
-    """Asserts that values after each step are equal, and that they change after the first step."""
+    """Asserts that two trainings have equal values after each step, and that steps change them."""
     assert len(actual) == len(expected) == AFTER
     for number, (one, other) in enumerate(zip(actual, expected)):
         assert_equal(one, other, f"after step {number}")
