@@ -1,13 +1,13 @@
 """Compares the speed of bridged optimizers with Keras' own optimizers and with v1 optimizers.
 
-A bridged optimizer is a Keras optimizer that `to_keras` made of a v1 optimizer. A contestant is an
-optimizer that trains a workload. All contestants of a workload do the same work, on separate
-variables. There are two kinds of steps:
+A bridged optimizer is a Keras optimizer that `to_keras` made of a v1 optimizer. A contestant is one
+optimizer on one workload. All contestants on a workload do the same work, on separate variables.
+There are two kinds of steps:
 
-* "step" applies gradients that stay in memory, as in `workloads`: in a `tf.function` if TensorFlow
-  executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared with the
-  original v1 optimizer, and with Keras' own optimizer if `DENSE` or `SPARSE` lists one. On B4 an
-  optimizer is compared with itself on B3.
+* "step" applies gradients that stay in memory, as in `workloads.py`: in a `tf.function` if
+  TensorFlow executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared
+  with the original v1 optimizer, and with Keras' own optimizer if `DENSE` or `SPARSE` lists one. On
+  workload B4, an optimizer's step time is compared with its step time on workload B3.
 * "fit", for dense gradients only, is one batch of `Model.fit`, timed by callbacks. The model sums
   many small matrix products, so that the optimizer takes a large share of the step. A bridged
   optimizer is compared with Keras' own optimizer.
@@ -134,7 +134,8 @@ def makers(generation):
     return found
 
 
-# `Comparison.goals`: compared with Keras' own optimizers, compared with v1 optimizers, no goal.
+# Values of `Comparison.goals` for comparisons with Keras' own optimizers (_OWN), with v1 optimizers
+# (_PLAIN), and without goals (_INFORMATION).
 _OWN = {2: 1.10, 3: 1.00}
 _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
@@ -170,7 +171,7 @@ def ways(workload):
 
 
 def comparisons(workload, way):
-    """Returns the planned comparisons, in the form of `run.comparisons`."""
+    """Returns the planned comparisons as triples, like `run.comparisons`."""
     name = workload.name
     if workload.grown_from:
         return [((name, key), (workload.grown_from, key), goal) for key, goal in GROWTH.items()]
@@ -269,7 +270,7 @@ class Step:
 
 
 def _gradient(workload, iterations):
-    """Returns a function that returns the gradient, the same for all variables."""
+    """Returns a function that returns the gradient. All variables have the same gradient."""
     random = np.random.RandomState(1)
 
     def resident(shape):

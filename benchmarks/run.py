@@ -1,4 +1,4 @@
-"""Measures the optimizers' speed relative to TensorFlow's own, and compares it with goals.
+"""Measures the speed of optimizers relative to TensorFlow's own optimizers.
 
     python benchmarks/run.py
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
@@ -6,7 +6,8 @@
     python benchmarks/run.py --only bridge
     python benchmarks/run.py --only bridge --against ../before
 
-Prints tables of the ratios and writes them as JSON. A missed goal does not change the exit code.
+Prints tables of the ratios with their goals, and writes them as JSON. A missed goal does not change
+the exit code.
 timing.py explains how ratios are measured. workloads.py describes the workloads W1 to W4,
 keras_bridge.py B1 to B4. W4 and B4 need up to 9 GB of memory.
 
@@ -16,7 +17,7 @@ with itself: their ratio should be 1, and its deviation from 1 is random.
 W4 is W3 with ten times as many rows, and B4 is B3 with ten times as many rows. The report shows how
 much a step time grows from W3 to W4 and from B3 to B4. The growth depends on the processor's
 caches, too, so compare it with the growth of TensorFlow's own optimizer. The growth is not measured
-if each step updates the whole table, like a step of TensorFlow's Adam.
+for optimizers that update the whole table in each step, like TensorFlow's Adam.
 """
 
 import argparse
@@ -92,10 +93,10 @@ def _workload_names(text):
 
 
 def groups(workload):
-    """Returns a list of lists of entries. The entries of one list are timed together.
+    """Returns lists of the `optimizers.ENTRIES` that are timed on the workload.
 
-    All entries of a list are of one family. If the workload has a large table, the lists are short,
-    because the tables of all entries of a list are in memory at the same time.
+    The entries of one list are of one family, and are timed together. If the workload has a large
+    table, the lists are short, because the tables of all entries of a list are in memory at once.
     """
     found = []
     for family in optimizers.FAMILIES:

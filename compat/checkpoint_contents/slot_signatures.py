@@ -109,7 +109,8 @@ _SIGNATURES = (
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     *_shampoos(ranks=(1, 2, 3, 4)),
-    # Shampoo for variables with more than four axes, or for parts. The slots' roles are unknown.
+    # Shampoo for variables with more than four axes, or for parts of partitioned variables. The
+    # roles of these slots are unknown.
     _any("Shampoo", "Shampoo", ""),
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
@@ -183,15 +184,16 @@ def is_integer(dtype):
 
 
 def recognise(name, layouts, powers):
-    """Guesses each variable's optimizer, for slots whose names contain the same optimizer name.
+    """Guesses each variable's optimizer from its slots.
 
     Args:
-      name: the optimizer's name in the names of the slots.
+      name: the optimizer name that the names of all these slots contain.
       layouts: for each variable, the result of `layout`.
       powers: the names of the powers of beta in the checkpoint.
 
     Returns:
-      For each variable, a label shown to users and a tuple of the slots' roles, empty if unknown.
+      For each variable, a label shown to users and a tuple of the slots' roles. The tuple is empty
+      if the roles are unknown.
     """
     known = name in _NAMES
     pool = [each for each in _SIGNATURES if name in each.names] if known else _FOR_UNKNOWN_NAMES
@@ -199,8 +201,9 @@ def recognise(name, layouts, powers):
     found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
-        # Several signatures may fit one variable, such as a vector. The best signature has the most
-        # powers of beta, then known roles, then the most variables that it fits.
+        # Several signatures may fit one variable, such as a vector. The best signature is the one
+        # with the most powers of beta. Among equals, signatures with known roles come first, then
+        # those that fit more variables.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
@@ -262,8 +265,8 @@ def _fits(signature, slots, known):
 def _label_and_roles(alike, count, known):
     alike = [each for each in alike if len(each.layout) == count] or alike
     label = " or ".join(dict.fromkeys(signature.label for signature in alike))
-    # The V1 and V2 layouts of AdagradDecay have the same roles. If the roles of the signatures
-    # differ, the roles of the slots are unknown.
+    # If several signatures fit, the slots' roles are known only if all these signatures have the
+    # same roles, like the V1 and V2 layouts of AdagradDecay.
     roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
     if not known:
         return f"unknown, with slots like those of {label}", roles

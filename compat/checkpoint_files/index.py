@@ -1,7 +1,8 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
 TensorFlow's own reader returns names, dtypes and shapes, but not the slices (called parts here) in
-which partitioned variables are saved. It detects missing bytes only after it has read all data.
+which partitioned variables are saved. TensorFlow's reader detects missing bytes only after it has
+read all data.
 
 The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
 here. TensorFlow's reader verifies them, so open the checkpoint with TensorFlow's reader first.
@@ -61,7 +62,7 @@ class Index(NamedTuple):
       entries: a dict from name to Entry.
       stored: a dict from name to a list of StoredBytes: one for each part, or a single one for a
         tensor that is saved whole.
-      data_bytes: for each data file, the number of bytes that it needs to have at least.
+      data_bytes: for each data file, the smallest size in bytes that it can have if it is complete.
     """
 
     entries: dict

@@ -1,4 +1,4 @@
-"""Sets an optimizer's attributes temporarily, and defines the lock of an optimizer."""
+"""Temporary values of an optimizer's attributes, and a lock that can be copied and pickled."""
 
 import contextlib
 import threading

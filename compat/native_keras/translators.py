@@ -114,8 +114,8 @@ class Translator:
         """Builds `bridged` if necessary, and returns the variables whose state to translate.
 
         Raises:
-          ValueError: `bridged` has state for other variables than `given`; or a checkpoint was
-            loaded into `bridged`, which is not built, and `given` has no variables.
+          ValueError: `bridged` has state for other variables than `given`; or `given` is None or
+            empty, and a checkpoint was loaded into `bridged` before it was built.
         """
         given = None if given is None else list(given)
         if bridged.has_trained:

@@ -113,8 +113,8 @@ def hyperparameters(optimizer, set_in_each_step):
 
     Args:
       optimizer: the v1 optimizer.
-      set_in_each_step: a dict from the attributes that `to_keras` sets in each training step to
-        their dtypes.
+      set_in_each_step: the attributes whose values `to_keras` sets in each training step, a dict
+        from name to dtype.
 
     Returns:
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.
@@ -217,7 +217,7 @@ def _named_while_updating(cls):
 
 
 def attributes(optimizer):
-    """Yields (name, value) of attributes that BASE lacks; for containers, a pair for each item."""
+    """Yields (name, value) of attributes that BASE lacks; for a container, one pair per item."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:
             value = list(value.values()) if isinstance(value, dict) else value

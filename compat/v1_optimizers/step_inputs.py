@@ -1,6 +1,6 @@
 """Finds the attributes of a v1 optimizer that `to_keras` sets: learning rate and global step.
 
-A leaf is an optimizer that updates variables itself; a wrapper is one that contains optimizers.
+A leaf is an optimizer that updates variables itself. A wrapper contains other optimizers.
 """
 
 from typing import Any, NamedTuple, Optional, Tuple
@@ -54,7 +54,7 @@ def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=
         optimizers update variables, a list with a dtype for each of them.
 
     Returns:
-      A dict from the `id` of each optimizer to its `StepInputs`, without schedules.
+      A dict from the `id` of each optimizer to its `StepInputs`, in which `schedule` is None.
 
     Raises:
       ValueError: see `inspection` and `supported`; or `lr_attr` or `global_step_attr` is given

@@ -101,8 +101,9 @@ class AdamAsyncOptimizer(AdamBase):
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
-        # Grappler turns x / sqrt(y) into x * rsqrt(y), which rounds differently. TensorFlow 1.15
-        # has no Rsqrt for bfloat16.
+        # In graphs, Grappler would turn x / sqrt(y) into x * rsqrt(y), which rounds differently, so
+        # call rsqrt everywhere. The cast is needed because TensorFlow 1.15 has no Rsqrt for
+        # bfloat16.
         root = tf.math.rsqrt(tf.cast(v + hyper.epsilon, wide_dtype(grad.dtype)))
         m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
         return m, {"m": m, "v": v}

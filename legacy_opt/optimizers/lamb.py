@@ -26,9 +26,9 @@ from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, ma
 class LAMBOptimizer(AdamWeightDecayOptimizer):
     """Adam with updates scaled to the norm of each variable (You et al. 2019).
 
-    The class extends `AdamWeightDecayOptimizer`, with the same slots (`w/adam_m`, `w/adam_v`) and
-    dense updates for sparse gradients. **This optimizer increments `global_step`, so delete two
-    lines of your script**; see `AdamWeightDecayOptimizer`.
+    The class extends `AdamWeightDecayOptimizer`. It has the same slots (`w/adam_m`, `w/adam_v`),
+    and sparse gradients update the whole variable, not only some rows. **This optimizer increments
+    `global_step`, so delete two lines of your script**; see `AdamWeightDecayOptimizer`.
 
     The norms are taken over all elements of a variable. Each partition of a partitioned variable
     has separate norms and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of

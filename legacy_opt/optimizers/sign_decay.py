@@ -121,7 +121,7 @@ class _LinearDecay(_Decay):
 
     def at(self, step):
         if step.dtype.is_floating:
-            step = tf.cast(step, tf.int64)  # tf.contrib casts the difference to integers
+            step = tf.cast(step, tf.int64)  # tf.contrib subtracts integers
         return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
 
 
@@ -164,8 +164,8 @@ def checked(function):
     """Returns a `sign_decay_fn` argument: a callable or None.
 
     Raises:
-      TypeError: `function` is neither a callable nor None, or is a function above that creates a
-        decay, such as `get_linear_decay_fn`.
+      TypeError: `function` is neither a callable nor None, or is `get_linear_decay_fn` or another
+        of the functions that create a decay.
     """
     makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
     if function in makers:

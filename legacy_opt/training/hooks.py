@@ -71,8 +71,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # Hooks are not called after an exception. But the coordinator joins its threads, and one of
-        # them closes the bar.
+        # Hooks are not called after an exception, but the coordinator joins its threads. So an
+        # object that acts as a thread closes the bar.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(

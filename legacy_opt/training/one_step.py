@@ -20,7 +20,7 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
       pairs: a list of (gradient, variable) pairs.
       global_step: the variable to increment, or None.
       checked_loss: the loss. Before anything is written, this loss and the gradients are checked
-        for NaN and infinity. None means no check.
+        for NaN and infinity; only the loss if `optimizer` scales the loss. None means no check.
       name: the name of the operation.
 
     Returns:

@@ -41,7 +41,7 @@ class GradientClipping(OptimizerWrapper):
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        """Returns the pairs with clipped gradients; at least one given gradient is not None."""
+        """Returns the pairs with clipped gradients; not called if all gradients are None."""
         raise NotImplementedError
 
     def apply_gradients(

@@ -229,7 +229,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # our "loss" means the same as the original's default, True
+    if lib is legacy_opt:  # the original's default, True, checks only the loss
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 
@@ -392,7 +392,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments without types, and without the one that only our optimize_loss has."""
+    """Returns the arguments without types, and without `check_numerics` of our optimize_loss."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

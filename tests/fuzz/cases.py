@@ -23,7 +23,8 @@ WRONG = (
     *(math.nan, math.inf, -math.inf, np.float32(math.nan), "0.1", b"1", True, 1j),
     *([0.5], {}, object(), np.array([0.1]), lambda x, y: x),
 )
-# 1e-45 is left out: in float32, TensorFlow flushes this subnormal number to zero, NumPy does not.
+# 1e-45 is left out: in float32, TensorFlow flushes this subnormal number to zero, but NumPy keeps
+# it.
 EXTREME = (
     *(0.0, -0.0, 1e-50, 1e-30, 1e-8, 0.5, 0.999999, 1.0, 1.5, 1e4, 1e30, 3e38, 4e38, 1e300),
     *(-1e-3, -1.0, -3e38, 0, 1, 2, -1, 10**9, 2**31, 2**63, 10**30, 10**400),
@@ -31,8 +32,8 @@ EXTREME = (
 # Ranges in which results can be compared closely. `EXTREME` has values outside these ranges.
 USUAL = {
     "learning_rate": (1e-4, 1.0),
-    # TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is small, v cancels, but
-    # its rounding error remains.
+    # TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is small, v almost
+    # cancels, but the rounding error of g * g - v remains.
     **dict.fromkeys(("beta1", "beta2", "beta_1", "beta_2"), (0.5, 0.99)),
     "epsilon": (1e-3, 1.0),
     "accumulator_decay_step": (1, 5),
@@ -52,10 +53,10 @@ UNIT = (0.01, 0.99)  # the range of the hyperparameters that are not in USUAL
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
-    # svd_interval: if the norm of a matrix is small, ShampooOptimizer stops the iterations for its
-    # root too early, and so does tf.contrib.opt's. The case's own interval, 5, is larger than
-    # MOST_STEPS, so that no root is computed. alpha: the iterative root exists only for some
-    # exponents.
+    # svd_interval: if the norm of a matrix is small, ShampooOptimizer stops the iterations for the
+    # matrix's root too early, like the original in tf.contrib.opt. The case's own svd_interval, 5,
+    # is larger than MOST_STEPS, so that no root is computed.
+    # alpha: the iterative root exists only for some exponents.
     ITERATIVE: ("svd_interval", "alpha"),
     # The case passes a function as decay_rate, and the oracle computes the same function.
     "Adafactor factored=False": ("decay_rate",),

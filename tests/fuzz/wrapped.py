@@ -1,4 +1,4 @@
-"""Wrappers around a case's optimizer, and NumPy functions that change gradients as they do."""
+"""Wrappers of optimizers, and NumPy functions that change gradients like the wrappers."""
 
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ def clipped_to(limit):
 
 
 def mean_of(gradients):
-    """Returns the mean of gradients; for sparse gradients, concatenates the divided values."""
+    """Returns the mean of gradients. The mean of sparse gradients has the rows of all of them."""
     first = gradients[0].values if isinstance(gradients[0], Rows) else gradients[0]
     wide = np.promote_types(first.dtype, np.float32).type
     count = wide(len(gradients))
@@ -52,7 +52,7 @@ class Wrapper(NamedTuple):
     """A wrapper and its oracle.
 
     Attributes:
-      make: called with an optimizer and the variable's name, returns the wrapper around it.
+      make: called with an optimizer and the variable's name, returns a wrapper of the optimizer.
       change: called with a gradient, returns the gradient that the wrapper passes on.
       every: the number of gradients whose mean the wrapper applies.
       dtypes: the dtypes in which `change` computes norms precisely enough.

@@ -70,7 +70,7 @@ def test_only_these_variables_decay(api, decayed, name, way):
         actual = variable.numpy()
         if way == "function":
             np.testing.assert_array_equal(actual, expected[each])
-        else:  # TensorFlow rewrites the Session's graph: the last bits may differ
+        else:  # TensorFlow rewrites the Session's graph, so the last bits may differ
             np.testing.assert_allclose(actual, expected[each], rtol=1e-6)
     both = session(MAKERS[name], "ab")
     other = "b" if decayed == "a" else "a"

@@ -1,6 +1,7 @@
 """Tests every optimizer class in graphs and checkpoints, with one case (set of arguments) each.
 
-Tests learning rates of all types, several graphs, partitioned variables and object checkpoints.
+Tests learning rates of all types, several graphs, partitioned variables and object-based
+checkpoints.
 """
 
 import numpy as np
@@ -76,7 +77,8 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
 def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
     """Checks that a restored training continues with the same bits.
 
-    Also checks that slices train like the whole variable, unless `whole_tensor` is true.
+    Also checks that slices train like the whole variable, unless the optimizer's `whole_tensor` is
+    true.
     """
     problem = problems.everything(only=("table", "bias"), steps=6)
     with tf.Graph().as_default(), v1.Session() as sess:

@@ -1,4 +1,4 @@
-"""Tests that MultiOptimizer computes the same as its optimizers, each with its own train_op."""
+"""Tests that a MultiOptimizer computes the same as separate optimizers."""
 
 import collections
 import re

@@ -107,7 +107,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return None if slot is None else versions.tf_variable(slot)
 
     def get_slot(self, variable, slot_name):
-        """Returns a slot of a variable, a keras.Variable.
+        """Returns a slot, as a keras.Variable.
 
         Raises:
           KeyError: the variable has no slot of that name, or the slot is not created yet.
@@ -119,8 +119,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return list(self._slot_names)
 
     def __dir__(self):
-        # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code
-        # raises an error for slots saved like this if `dir` of the optimizer has get_slot_names.
+        # Keras saves slots like the optimizer's other variables. If `dir` of the optimizer has
+        # get_slot_names, TensorFlow's checkpoint code raises an error for slots saved in this way.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
@@ -190,6 +190,6 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 )
 
     def _own_strategy(self):
-        """Returns the scope of this optimizer's strategy; an empty scope inside a strategy."""
+        """Returns the scope of this optimizer's strategy; inside a strategy, an empty scope."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()

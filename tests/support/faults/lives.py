@@ -138,7 +138,7 @@ class Life:
         return os.WIFSIGNALED(self.status)
 
     def _read(self):
-        """Receives the messages in the pipe; returns False at its end."""
+        """Receives the messages in the pipe; returns False at the end of the pipe."""
         text = os.read(self._pipe, 1 << 16)
         *lines, self._text = (self._text + text).split(b"\n")
         for line in lines:
