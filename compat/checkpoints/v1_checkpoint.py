@@ -208,7 +208,7 @@ def _patterns(ignore):
 
 
 def _that_matter(misfits, state):
-    """Returns the misfits, without a missing global step that the next updates do not need."""
+    """Returns the misfits, but omits a missing global step if the next updates do not need it."""
     return [each for each in misfits if each.tensor.kind != STEP or each.names or state.needs_step]
 
 
