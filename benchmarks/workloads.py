@@ -32,7 +32,7 @@ class Workload(NamedTuple):
       shape: the shape of each variable.
       variables: the number of variables.
       ids: the number of ids in a sparse gradient, duplicates included; 0 means a dense gradient.
-      grown_from: the name of the same workload with fewer rows, or "".
+      grown_from: the name of a workload that differs only in having fewer rows, or "".
     """
 
     name: str

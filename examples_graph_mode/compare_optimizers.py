@@ -6,10 +6,10 @@
 
 The optimizers train one after the other, each in a new TF1 graph and Session, so that they do not
 slow each other down. Every batch of flights is predicted before the model trains on it. The
-learning rates (flights/optimizers.py) are, except Shampoo's, the results of sweeps, which use
-January to June only. Therefore a training on the whole year is scored by the log-loss and the AUC
-of July to December. With one model, one data set and one seed, the program shows how the optimizers
-behave, not which of them is the best.
+default learning rates (flights/optimizers.py), except Shampoo's, are the results of sweeps, which
+use January to June only. Therefore a training on the whole year is scored by the log-loss and the
+AUC of July to December. With one model, one data set and one seed, the program shows how the
+optimizers behave, not which of them is the best.
 
 The program writes compare.csv, compare_over_time.png and compare_ranking.png to the output
 directory. With --sweep it writes compare_sweep.csv instead.
@@ -103,7 +103,7 @@ def make_parser():
         help="flights per step (default: %(default)s)",
     )
     add("--seed", type=int, default=0, help="(default: %(default)s)")
-    add("--sweep", action="store_true", help="tune the learning rates on January to June instead")
+    add("--sweep", action="store_true", help="only tune the learning rates, on January to June")
     add(
         "--trials",
         type=positive_int,
@@ -120,7 +120,7 @@ def make_parser():
 
 
 def parse_arguments(argv=None):
-    """Returns the command line as a namespace; `learning_rate` is a dict by name."""
+    """Returns the command line as a namespace; `learning_rate` is a dict by optimizer."""
     parser = make_parser()
     arguments = parser.parse_args(argv)
     arguments.learning_rate = dict(pair for pairs in arguments.learning_rate for pair in pairs)
@@ -173,7 +173,7 @@ def compare(flights, arguments):
     """Trains with every optimizer; prints the ranking, and writes a CSV and two plots.
 
     Raises:
-      SystemExit: if an optimizer diverged, after all files are written.
+      SystemExit: an optimizer diverged; all files have been written before.
     """
     settings = make_settings(arguments)
     outcomes = {name: train(flights, one, arguments.batch_size) for name, one in settings.items()}

@@ -67,7 +67,7 @@ class Guess(NamedTuple):
 
     Attributes:
       label: a description for users, which contains the word "unknown" if the optimizer is unknown.
-      name: the optimizer's `name` in the names of the slots, such as "Adam". In an object-based
+      name: the optimizer's name, which the slots' names contain, such as "Adam". In an object-based
         checkpoint, the roles of the slots, such as "m, v", or "none".
       scope: see `SlotItem`.
       variables: the number of variables with these slots.

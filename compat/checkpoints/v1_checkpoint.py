@@ -1,4 +1,4 @@
-"""Loads v1 checkpoints into a Keras model and its optimizer, and saves both as v1 checkpoints."""
+"""Loads v1 checkpoints into Keras models and optimizers, and saves these as v1 checkpoints."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ def load_v1_checkpoint(
       TypeError: an argument is of the wrong type.
       ValueError: two variables have the same name, the optimizer has slots for variables that are
         not among `model_or_variables`, or the checkpoint is object-based.
-      In all these cases nothing has been changed, with one exception: The checkpoint is overwritten
-        while its tensors are assigned. Then the message says how many tensors were loaded.
+      In all these cases nothing has been changed, with one exception: if the checkpoint is
+        overwritten while its tensors are assigned, the message says how many tensors were loaded.
     """
     as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
     ignore = _patterns(ignore)
@@ -121,8 +121,8 @@ def save_v1_checkpoint(
 
     The checkpoint is in V2 format. It contains the tensors that `tf.compat.v1.train.Saver` would
     save for a graph with these variables and the v1 optimizer from which `to_keras` made
-    `optimizer`. The `checkpoint` file of its folder names it as the latest checkpoint, in the same
-    way as after `Saver.save`.
+    `optimizer`. The file `checkpoint` in the same folder names the new checkpoint as the latest
+    one, like after `Saver.save`.
 
     Args:
       path: the prefix of the new checkpoint, such as "folder/model.ckpt-1000".
@@ -208,7 +208,7 @@ def _patterns(ignore):
 
 
 def _that_matter(misfits, state):
-    """Returns the misfits, without a missing global step that the next updates do not need."""
+    """Returns the misfits, but omits a missing global step if the next updates do not need it."""
     return [each for each in misfits if each.tensor.kind != STEP or each.names or state.needs_step]
 
 

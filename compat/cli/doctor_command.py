@@ -1,4 +1,4 @@
-"""`legacy-opt doctor`: prints the result of `diagnose`: versions, problems and their fixes."""
+"""The command `legacy-opt doctor`, which prints versions, problems and their fixes."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ def _keras_text(facts):
 
 
 def _to_keras_texts(facts):
-    """Yields a line for each `api` that works, and the command that installs Keras 2 if needed."""
+    """Yields a line for each working `api`, and one about how to get Keras 2 if it is missing."""
     errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
         if errors[api] is None:
@@ -93,7 +93,7 @@ def _to_keras_texts(facts):
 def _kernel_texts(kernels):
     """Yields a line for each group of kernels that exist in the same forms.
 
-    A form, such as "ref dense", is the kind of variable and gradient that a kernel updates.
+    A form, such as "ref dense", is a kind of variable and a kind of gradient.
     """
     by_forms = {}
     for name, forms in kernels.items():

@@ -75,7 +75,7 @@ def _schedule(leaf, keras):
 
 
 def _rate_arguments(optimizer):
-    """Returns a dict from each possible name of the learning rate argument to its value."""
+    """Returns a dict from each possible name of the learning rate argument to the learning rate."""
     inputs = optimizer._step_inputs
     names = [attribute.lstrip("_") for attribute in inputs.rates]
     if not names:

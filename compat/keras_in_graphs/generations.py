@@ -21,7 +21,8 @@ class Generation:
       optimizer: the Keras optimizer.
 
     Attributes:
-      is_built_once: whether a built optimizer can create no state for further variables.
+      is_built_once: whether the optimizer can be built only once, so that it cannot train further
+        variables later.
     """
 
     is_built_once = False
@@ -163,7 +164,7 @@ def _unchanged(value):
 
 @contextlib.contextmanager
 def _reporting_slots(optimizer, making_slot):
-    """A scope in which a Keras 3 optimizer creates each slot in a scope from `making_slot`."""
+    """A context in which a Keras 3 optimizer creates each slot in a scope from `making_slot`."""
     add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
     def reporting(reference_variable, name=None, *args, **kwargs):
@@ -171,7 +172,7 @@ def _reporting_slots(optimizer, making_slot):
             return add_slot(reference_variable, name, *args, **kwargs)
 
     def under_a_valid_name(*args, **kwargs):
-        if kwargs.get("name"):  # some classes pass the full name of a trained variable
+        if kwargs.get("name"):  # some optimizers pass a trained variable's full name, with slashes
             kwargs["name"] = kwargs["name"].replace("/", "_").replace(":", "_")
         return add_variable(*args, **kwargs)
 

@@ -42,7 +42,7 @@ def prepare():
     level = logger.level
     logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # the original lacks v1 and v2, or has copies of them
+    tf.compat.v1.compat = tf.compat  # tf.compat.v1.compat may lack v1 and v2, or have copies
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
@@ -100,7 +100,7 @@ def _module(v1, path):
 
 def run_file(path):
     """Runs a file as the module `__main__`."""
-    if sys.version_info >= (3, 9):  # `python script.py` does the same
+    if sys.version_info >= (3, 9):  # from 3.9 on, `python script.py` makes the path absolute, too
         path = os.path.abspath(path)
     loader = SourceFileLoader("__main__", path)
     module = types.ModuleType("__main__")

@@ -12,7 +12,7 @@ _STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "p
 
 
 def file_of(name, folders):
-    """Returns the path of a module's source, without importing anything, or None.
+    """Returns the path of a module's source file, or None. Imports nothing.
 
     Args:
       name: the full name, with dots.
@@ -47,7 +47,8 @@ def read(path, name):
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
     first = [(path, name)] + list(_local(packages))
-    found, waiting = {}, list(first)  # real path: (module, reached nodes, imports)
+    # `found` is a dict from real paths to (module, reached nodes, imports).
+    found, waiting = {}, list(first)
     while waiting:
         path, name = waiting.pop(0)
         real = os.path.realpath(path)

@@ -90,8 +90,8 @@ def is_v1_decay(rate):
 def _of_this_keras(schedule, keras):
     """Converts a schedule to the class of the same name in `keras`; None if there is no such class.
 
-    v1's decay functions create schedules of the Keras package inside TensorFlow, which no other
-    Keras package can save.
+    v1's decay functions create schedules of the Keras package inside TensorFlow. No other Keras
+    package can save these schedules.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)

@@ -39,8 +39,8 @@ def is_partitioned(item):
 
 def is_variable(item):
     """Whether `item` is a single variable."""
-    # A PartitionedVariable is not a tf.Variable. In TensorFlow 1.15 a replicated variable is not a
-    # tf.Variable either.
+    # In TensorFlow 1.15, neither a replicated variable nor a PartitionedVariable is a tf.Variable,
+    # but only a PartitionedVariable has parts.
     return isinstance(item, tf.Variable) or (hasattr(item, "assign") and not _has_parts(item))
 
 

@@ -43,7 +43,8 @@ class ShampooOptimizer(RuleOptimizer):
 
     For an axis longer than `max_matrix_size` only the diagonal of the matrix is kept. The power of
     the diagonal is computed element by element, without epsilon; the power of a zero is zero. The
-    diagonal of ``G_i`` is divided by the length of the axis before it is added, except for vectors.
+    diagonal of ``G_i`` is divided by the length of the axis before it is added to ``Gbar_i``,
+    except for vectors.
 
     Slots, named after the optimizer (`w/Shampoo`, `w/Shampoo_1`, …), in this order:
 
@@ -125,8 +126,8 @@ class ShampooOptimizer(RuleOptimizer):
         use_locking: bool = False,
         name: str = "Shampoo",
     ) -> None:
-        # RuleOptimizer makes a tensor of the learning rate. It does not get the other parameters:
-        # tf.contrib computes with Python numbers, and tensors would round differently.
+        # RuleOptimizer makes a tensor of the learning rate. The other parameters are not passed to
+        # RuleOptimizer: tf.contrib uses Python numbers, and tensors would round differently.
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
@@ -224,8 +225,8 @@ class ShampooOptimizer(RuleOptimizer):
                 factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
-                    # In tf.contrib's graph, Grappler multiplies rate by factor first. So do we.
-                    # Grappler does not reorder multiply_no_nan, unlike a plain product.
+                    # Multiply rate by factor first, like Grappler does in tf.contrib's graph.
+                    # Grappler would reorder a plain product, but not multiply_no_nan.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:

@@ -73,7 +73,7 @@ def assert_same(actual, expected):
 
 
 def spoiled_in_v1(path, make, how="whole", saver=None):
-    """Saves non-finite values; returns the path, and the state (None if `make` is row_adagrad)."""
+    """Saves a v1 checkpoint; returns its path, and the state (None if `make` is row_adagrad)."""
     with v1_training(problem(), make, parts=0 if how == "whole" else 2) as training:
         training.train(0, BEFORE)
         for variable in v1.global_variables():

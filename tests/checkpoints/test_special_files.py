@@ -1,4 +1,4 @@
-"""Tests that paths to FIFOs, sockets and devices cause a one-line error and are never opened."""
+"""Tests that FIFOs, sockets and devices are never opened, and cause a one-line error."""
 
 import contextlib
 import os

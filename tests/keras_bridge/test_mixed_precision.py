@@ -19,13 +19,13 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 def is_old(api):
     """Returns whether Keras has only an experimental LossScaleOptimizer (up to TensorFlow 2.3)."""
-    # The experimental LossScaleOptimizer makes gradients dense, so problem_of has only dense ones.
     return api is OPTIMIZER_V2 and not hasattr(api.keras.mixed_precision, "LossScaleOptimizer")
 
 
 def problem_of(api):
     if not is_old(api):
         return PROBLEM
+    # The experimental LossScaleOptimizer makes sparse gradients dense, so leave them out.
     return PROBLEM._replace(
         values={"matrix": PROBLEM.values["matrix"]},
         gradients=[{"matrix": step["matrix"]} for step in PROBLEM.gradients],
@@ -158,7 +158,7 @@ def test_hyperparameters_through_the_wrapper(api):
 
 @pytest.mark.keras3
 def test_a_fixed_scale_inside_the_wrapper():
-    """Here, old versions of Keras divide by loss_scale_factor as well; new ones ignore it."""
+    """A bridged optimizer treats loss_scale_factor, which new Keras versions ignore, like SGD."""
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
         optimizer = scaled(
@@ -234,7 +234,7 @@ def mixed_float16(api):
     keras3=itertools.product([False, True], repeat=2),
 )
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
-    """The bridge trains the float32 weights of a float16 model with an embedding as Keras does."""
+    """A bridged optimizer trains a model with this policy in the same way as Keras' own SGD."""
     if not v1.resource_variables_enabled():  # TensorFlow 1.15
         message = "can only be set .* in TensorFlow 2"
         with pytest.raises(ValueError, match=message), mixed_float16(api):

@@ -35,7 +35,7 @@ class Stepping:
             self.loss = 2.0 + dot(self.w, 3.0, 4.0)
 
     def distance(self):
-        """Returns a loss whose gradient, w - [3, 4], changes with w; that of `loss` does not."""
+        """Returns a loss whose gradient is w - [3, 4]."""
         return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
 
     def run(self, train_op, steps=1):

@@ -59,9 +59,9 @@ class Keras2Hyperparameters:
         if not self._hypers_created:
             with tf.init_scope():
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
-                    # In a Session, the v1 optimizer's hyperparameters are constants. With
-                    # variables, the last bits could differ, because TensorFlow regroups products
-                    # with constants. Keras creates no variable for a callable, so set a callable.
+                    # In a Session, the v1 optimizer's hyperparameters are constants, and TensorFlow
+                    # regroups products that contain constants. Variables would change the last
+                    # bits. Keras creates no variable for a callable, so set a callable.
                     for name in self._v1.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)

@@ -199,13 +199,13 @@ def ps_killed(name, kills, moments):
 
 
 def chief_killed(name, kills, moments):
-    """Kills the chief while it writes a checkpoint; the next chief restores the last whole one."""
+    """Kills the chief during a save; the next chief restores the last complete checkpoint."""
     left = good = 0
     with Cluster(ps=2, chief=1) as cluster:
         cluster.serve_all()
         chiefs = [cluster.learn("chief", Learner(name))]
         for _ in range(kills):
-            while newest(cluster.directory) == good:  # until it has a newer checkpoint
+            while newest(cluster.directory) == good:  # no newer checkpoint yet
                 chiefs[-1].expect("trained")
             for _ in range(moments.randint(0, EVERY)):
                 chiefs[-1].expect("trained")
@@ -242,7 +242,7 @@ def check_against_one_process(name, chiefs):
     for state in states:
         right, batch = expected[state["batch"]], state["batch"]
         wrong = [each for each in right if state["digests"].get(each) != right[each]]
-        assert not wrong, f"{name}: at batch {batch}, variables differ from one process: {wrong}"
+        assert not wrong, f"{name}: at batch {batch}, wrong variables: {wrong}"
     return len(states)
 
 

@@ -20,7 +20,7 @@ class KerasCase(NamedTuple):
       optimizer: the class.
       make: called with the global step (None with the bridge, which uses Keras' `iterations`),
         returns a new optimizer.
-      only: the variables of the problem that it can train; empty for all.
+      only: the problem's variables that the optimizer can train; empty for all.
     """
 
     optimizer: type
@@ -202,7 +202,7 @@ def ways_of_the_day(name, ways, count):
 def number_of(name):
     """Returns a checksum of a case's name.
 
-    The checksum is the same on all lanes (environments with one TensorFlow version each). The
-    case's position in `CASES` is not.
+    The checksum is the same on all lanes (environments with one TensorFlow version each), but the
+    case's position in `CASES` differs between lanes.
     """
     return zlib.crc32(name.encode())

@@ -69,7 +69,7 @@ def _numpy(variables):
 
 
 def mixed(dtype, only=(), steps=24):
-    """Returns a problem with dense gradients and sparse gradients with repeated ids."""
+    """Returns a problem with dense gradients, and with sparse gradients that repeat ids."""
     dense = problems.make("dense", dtype, steps)
     rows = problems.make("duplicates", dtype, steps, seed=1)
     names = only or ("matrix", "vector", "table", "cube")
@@ -288,7 +288,8 @@ class Way(NamedTuple):
       task: called with a dtype and a case's `only`, returns a `Problem` or a `Model`.
       run: called with the task and a case's `make`, trains through the bridge, returns the `Trace`.
       reference: like `run`, with the v1 optimizer in a Session.
-      own: trains the v1 optimizer in a `tf.function` or eagerly, where `run` does so; else None.
+      own: trains the v1 optimizer itself in a `tf.function` or eagerly, like `run`; None if `run`
+        trains in another way.
       dtypes: the supported dtypes. Layers of some Keras 2 versions do not support 16 bits.
     """
 

@@ -179,8 +179,9 @@ class Difference(NamedTuple):
     """The difference between the final values of two runs.
 
     Attributes:
-      largest: the largest difference of an element.
-      share: `largest` divided by the largest change of an element during the v1 run.
+      largest: the largest difference between the two runs, over all elements.
+      share: `largest` divided by the largest change of any element from the start of the v1 run to
+        its end.
     """
 
     largest: float
@@ -324,7 +325,7 @@ EXAMPLES: Any = {
         [[(0, 0.01)]],
     ),
     "rest": Example(
-        "gradient 1 for a row, then two steps for another",
+        "gradient 1 for a row, then for another row in two steps",
         "SGD(0.1, 0.9)",
         "MomentumOptimizer(0.1, 0.9)",
         [[(0, 1.0)], [(1, 1.0)], [(1, 1.0)]],
@@ -333,7 +334,7 @@ EXAMPLES: Any = {
         "a row that has had no gradient", "Ftrl(0.1)", "FtrlOptimizer(0.1)", [[(0, 1.0)]], row=1
     ),
     "drop": Example(
-        "gradient 1 in each step, and after the first the learning rate drops to 0",
+        "gradient 1 in each step; after the first step the learning rate drops to 0",
         "SGD(schedules.PiecewiseConstantDecay([0], [0.1, 0.0]), 0.9)",
         "MomentumOptimizer(piecewise_constant(step, [0], [0.1, 0.0]), 0.9)",
         [[(0, 1.0)]] * 3,
@@ -397,7 +398,7 @@ def cases():
 def arguments():
     """Returns the table of arguments whose name or default in v1 differs from that in Keras.
 
-    If only Keras has an `epsilon`, the table has it, too.
+    If only Keras has an `epsilon`, the table lists this argument, too.
     """
     rows = []
     for v1_class, keras_class in COUNTERPARTS.items():
@@ -412,7 +413,7 @@ def arguments():
 
 
 def _parameters(cls):
-    """Returns the arguments of a constructor that have a default other than None, with defaults."""
+    """Returns the defaults of a constructor's arguments by name, without the default None."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     left_out = (None, inspect.Parameter.empty)
     return {item.name: item.default for item in parameters if item.default not in left_out}

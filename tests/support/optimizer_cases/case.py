@@ -43,9 +43,8 @@ class Case(NamedTuple):
         the number gives the reason.
       original: the `Original`, None if `tf.contrib.opt` has no such class.
       regrouped: whether graph rewriting regroups the products in sparse updates, so that a Session
-        and eager execution differ in the last bits. In 16 bits, it regroups them differently in a
-        `tf.function` than in a Session. (This is so for AdamW, whose sparse updates
-        TensorFlow's own Adam computes.)
+        and eager execution differ in the last bits. In 16 bits, a `tf.function` and a Session
+        differ, too. (Only AdamW is `regrouped`: TensorFlow's own Adam computes its sparse updates.)
     """
 
     optimizer: type

@@ -41,8 +41,8 @@ def started(*command, folder=ROOT, environment=()):
 def run_in_new_python(*command, seconds, **options):
     """Runs a program like `run`, but in a new Python process with nothing imported.
 
-    Tests of imports use this function, and tests of environment variables that are read when
-    TensorFlow is imported.
+    This function is for tests of imports, and for tests of environment variables that TensorFlow
+    reads when it is imported.
     """
     with started(*command, **options) as program:
         texts = program.communicate(timeout=seconds)
@@ -54,7 +54,7 @@ class Forked:
 
     Args:
       command, folder, environment: the arguments of `run`.
-      home: an empty directory for the files with its output.
+      home: an empty directory for the files with the program's output.
     """
 
     def __init__(self, command, folder, environment, home):
