@@ -130,7 +130,7 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns a dict from partitioned variables to the axes along which their parts can be joined.
+    """Returns a dict from each partitioned variable to the axis along which its parts are joined.
 
     A variable is left out if it also exists as one tensor, or if its parts have gaps or cannot be
     joined.
@@ -250,7 +250,7 @@ def _owners(items):
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner
-    # A slot of a slot, such as a moving average of the slot, belongs to the variable.
+    # A slot may have slots itself, such as its moving average. They count as slots of the variable.
     owners = {}
     for name, (owner, scope, suffix) in found.items():
         while owner in found:
@@ -293,7 +293,7 @@ def _order(slot):
 def family(slot):
     """Returns the optimizer's name in a slot's suffix, without the number that TensorFlow appends.
 
-    BERT's `adam_m` and `adam_v` belong to the same optimizer.
+    The result is the same for the suffixes `adam_m` and `adam_v` of BERT's optimizer.
     """
     return slot_signatures.family(slot.suffix)
 
@@ -302,7 +302,7 @@ def _recognised(variables, powers, of_keras):
     """Finds the optimizers that probably made the slots.
 
     Returns:
-      The variables, with the roles of their slots, and a tuple of `Guess`.
+      A pair: the variables, whose recognised slots have roles now; and a tuple of `Guess`.
     """
     counts, roles = keras_names.recognise(variables, of_keras)
     families = collections.OrderedDict()

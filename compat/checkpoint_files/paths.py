@@ -32,8 +32,8 @@ def refuse_special(*paths):
 def reason(error):
     """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
-    # "[[" begins the operation's name. The lines before the reason say where the operation was
-    # created.
+    # If the message names an operation ("[[…"), the reason stands directly before the name, and
+    # earlier lines say where the operation was created. Otherwise the first line is the reason.
     before, _, where = text.partition("[[")
     return before.strip().splitlines()[-1 if where else 0]
 
@@ -43,8 +43,8 @@ def as_text(path, argument="path", order=""):
 
     Args:
       path: the path.
-      argument: the name of this argument in the caller's signature, for the message.
-      order: the caller's signature, for the message, if its arguments are easily swapped.
+      argument: the name of the caller's argument that has the path, for the message.
+      order: a signature to show in the message, so that users notice swapped arguments; or "".
 
     Raises:
       TypeError: `path` is not a path.
@@ -107,7 +107,7 @@ def v1_shards(prefix):
 
 
 def files_of(prefix):
-    """Returns the files of the checkpoint with this prefix, of either format; [] if none exist."""
+    """Returns the files of a checkpoint in V1 or V2 format; [] if it does not exist."""
     files = [prefix + INDEX] if is_file(prefix + INDEX) else []
     if is_file(prefix) and is_table(_start_and_end(prefix)[1]):
         files.append(prefix)

@@ -34,15 +34,15 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
       name_map: a dict from names to new names, or to None to leave a tensor out. For a variable,
         the key is its name in the checkpoint; for slots, shared variables and the global step, the
         default v1 name.
-      partial: whether state may be left out if its shape or dtype does not fit, or if only the
-        checkpoint or only the v1 optimizer has it.
+      partial: whether to leave out state that only the checkpoint or only the v1 optimizer has, and
+        state that has another shape or dtype in the checkpoint than in the v1 optimizer.
 
     Returns:
-      A list of `Move` and the `Report`.
+      A pair: a list of `Move`, and the `Report`.
 
     Raises:
       CheckpointError: the checkpoint cannot be converted with these arguments.
-      CheckpointMismatch: some state would be left out (see `partial`), and `partial` is false.
+      CheckpointMismatch: `partial` is false, and some state does not fit.
     """
     graph = checkpoint.object_graph
     try:
@@ -229,7 +229,7 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Adds saved variables that the v1 optimizer lacks, except hyperparameters, to `left`."""
+        """Puts into `left` saved variables that the v1 optimizer lacks, except hyperparameters."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):

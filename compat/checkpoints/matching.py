@@ -1,6 +1,6 @@
 """Matches the tensors of a v1 checkpoint with the state of a Keras model and its optimizer.
 
-The Keras side is the state of the model and its optimizer: `StateTensor`s.
+In this module, "the Keras side" is this state, a list of `StateTensor`.
 """
 
 import collections
@@ -17,7 +17,7 @@ from .keras_state import SHARED, SLOT, StateTensor
 
 
 class Match(NamedTuple):
-    """A tensor of the Keras side, and the tensor or the parts in a checkpoint that match it.
+    """A tensor of the Keras side, and the matching tensor of a checkpoint, or its parts.
 
     Attributes:
       tensor: the `StateTensor` of the Keras side.
@@ -33,7 +33,7 @@ class Match(NamedTuple):
 
     @property
     def note(self):
-        """A remark for the report on how the value is changed; "" if it is copied."""
+        """A remark for the report: how the value is changed; "" if it is not changed."""
         notes, info = [], self.infos[0]
         if len(self.names) > 1:
             notes.append(f"{len(self.names)} parts")
@@ -112,7 +112,7 @@ class SlicedMatch(NamedTuple):
 
     @property
     def note(self):
-        """A remark for the report on how the value is changed."""
+        """A remark for the report: how many slices the value has."""
         count = len(self._pieces())
         return f"{count} slice{'' if count == 1 else 's'}"
 
@@ -193,7 +193,7 @@ def match(tensors, infos):
       infos: the checkpoint's tensors, a dict from names to `TensorInfo`.
 
     Returns:
-      A list of `Match` and `SlicedMatch`, and a list of `Misfit`.
+      A pair: a list of `Match` and `SlicedMatch` objects, and a list of `Misfit` objects.
     """
     slots = [tensor for tensor in tensors if tensor.kind == SLOT]
     shared = [tensor for tensor in tensors if tensor.kind == SHARED]
@@ -210,7 +210,7 @@ def match(tensors, infos):
 
 
 def _unless_claimed(found, claims):
-    """Returns the match; a `Misfit` if another match uses the same tensor of the checkpoint."""
+    """Returns `found`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
     twice = [name for name in found.names if claims[name] > 1]
     if not twice or isinstance(found, Misfit):
         return found
@@ -223,14 +223,15 @@ def _scopes(tensors, infos, mangled, prefer):
     Args:
       tensors: the `StateTensor`s of one kind.
       infos: a dict from names to `TensorInfo`.
-      mangled: names of tensors to ignore.
+      mangled: names that TensorFlow has mangled, which are ignored.
       prefer: scopes to choose first if several scopes fit equally well.
     """
     counts, wanted = collections.Counter(), {tensor.name: tensor.variable for tensor in tensors}
     for name in {PART.sub("", name) for name in set(infos) - mangled}:
         for cut in [0] + [found.end() for found in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
-            # If scope + variable exists, too, the tensor is a slot of that other variable.
+            # If the checkpoint has scope + variable, the tensor is a slot of that variable, and not
+            # of the variable without the scope.
             if rest in wanted and not (scope and _has(scope, wanted[rest], infos)):
                 counts[scope] += 1
     if not counts:

@@ -3,9 +3,9 @@
 from . import terminal
 
 _DESCRIPTION = """\
-Applies the same gradients with a v1 optimizer in a graph-mode Session and with the Keras optimizer
-that to_keras makes of it. Compares all variables after each step, and all slot variables at the
-end, bit for bit.
+Converts a v1 optimizer to a Keras optimizer with to_keras. Applies the same gradients with the v1
+optimizer in a graph-mode Session and with the Keras optimizer. Compares all variables after each
+step, and all slot variables at the end, bit for bit.
 """
 _EPILOG = """\
 example: legacy-opt compare training.optimizers:make_optimizer --steps 50

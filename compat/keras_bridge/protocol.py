@@ -27,7 +27,7 @@ class StateOwner:
         return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """Returns a slot variable; creates the slot, or restores it from a checkpoint, if missing.
+        """Returns a slot variable; creates or restores the slot if it is missing.
 
         Args:
           variable: the `tf.Variable` that the slot belongs to.
@@ -43,7 +43,7 @@ class StateOwner:
 
         Args:
           key: the `StateKey` of the v1 optimizer that uses the variable.
-          name: the name by which this v1 optimizer creates the variable.
+          name: the name under which this v1 optimizer creates the variable.
           initial_value: the initial value, or a function that returns it.
         """
         raise NotImplementedError
@@ -53,7 +53,7 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_name(self, variable):
-        """Returns the name by which a v1 optimizer selects a variable, such as for weight decay.
+        """Returns the name by which v1 optimizers choose a variable, for example for weight decay.
 
         The name is the same in all replicas.
         """
@@ -77,22 +77,22 @@ class StateOwner:
         raise NotImplementedError
 
     def keys_with_slots(self):
-        """Returns the keys of the variables that have slots, in the order of first training."""
+        """Returns the keys of variables with slots, in the order in which their training began."""
         raise NotImplementedError
 
     @property
     def has_trained(self):
-        """Whether the optimizer was built for variables or has trained some."""
+        """Whether the optimizer has trained variables, or was built to train them."""
         raise NotImplementedError
 
     def trained_variables(self):
-        """Returns the variables that the optimizer has state for, in the order of first training.
+        """Returns the variables that have state, in the order in which their training began.
 
         Raises:
-          ValueError: some of these variables are deleted.
+          ValueError: some of these variables have been deleted.
         """
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether loaded state waits for the first training. Call it only if not `has_trained`."""
+        """Whether state was loaded before any training. Needs `has_trained` to be false."""
         raise NotImplementedError

@@ -108,7 +108,7 @@ class _Optimizers:
             yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
-        """Returns the class of legacy_opt that a callee is, extends or is replaced by.
+        """Returns the class of legacy_opt that a callee is or extends, or that replaces it.
 
         If there is no such class, returns None or the name of another optimizer.
         """

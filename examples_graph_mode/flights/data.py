@@ -159,12 +159,12 @@ def encode_ids(flights, weekday):
 
 
 def encode_dense(flights, weather):
-    """Returns weather at the origin in the hour of departure, distance and time of day.
+    """Returns the dense features: weather at the origin, distance, and time of departure.
 
-    The values are about -5 to 5. A missing wind gust is replaced by the wind speed, because weather
-    stations report gusts only if there are any. Any other missing value is replaced by the centre
-    in `CENTRE_AND_SCALE`, and so are all values of an hour without a weather record (0.5 % of the
-    flights).
+    The weather is that of the hour of departure. The values are about -5 to 5. A missing wind gust
+    is replaced by the wind speed, because weather stations report gusts only if there are any. Any
+    other missing value is replaced by the centre in `CENTRE_AND_SCALE`, and so are all values of an
+    hour without a weather record (0.5 % of the flights).
     """
     keys = ["origin", "year", "month", "day", "hour"]
     # Clocks go back on 3 November: 1 a.m. has two records on that day, and no flights.

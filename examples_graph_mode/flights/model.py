@@ -122,7 +122,7 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimiz
 def decay_steps(steps, decay_step):
     """Returns the training steps in `range(steps)` in which a new period of AdagradDecay begins.
 
-    The period is (global_step + 1) // decay_step, with the global step before the update. In the
+    The number of the period is (global_step + 1) // decay_step, computed before the update. In the
     first step of a new period the accumulators of dense variables decay. The accumulator of a
     table's row decays when the row is next updated.
     """

@@ -31,7 +31,7 @@ def scored(flights):
 
 
 def ranking(flights, outcomes, settings):
-    """Returns a table with one row per optimizer, sorted by log-loss; diverged ones are last.
+    """Returns a table with one row per optimizer, sorted by log-loss; those that diverged are last.
 
     Args:
       flights: `Flights`.
@@ -77,7 +77,7 @@ def format_ranking(flights, table):
 
 
 def write_over_time(path, flights, predictions):
-    """Plots the running log-loss, and by family the differences from that of the reference.
+    """Plots all running log-losses, and for each family their differences from the reference's.
 
     Args:
       path: the path of the PNG.

@@ -1,4 +1,4 @@
-"""Tunes every optimizer with the same number of trials, then scores the best trial of each.
+"""Tunes each optimizer with the same number of trials, then scores the best trial of each.
 
 Tuning uses January to June only. The scores are those of July to December, over several seeds.
 """
@@ -18,7 +18,8 @@ DECAY_RATES = (0.5, 0.7, 0.9)
 FINALISTS = 4
 ONE_SEED = "Jan-Jun, one seed"
 ALL_SEEDS = "Jan-Jun, mean over seeds"
-MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # of a step with 64 flights, per tower, on two cores
+# How long one step of one tower with 64 flights takes on two cores.
+MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}
 
 
 def trials(optimizer, count, base):
@@ -62,7 +63,7 @@ def tune(flights, optimizers, count, seeds, batch_size, base):
     `seeds`. The trial with the lowest mean log-loss is the best.
 
     Returns:
-      A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
+      A pair: a dict from optimizer to its best `Settings`, and a DataFrame of all trials.
     """
     first_half = flights.first(int((flights.month <= 6).sum()))
 

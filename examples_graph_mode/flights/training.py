@@ -25,8 +25,8 @@ PREDICTIONS = "predictions.npz"
 def replacing(path):
     """Yields a temporary path, and renames the file to `path` if no exception was raised.
 
-    The temporary name keeps the extension, from which writers of images and arrays choose the
-    format, and contains the process id.
+    The temporary name contains the process id. It ends like `path`, because writers of images and
+    arrays choose the format by the extension.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".writing-{os.getpid()}-{name}")
@@ -126,7 +126,7 @@ class Trainer:
         return np.full([len(self.settings), self.flights.size], np.nan, np.float32)
 
     def train_once(self, label="flights"):
-        """Trains one pass from initial values, without checkpoints; returns the predictions."""
+        """Trains once on all flights, without checkpoints; returns the predictions."""
         predictions = self.new_predictions()
         with self.session() as session:
             session.run(self.initializer)
@@ -173,8 +173,8 @@ class CheckpointedRun:
 
         Args:
           stop: step to stop before.
-          resume: whether to continue from the latest checkpoint, if there is one. If not, the run
-            starts over and replaces the checkpoints in the directory.
+          resume: whether to continue from the latest checkpoint, if there is one. Otherwise the
+            run starts over and replaces the checkpoints in the directory.
           save_at_end: whether to save after the last step; False simulates a killed process.
 
         Returns:

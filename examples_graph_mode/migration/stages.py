@@ -2,7 +2,7 @@
 
 A stage is a function of a `Story`, its flights, an optimizer's name and a period's name. It reads
 the files of the previous stage in the story's folder, writes files for the next stage, and returns
-a row of the table.
+a row of the table that the migration prints at its end.
 """
 
 import importlib.util
@@ -92,8 +92,8 @@ def with_step(run, step):
 def stay(story, flights, optimizer, first):
     """Trains without migration from January to December, and saves a checkpoint after June.
 
-    A second run continues from that checkpoint after each number of its state has been changed by
-    one unit in the last place. This run shows how rounding errors grow.
+    A second run restores that checkpoint, changes each number of the state by one unit in the last
+    place, and trains on to December. This run shows how rounding errors grow.
     """
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)

@@ -68,6 +68,6 @@ def _to_config(name, function, classes):
     raise ValueError(
         f"{name}={function!r} is a function that cannot be saved. To save the "
         f"optimizer, use one of {', '.join(makers[:-1])} and {makers[-1]} of legacy_opt; or "
-        "write a subclass whose constructor takes numbers and strings, keeps each as "
-        "self._<argument>, and creates the function from them."
+        "write a subclass of the optimizer whose constructor takes numbers and strings, keeps each "
+        "as self._<argument>, and creates the function from them."
     )

@@ -79,14 +79,14 @@ def here(value):
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # `value` may be inside; no public API can tell.
+    outside = building == versions.CONTROL_FLOW  # no public API tells whether `value` is inside
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value
 
 
 def is_value(tensor):
-    """Whether a graph tensor may be the value of a variable, for example `tf.identity(w)`."""
+    """Whether a graph tensor may share a variable's memory, for example `tf.identity(w)`."""
     return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _aliased(tensor))
 
 

@@ -69,7 +69,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     def compute_gradients(
         self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
     ) -> List[GradAndVar]:
-        """Computes gradients with the wrapped optimizer."""
+        """Computes gradients with the only inner optimizer."""
         (inner,) = self._wrapped
         gradient_pairs.check_variables(type(self).__name__, var_list)
         return inner.compute_gradients(loss, var_list, *args, **kwargs)
@@ -80,7 +80,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Applies the gradients with the wrapped optimizer."""
+        """Applies the gradients with the only inner optimizer."""
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)

@@ -77,7 +77,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
       ValueError: a number is out of its range, NaN or infinite.
     """
 
-    # An attribute of the class in tf.contrib.
+    # The class in tf.contrib has this attribute.
     _optimizer = property(lambda self: self._wrapped[0])
 
     def __init__(
@@ -263,8 +263,8 @@ def _value_now(value):
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # The maximum changes nothing, but it waits for the control dependencies. A cast of a ref
-    # variable's value could read the variable's memory earlier.
+    # This value may share a ref variable's memory. The maximum returns an equal value, but reads it
+    # after the control dependencies. A cast might read it earlier.
     return tf.maximum(value, value.dtype.min)
 
 

@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
 # Each `part` is a quarter of the optimizer classes, because testing all of them at once takes long.
 PARTS = pytest.mark.parametrize("part", range(4))
-# The powers of beta of these optimizers are on one server, and both servers read them.
+# Each of these optimizers has its powers of beta on one server, but both servers read the powers.
 BETA_POWERS = [
     "LazyAdam",
     "Nadam",

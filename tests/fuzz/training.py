@@ -16,7 +16,7 @@ ONE_THREAD = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism
 
 
 def state_of(optimizer, variable, step):
-    """Returns a state as a dict of variables."""
+    """Returns a dict with the keys of a state, and with variables instead of arrays."""
     slots = running.slots_of(optimizer, {"": variable})
     return dict({name: slot for (_, name), slot in slots.items()}, value=variable, global_step=step)
 
@@ -113,7 +113,7 @@ class InFunction(InEager):
         if case.sparse:
             rows = tf.TensorSpec((None,) + case.shape[1:], case.dtype)
             spec = rows, tf.TensorSpec([None], case.id_dtype)
-        # AutoGraph is off because it takes seconds; tests/support/running.py trains with it.
+        # AutoGraph is off because it takes seconds; it is on in tests/support/running.py.
         self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
 
 

@@ -75,8 +75,8 @@ def test_keras_own_optimizer_does_not_load_bridged_weights(tmp_path):
     path = weights_of_one_step(saved, tmp_path)
     model = compiled(keras.optimizers.Adam(0.1, amsgrad=True, use_ema=True))
     model.optimizer.build(model.trainable_variables)
-    # The bridge saves one array besides its variables, so the numbers of arrays are equal here.
-    # Loading fails only because their names differ.
+    # The bridge saves one array besides its variables, so the file has as many arrays as the Keras
+    # optimizer has variables. Loading fails only because the names differ.
     assert len(model.optimizer.variables) == len(saved.variables) + 1
     with pytest.raises(ValueError, match="could not be loaded"):
         model.load_weights(path)
@@ -152,7 +152,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     assert_same_state(state(loaded), state(model))
 
 
-@pytest.mark.parametrize(  # no optimizer here has the epsilon 1e-8, because it is 0 in float16
+@pytest.mark.parametrize(  # no optimizer here has an epsilon of 1e-8, which is 0 in float16
     "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
 )
 def test_layers_of_several_dtypes_continue_training(name, tmp_path):

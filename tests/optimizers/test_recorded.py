@@ -2,7 +2,7 @@
 
 Differences up to a bound are allowed, because one TensorFlow may round differently on two
 processors: square roots and matrix products use instructions that depend on the processor.
-tests/contrib/test_contrib.py and test_bert_original.py compare bits, because they run both the
+tests/contrib/test_contrib.py and test_bert_original.py can compare bits, because they run both the
 originals and our optimizers on one processor.
 """
 
@@ -32,7 +32,7 @@ def tolerance(name):
 
 
 def assert_followed(name, moments, expected):
-    """Asserts that the variables at each of `recorded.MOMENTS` are close to `expected`."""
+    """Asserts that values after the steps in `recorded.MOMENTS` are close to `expected`."""
     for number, values, wanted in zip(recorded.MOMENTS, moments, expected):
         assert set(values) == set(wanted) | {"global_step"}
         for variable, value in wanted.items():
@@ -44,7 +44,7 @@ def assert_followed(name, moments, expected):
 
 
 def trained(name, **changed):
-    """Returns all variables at each of `recorded.MOMENTS`."""
+    """Returns all variables after each number of steps in `recorded.MOMENTS`."""
     case = CASES[name]
     training = FedTraining(lambda step: case.make(step, **changed), RECORDED[name].problem())
     values = training.train(0, recorded.STEPS)
@@ -67,10 +67,7 @@ def test_trajectories_of_the_originals(name):
 
 
 def moved(name, share):
-    """Returns the recorded moments with changed values.
-
-    Each value is moved by `share` times the difference that `TOLERANCE` allows.
-    """
+    """Returns the recorded values, each moved by `share` times what `TOLERANCE` allows."""
     return [
         dict(
             {

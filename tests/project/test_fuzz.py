@@ -108,8 +108,8 @@ def test_it_finds_arguments_that_should_be_refused():
 def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1), way=way)
     assert checking.check(case) == {"failed cleanly": 1}
-    # LARS updates with a kernel of TensorFlow, which writes the rows before the invalid id. The
-    # check accepts this because of `in_place`.
+    # LARS updates with a kernel of TensorFlow, which updates row 0 before it fails at the id -1.
+    # `in_place` makes the check accept this.
     case = case._replace(name="LARS")
     assert checking.check(case) == {"failed cleanly": 1}
     monkeypatch.setattr(checking, "in_place", lambda case: False)

@@ -3,12 +3,12 @@
     python tests/support/faults/kill_and_resume.py --kills 50
 
 A process trains a small model and saves a checkpoint every 20 batches. It is killed and started
-again. Every second kill is in the middle of a save, the other kills are at any moment. Then the
+again. Every second kill is in the middle of a save, the other kills are at random moments. Then the
 same training runs once without interruption. Each restarted process reports its state after
-restoring, at each checkpoint and at the end. Its variables, slots and global step must equal those
-of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The optimizers are
-AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, most of whose
-checkpoints are in the middle of an accumulation.
+restoring, at each checkpoint and at the end. Each reported state (variables, slots, global step)
+must equal that of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The
+optimizers are AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, most of
+whose checkpoints are in the middle of an accumulation.
 
 Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
 while it imports TensorFlow. The last line of the output has the number of kills after which
@@ -32,7 +32,7 @@ from tests.support.faults.lives import SECONDS, Life, sender
 from tests.support.faults.training import EVERY, NAMES, Training
 
 # Every fifth process is a new Python process. 5 is odd, so new processes, too, are killed
-# alternately at any moment and in the middle of a save.
+# alternately at random moments and in the middle of a save.
 NEW_PYTHON = 5
 
 
@@ -41,13 +41,13 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50, help="sum over all optimizers (50)")
+    parser.add_argument("--kills", type=int, default=50, help="kills of all optimizers (50)")
     parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
     parser.add_argument("--seed", type=int, help="seed of the kills' moments; default: random")
     parser.add_argument(
         "--forget",
         metavar="TEXT",
-        help="omit variables with this text in their names from checkpoints: a loss to be detected",
+        help="save no variable with this text in its name, to test that the loss is detected",
     )
     parser.add_argument("--live", nargs=2, metavar=("DIRECTORY", "PIPE"), help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -92,7 +92,7 @@ class Run:
         """Continues the training for two checkpoints; then repeats all of it without interruption.
 
         Returns:
-            The digests of the uninterrupted run by batch.
+            A dict from the numbers of batches to the uninterrupted run's digests after them.
         """
         reached = max([m["batch"] for life in self.lives for m in life if "batch" in m] or [0])
         stop = (reached // EVERY + 2) * EVERY + EVERY // 2
@@ -129,7 +129,7 @@ def losses(lives, expected):
 
     Args:
         lives: the messages of each process; all but the last process were killed.
-        expected: the digests of the uninterrupted run by batch.
+        expected: the result of `Run.finish`.
 
     Returns:
         A list of pairs: the number of a kill, and a description of what was lost.

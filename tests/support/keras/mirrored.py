@@ -258,7 +258,7 @@ class OverridingOptimizer(v1.train.GradientDescentOptimizer):
 
 
 def check_refusal(strategy):
-    """Checks that a v1 optimizer that overrides apply_gradients raises an error.
+    """Checks that wrappers, and v1 optimizers that override apply_gradients, raise errors.
 
     The overriding method would run for one replica only.
     """
