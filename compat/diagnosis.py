@@ -44,6 +44,10 @@ def diagnose() -> Dict[str, Any]:
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
+      * `native`: what compiled kernels need: `mode` without the attribute of an optimizer,
+        `c_compiler`, `cpp_compiler`, `folder` and `driver` (a path, or None), the number of
+        `kernels` in the folder, and `optimizers`: a dict from class names to the reason why a class
+        has no kernels, or None (float32, dense and sparse gradients);
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """
@@ -65,6 +69,7 @@ def diagnose() -> Dict[str, Any]:
         facts["keras"] = _keras() if usable else None
         facts["to_keras"] = _to_keras(facts["keras"]) if usable else None
         facts["kernels"] = _kernels() if usable else {}
+        facts["native"] = _native() if usable else None
     facts["problems"] = list(_problems(facts))
     return facts
 
@@ -126,6 +131,15 @@ def _kernels():
         form = f"{'resource' if resource else 'ref'} {'sparse' if sparse else 'dense'}"
         kernels.setdefault(name, []).append(form)
     return {name: sorted(kernels[name]) for name in sorted(kernels)}
+
+
+def _native():
+    from . import native_diagnosis
+
+    try:
+        return native_diagnosis.facts()
+    except Exception as error:  # the doctor's other facts are needed most if something is broken
+        return {"error": _describe(error)}
 
 
 def _kernel_parts(op):

@@ -22,6 +22,7 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+import legacy_opt
 from flights.arguments import decay_rate, positive_float, positive_int
 from flights.data import load_flights
 from flights.model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, MODELS, OPTIMIZERS, Settings
@@ -71,6 +72,12 @@ def parse_arguments(argv=None):
         default=DECAY_RATE,
         metavar="RATE",
         help="AdagradDecay: factor of the accumulator (default: %(default)s)",
+    )
+    add(
+        "--native",
+        choices=["auto", "require"],
+        help="compiled kernels for the optimizers of legacy_opt; first run legacy-opt "
+        "build-kernels. require: stop if there is none",
     )
     add("--seed", type=int, default=0, help="(default: %(default)s)")
     add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")
@@ -178,6 +185,8 @@ def main(argv=None):
     """Runs the example."""
     arguments = parse_arguments(argv)
     os.makedirs(arguments.out, exist_ok=True)
+    if arguments.native:
+        legacy_opt.native.enable(require=arguments.native == "require")
     begin = time.time()
     flights = load_flights()
     print(

@@ -44,6 +44,8 @@ def _lines(facts):
         rows += [("to_keras", text) for text in _to_keras_texts(facts)]
     rows += [(name, packages.get(name, "not installed")) for name in ("numpy", "protobuf")]
     rows += [("kernels", text) for text in _kernel_texts(facts["kernels"])]
+    if facts["native"]:
+        rows += [("native", text) for text in _native_texts(facts["native"])]
     previous = None
     for label, text in rows:
         yield (f"{'' if label == previous else label:<14}{text}").rstrip()
@@ -101,6 +103,21 @@ def _kernel_texts(kernels):
     for forms in sorted(by_forms, key=len, reverse=True):
         heading = "all forms" if forms == FORMS else ", ".join(forms)
         yield f"{heading}: {', '.join(by_forms[forms])}"
+
+
+def _native_texts(native):
+    """Yields lines about compiled kernels."""
+    if "error" in native:
+        yield native["error"]
+        return
+    yield f"mode {native['mode']}; C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
+    yield f"driver {native['driver'] or 'not built: legacy-opt build-kernels'}"
+    yield f"{native['kernels']} compiled kernels in {native['folder']}"
+    have = [name for name, reason in native["optimizers"].items() if reason is None]
+    yield f"rules with kernels: {', '.join(have)}"
+    for name, reason in native["optimizers"].items():
+        if reason is not None:
+            yield f"{name} without: {reason}"
 
 
 def _yes_no(condition):

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Dict
+from typing import Any, Dict, Optional
+
+import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot
 from legacy_opt.core.types import Variable
 from legacy_opt.core.update import Addition, Fading
+from legacy_opt.native.emit import emit
 from legacy_opt.native.program import (
     ADD,
     ASSIGN,
@@ -69,6 +73,27 @@ def program_of(optimizer: Any, variable: Variable, sparse: bool) -> Program:
         return Results(step, changes)
 
     return trace([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
+
+
+def reason_against(optimizer: Any, dtype: Any, sparse: bool) -> Optional[str]:
+    """Returns why the updates of matrices have no kernel; None if they have one.
+
+    Args:
+      optimizer: a new `RuleOptimizer`.
+      dtype: the dtype of the matrices.
+      sparse: whether the gradient has some rows.
+    """
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
+        try:
+            optimizer._create_slots([variable])
+            optimizer._prepare()
+            sparse = sparse and not optimizer.needs_whole_tensor(variable)
+            emit(program_of(optimizer, variable, sparse))
+        except (UnsupportedError, WrongTypeError) as error:
+            return str(error)
+    return None
 
 
 def level_of(layout: Any, variable: Any, sparse: bool) -> int:

@@ -3,8 +3,11 @@
 import functools
 
 import pytest
+import tensorflow as tf
 
 from legacy_opt import RuleOptimizer
+from legacy_opt.compat import native_diagnosis
+from legacy_opt.core import native_rules
 from legacy_opt.native.program import UnsupportedError
 from tests.support import problems, rules, running
 from tests.support.cases import CASES
@@ -49,6 +52,15 @@ def in_a_session(name, dtype):
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
     problem, expected = in_a_session(name, dtype)
     running.assert_same(running.WAYS[way](problem, make(name)), expected, way)
+
+
+@pytest.mark.parametrize("cls", native_diagnosis.rule_classes())
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
+    reason = native_rules.reason_against(native_diagnosis.made(cls), getattr(tf, dtype), sparse)
+    expected = UNSUPPORTED.get(cls.__name__.replace("Optimizer", ""))
+    assert (reason or "").startswith(expected or "") and bool(reason) == bool(expected), reason
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if not is_supported(name)])

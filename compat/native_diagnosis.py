@@ -1,0 +1,61 @@
+"""The part of `diagnose` about native kernels: compilers, driver, and optimizers with kernels."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Dict, Optional
+
+import tensorflow as tf
+
+from legacy_opt import public
+from legacy_opt.core import native_rules
+from legacy_opt.native import cache, driver, modes
+
+
+def facts() -> Dict[str, Any]:
+    """Returns the value of "native" in the result of `diagnose`."""
+    return {
+        "mode": _or_reason(modes.mode_of, None),
+        "c_compiler": _or_reason(lambda: cache.compiler()[0]),
+        "cpp_compiler": _or_reason(cache.find_compiler, "C++", "CXX", "c++"),
+        "folder": _or_reason(lambda: str(cache.folder())),
+        "driver": _or_reason(lambda: str(driver.path()) if driver.path().exists() else None),
+        "kernels": _or_reason(lambda: len(list(cache.folder().glob("[0-9a-f]*.so")))),
+        "optimizers": {cls.__name__: reason(cls) for cls in rule_classes()},
+    }
+
+
+def _or_reason(function, *arguments):
+    try:
+        return function(*arguments)
+    except ValueError as error:  # a NoCompilerError is one, too
+        return str(error)
+
+
+def rule_classes() -> list:
+    """Returns the public subclasses of `RuleOptimizer`, without `RuleOptimizer` itself."""
+    found = {
+        value
+        for value in vars(public).values()
+        if isinstance(value, type) and issubclass(value, public.RuleOptimizer)
+    }
+    return sorted(found - {public.RuleOptimizer}, key=lambda cls: cls.__name__)
+
+
+def made(cls: type) -> Any:
+    """Returns an optimizer with 0.1 for all required numbers, and the graph's global step."""
+    required = {
+        name: None if name == "global_step" else 0.1
+        for name, parameter in inspect.signature(cls).parameters.items()
+        if parameter.default is parameter.empty
+    }
+    return cls(**required)
+
+
+def reason(cls: type) -> Optional[str]:
+    """Returns why a class has no kernels for dense or sparse float32 gradients; None if it has."""
+    for sparse in (False, True):
+        found = native_rules.reason_against(made(cls), tf.float32, sparse)
+        if found is not None:
+            return found
+    return None
