@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations defects coverage seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix bits sanitize mutations defects coverage seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -50,6 +50,12 @@ migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, and
 
 matrix: $(TOOLS) ## measure how exact the Keras bridge is; write docs/keras_exactness.md
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix
+
+bits: $(TOOLS) ## check that native kernels compute the same bits on all lanes, threads and processors
+	$(NOX) bits
+
+sanitize: $(TOOLS) ## run native kernels under the sanitizers for addresses and undefined behaviour
+	$(NOX) sanitize
 
 mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in copies; the tests must fail
 	$(NOX) $(call lanes,mutations,"mutations(2.15)" "mutations(2.21)")

@@ -327,6 +327,14 @@ def matrix(session):
 
 
 @nox.session(python=False)
+def bits(session):
+    """Trains with native kernels on every lane; all results must have the same bits."""
+    pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]
+    home = str(ENVIRONMENTS / "bits")
+    session.run(sys.executable, "-m", "tests.tools.bits", home, *pythons, external=True)
+
+
+@nox.session(python=False)
 @each_lane
 def mutations(session, lane):
     """Breaks the bridge to a lane's Keras in copies of the checkout; the tests must fail."""

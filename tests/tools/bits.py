@@ -1,0 +1,124 @@
+"""Trains with native kernels in many ways; all must compute the same bits. See `make bits`.
+
+python -m tests.tools.bits FOLDER PYTHON…   # compares the TensorFlows of several Pythons
+python -m tests.tools.bits --train THREADS   # prints the hashes of trainings
+"""
+
+import hashlib
+import itertools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+THREADS = ("1", "2", "4")
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+# Instruction sets: the flags for the C compiler, and a feature of the processors that have them.
+# "all" is what users get: a kernel that chooses among the others when it is loaded.
+INSTRUCTION_SETS = {
+    "all": ("", ""),
+    "x86-64": ("-march=x86-64", "sse2"),
+    "x86-64-v3": ("-march=x86-64-v3", "avx2"),
+    "x86-64-v4": ("-march=x86-64-v4", "avx512vl"),
+}
+
+
+def main(folder, *pythons):
+    """Compares all trainings. Returns 0 if all have the same bits, else 1."""
+    found = {}
+    for instructions, (flags, feature) in INSTRUCTION_SETS.items():
+        if feature and feature not in processor_features():
+            print(f"{instructions}: left out, because this processor has no {feature}", flush=True)
+            continue
+        home = Path(folder, instructions)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        environment = dict(os.environ, LEGACY_OPT_KERNELS=str(home), CC=compiler(home, flags))
+        environment.update(TF_CPP_MIN_LOG_LEVEL="3", PYTHONWARNINGS="ignore")
+        for python, threads in itertools.product(pythons, THREADS):
+            command = [python, "-m", "tests.tools.bits", "--train", threads]
+            done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
+            for line in done.stdout.decode().splitlines()[-len(DTYPES) :]:
+                print(f"{line}  {instructions}  {threads} threads", flush=True)
+                dtype, bits = line.split()[:2]
+                found.setdefault(dtype, set()).add(bits)
+    for dtype, several in found.items():
+        print(f"{dtype}: {'the same bits' if len(several) == 1 else f'{len(several)} results'}")
+    return int(any(len(several) > 1 for several in found.values()))
+
+
+def processor_features():
+    """Returns the features of this processor as Linux names them."""
+    path = Path("/proc/cpuinfo")
+    return path.read_text().split() if path.exists() else []
+
+
+def compiler(home, flags):
+    """Returns the path of a C compiler that compiles for one instruction set only."""
+    cc = os.environ.get("CC", "cc")
+    if not flags:
+        return cc
+    path = home / "cc"
+    path.write_text(f'#!/bin/sh\nexec {cc} "$@" -UVECTORIZED -DVECTORIZED= {flags}\n')
+    path.chmod(0o700)
+    return str(path)
+
+
+def train(threads):
+    """Prints, for each dtype, the hash of all variables, and how many there are."""
+    import tensorflow as tf
+
+    from legacy_opt.compat import native_diagnosis
+    from legacy_opt.native import driver
+
+    if hasattr(tf.compat.v1, "disable_eager_execution"):
+        tf.compat.v1.disable_eager_execution()
+    driver.build()
+    classes = [cls for cls in native_diagnosis.rule_classes() if not native_diagnosis.reason(cls)]
+    lines = []
+    for dtype in DTYPES:
+        digest, count = hashlib.md5(), 0
+        for cls, use_resource in itertools.product(classes, (False, True)):
+            optimizer = native_diagnosis.made(cls)
+            for value in trained(optimizer, dtype, use_resource, int(threads)):
+                digest.update(value.tobytes())
+                count += 1
+        lines.append(f"{dtype}  {digest.hexdigest()}  {count} arrays  TensorFlow {tf.__version__}")
+    print("\n".join(lines))
+
+
+def trained(optimizer, dtype, use_resource, threads):
+    """Returns the values of all variables and slots after three steps, in the order of names."""
+    import numpy as np
+    import tensorflow.compat.v1 as tf
+
+    random = np.random.RandomState(0)  # only of integers, which all NumPys draw equally
+
+    def numbers(*shape):
+        return tf.cast((random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32), dtype)
+
+    optimizer.native = "require"
+    # The matrix has more elements than a thread updates at a time; the table's ids repeat.
+    shapes = {"matrix": (301, 257), "vector": (37,), "table": (60, 5)}
+    config = tf.ConfigProto(intra_op_parallelism_threads=threads)
+    with tf.Graph().as_default(), tf.Session(config=config) as session:
+        step = tf.train.get_or_create_global_step()
+        pairs = []
+        for name, shape in shapes.items():
+            variable = tf.get_variable(name, initializer=numbers(*shape), use_resource=use_resource)
+            gradient = numbers(*shape)
+            if name == "table":
+                gradient = tf.IndexedSlices(gradient, tf.constant(random.randint(0, 60, 60)), shape)
+            pairs.append((gradient, variable))
+        train_op = optimizer.apply_gradients(pairs, global_step=step)
+        session.run(tf.global_variables_initializer())
+        for _ in range(3):
+            session.run(train_op)
+        variables = sorted(tf.global_variables(), key=lambda variable: variable.name)
+        return [np.ascontiguousarray(value) for value in session.run(variables)]
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--train":
+        train(sys.argv[2])
+    else:
+        sys.exit(main(*sys.argv[1:]))
