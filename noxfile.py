@@ -335,6 +335,12 @@ def bits(session):
 
 
 @nox.session(python=False)
+def sanitize(session):
+    """Runs native kernels under the sanitizers for addresses and undefined behaviour."""
+    session.run(environment(session, LANES[-1]), "-m", "tests.tools.sanitize", external=True)
+
+
+@nox.session(python=False)
 @each_lane
 def mutations(session, lane):
     """Breaks the bridge to a lane's Keras in copies of the checkout; the tests must fail."""

@@ -10,6 +10,7 @@ import tensorflow as tf
 from legacy_opt import public
 from legacy_opt.core import native_rules
 from legacy_opt.native import cache, driver, modes
+from legacy_opt.native.program import UnsupportedError
 
 
 def facts() -> Dict[str, Any]:
@@ -54,8 +55,9 @@ def made(cls: type) -> Any:
 
 def reason(cls: type) -> Optional[str]:
     """Returns why a class has no kernels for dense or sparse float32 gradients; None if it has."""
-    for sparse in (False, True):
-        found = native_rules.reason_against(made(cls), tf.float32, sparse)
-        if found is not None:
-            return found
+    try:
+        for sparse in (False, True):
+            native_rules.source_of(made(cls), tf.float32, sparse)
+    except UnsupportedError as error:
+        return str(error)
     return None

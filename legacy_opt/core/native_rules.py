@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Dict, Optional
+from typing import Any, Dict
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot
 from legacy_opt.core.types import Variable
@@ -75,25 +74,25 @@ def program_of(optimizer: Any, variable: Variable, sparse: bool) -> Program:
     return trace([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
 
 
-def reason_against(optimizer: Any, dtype: Any, sparse: bool) -> Optional[str]:
-    """Returns why the updates of matrices have no kernel; None if they have one.
+def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
+    """Returns the C source of the kernel that updates matrices.
 
     Args:
       optimizer: a new `RuleOptimizer`.
       dtype: the dtype of the matrices.
       sparse: whether the gradient has some rows.
+
+    Raises:
+      UnsupportedError: there is no kernel.
+      WrongTypeError: the optimizer cannot train variables of this dtype.
     """
     with tf.Graph().as_default():
         tf.compat.v1.train.get_or_create_global_step()
         variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
-        try:
-            optimizer._create_slots([variable])
-            optimizer._prepare()
-            sparse = sparse and not optimizer.needs_whole_tensor(variable)
-            emit(program_of(optimizer, variable, sparse))
-        except (UnsupportedError, WrongTypeError) as error:
-            return str(error)
-    return None
+        optimizer._create_slots([variable])
+        optimizer._prepare()
+        sparse = sparse and not optimizer.needs_whole_tensor(variable)
+        return emit(program_of(optimizer, variable, sparse))
 
 
 def level_of(layout: Any, variable: Any, sparse: bool) -> int:

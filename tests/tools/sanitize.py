@@ -1,0 +1,59 @@
+"""Runs all kernels under the sanitizers for addresses and undefined behaviour: `make sanitize`.
+
+The driver's loops (update.h) are compiled into a program without TensorFlow and Python.
+"""
+
+import contextlib
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+
+from legacy_opt.compat import native_diagnosis
+from legacy_opt.core import native_rules
+from legacy_opt.native import cache
+from legacy_opt.native.program import UnsupportedError
+from tests.support.paths import ROOT
+
+DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
+SANITIZERS = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SEEDS = range(5)
+
+
+def sources():
+    """Yields the C sources of the kernels of all public rules."""
+    for cls in native_diagnosis.rule_classes():
+        for dtype in DTYPES:
+            for sparse in (False, True):
+                with contextlib.suppress(UnsupportedError):
+                    yield native_rules.source_of(native_diagnosis.made(cls), dtype, sparse)
+
+
+def main():
+    """Compiles and runs everything; returns the exit code."""
+    with tempfile.TemporaryDirectory() as folder:
+        libraries = set()
+        for source in sources():
+            library = Path(folder, cache.key_of(source) + ".so")
+            if library not in libraries:
+                command = [*cache.compiler(), *SANITIZERS, "-UVECTORIZED", "-DVECTORIZED="]
+                cache.compile_library(command, source, ".c", library)
+                libraries.add(library)
+        program = Path(folder, "program")
+        subprocess.run(
+            [cache.find_compiler("C++", "CXX", "c++"), "-std=c++14", "-O1", *SANITIZERS]
+            + [f"-I{cache.SOURCES}", str(ROOT / "tests" / "native" / "sanitize.cc")]
+            + ["-o", str(program), "-ldl", "-pthread"],
+            check=True,
+        )
+        for seed in SEEDS:
+            done = subprocess.run([str(program), str(seed), *map(str, sorted(libraries))])
+            if done.returncode:
+                return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
