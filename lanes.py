@@ -42,7 +42,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 
     @property
     def requirements(self):
-        """The requirements for pip: TensorFlow, and limits for packages too new for old wheels."""
+        """pip's requirements: TensorFlow, and upper bounds for protobuf and NumPy if needed."""
         requirements = [f"{self.wheel}=={self.tensorflow}"]
         if self.minor < (2, 10):
             requirements.append("protobuf<3.21")

@@ -5,8 +5,9 @@
 
 Two parameter servers store the variables and their slots. Two workers, separate processes with
 separate graphs, train at the same time on alternate batches. Without --sync, workers do not wait
-for each other: the variables may change between the computation of a gradient and its update. With
---sync, SyncReplicasOptimizer around the same optimizer applies the mean of two gradients at a time.
+for each other: while a worker computes a gradient, the other worker may change the variables. With
+--sync, SyncReplicasOptimizer around the same optimizer applies the mean of two gradients in each
+update.
 
 Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
 with the log-loss of a training in a single process. All processes are stopped at the end, after a
@@ -41,17 +42,27 @@ def parse_arguments(argv=None):
         "--steps",
         type=positive_int,
         default=1000,
-        help="batches of all workers (default: %(default)s)",
+        help="number of batches, of all workers together (default: %(default)s)",
     )
     add(
         "--sync",
         action="store_true",
-        help="each update averages as many gradients as there are workers",
+        help="each update applies the mean of as many gradients as there are workers",
     )
     add("--servers", type=positive_int, default=2, help="parameter servers (default: %(default)s)")
     add("--workers", type=positive_int, default=2, help="(default: %(default)s)")
-    add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")
-    add("--timeout", type=positive_int, default=300, help="seconds (default: %(default)s)")
+    add(
+        "--checkpoint-every",
+        type=positive_int,
+        default=1000,
+        help="steps between two checkpoints (default: %(default)s)",
+    )
+    add(
+        "--timeout",
+        type=positive_int,
+        default=300,
+        help="seconds after which the workers must have ended (default: %(default)s)",
+    )
     arguments = parser.parse_args(argv)
     if arguments.steps % arguments.workers:
         parser.error(f"--steps: {arguments.steps} is no multiple of --workers")
@@ -96,13 +107,14 @@ def train_in_cluster(arguments, settings, flights, first, directory):
 
 
 def check_steps(arguments, first, workers):
-    """Checks that the global step is the sum of the workers' steps, and prints it.
+    """Checks by how much the global step has grown since step `first`, and prints the global step.
 
-    With --sync, an update applies the mean of as many gradients as there are workers, so that the
-    global step is the sum divided by the number of workers.
+    Without --sync, the global step grows by the sum of the workers' steps. With --sync, it grows by
+    this sum divided by the number of workers, because each update applies the mean of as many
+    gradients as there are workers.
 
     Raises:
-      SystemExit: if the global step is not this number.
+      SystemExit: if the global step has grown by another number.
     """
     done = [int(worker["steps"]) for worker in workers]
     reached, total = int(workers[0]["global_step"]) - first, sum(done)
@@ -111,7 +123,7 @@ def check_steps(arguments, first, workers):
         text += f"the {first} steps that were restored, and "
     text += "the sum of the workers' steps"
     if arguments.sync:
-        text += f", divided by the {arguments.workers} gradients of an update"
+        text += f", divided by {arguments.workers}, the number of gradients in each update"
         total /= arguments.workers
     if reached != total:
         sys.exit(

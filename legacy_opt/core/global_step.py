@@ -112,11 +112,10 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
 
 
 class NewStep:
-    """Creates a global step if TensorFlow finds none.
+    """Creates a global step if TensorFlow finds none, and keeps the one of eager code.
 
-    TensorFlow finds a global step that was created in a TF1 graph or in eager code. It does not
-    find one that was created while a `tf.function` was traced, because only the graph of the trace
-    lists that variable.
+    If a global step is created while a `tf.function` is traced, only the graph of the trace lists
+    the variable, and TensorFlow does not find the variable later.
     """
 
     def __init__(self):

@@ -4,8 +4,8 @@ A rule is the method `RuleOptimizer.rule`, which computes an update from a gradi
 
 An optimizer declares a slot by its initial value, dtype and layout. The layout determines the
 stored shape and the shape that a rule gets. With a dense gradient a rule gets all values of a slot.
-With a sparse gradient it gets the values of a `Slot` or `RowSlot` for the touched rows only. So the
-same rule works with dense and with sparse gradients. The docstring of `Slot` has a table of the
+With a sparse gradient a rule gets the values of a `Slot` or `RowSlot` for the touched rows only. So
+the same rule works with dense and with sparse gradients. The docstring of `Slot` has a table of the
 layouts.
 """
 
@@ -131,7 +131,10 @@ class Slot:
         )
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
-        """Returns the slot's value in the rule's shape; `like` is the gradient, for its rank."""
+        """Returns the slot's value, in the shape that the rule gets.
+
+        `like` is the gradient: the shape for a `RowSlot` has the gradient's rank.
+        """
         del like
         return access.read(slot)
 
@@ -235,7 +238,7 @@ class ScalarSlot(TensorSlot):
 def first_value(variable):
     """Returns a variable's value; in a TF1 graph its initial value if it is not initialized yet.
 
-    For a ref variable under v2 control flow the result is always the initial value.
+    In a TF1 graph with v2 control flow, the result for a ref variable is always its initial value.
     """
     if versions.building() != versions.GRAPH:
         return variable.read_value()
@@ -257,7 +260,7 @@ def checked_layouts(optimizer, layouts):
     """Returns `layouts` if it is a dict from slot name to `Slot`.
 
     Raises:
-      TypeError: it is something else.
+      TypeError: `layouts` is not such a dict.
     """
     if not isinstance(layouts, dict):
         raise TypeError(

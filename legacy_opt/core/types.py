@@ -32,7 +32,9 @@ Variable = tf.Variable  # a ref variable or a resource variable
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
-if TYPE_CHECKING:  # the TensorFlow stubs that type checkers include have no tf.compat
+# The TensorFlow stubs of type checkers have no tf.compat. For an import that it cannot find, a type
+# checker assumes Any.
+if TYPE_CHECKING:
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver
 else:
@@ -71,8 +73,8 @@ KerasOptimizer = Any
 KerasModel = Any
 KerasVariable = Any
 KerasSchedule = Any
-# A model or variables to load from or save to a checkpoint; the keys of a mapping are names in the
-# checkpoint.
+# A model or variables whose values are saved to a checkpoint or loaded from it. The keys of a
+# mapping are names in the checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
 # Maps names of variables to names in a checkpoint; None leaves the variable out.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

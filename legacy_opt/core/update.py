@@ -23,7 +23,7 @@ class Addition(NamedTuple):
 
 
 class Fading(NamedTuple):
-    """A slot's new value, and the decay of the rows that a sparse gradient does not touch.
+    """A slot's new value, and a factor for the rows that a sparse gradient does not touch.
 
     With a sparse gradient the touched rows are set to `value`, and all other rows are multiplied by
     `factor`, so the whole slot is read and written. With a dense gradient the slot is set to
@@ -45,7 +45,8 @@ class Update(NamedTuple):
     """One update of a variable.
 
     Attributes:
-      grad: the gradient, a tensor of the variable's shape, or of its touched rows if `sparse`.
+      grad: the gradient: a tensor of the variable's shape; if `sparse`, a tensor with one row for
+        each touched row.
       variable: the variable, a ref variable or a resource variable.
       slots: the variable's slot variables, as attributes.
       hyper: hyperparameters, non-slot values and `global_step`, as attributes.

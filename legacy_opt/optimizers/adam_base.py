@@ -5,7 +5,7 @@
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)
 
 Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014), in the form given just
-before section 2.1. `tf.compat.v1.train.AdamOptimizer` computes the same form.
+before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the same form.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class AdamBase(RuleOptimizer):
 
     Subclasses may read the private attributes of TensorFlow's AdamOptimizer: `_lr`, the tensors
     that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and
-    `_get_beta_accumulators()`. Some methods are called by TensorFlow's classes only: a subclass
-    that overrides one of them raises a TypeError when it is defined.
+    `_get_beta_accumulators()`. Defining a subclass that overrides `_get_beta_accumulators` or
+    `_apply_sparse_shared` raises a TypeError, because only TensorFlow's classes call these methods.
     """
 
     slots = {"m": Slot(), "v": Slot()}
@@ -137,8 +137,8 @@ def moments(grad, slots, hyper, as_stock=False):
       hyper: the hyperparameters.
       as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, instead of
         ``(g * g) * (1 - beta2)``. TensorFlow's ("stock") AdamOptimizer is written in the second
-        form for sparse gradients, but if `beta2` is a number, a Session of TensorFlow 1.15 rewrites
-        it to the first form.
+        form for sparse gradients, but if `beta2` is a number, a Session of TensorFlow 1.15 computes
+        the first form.
     """
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)

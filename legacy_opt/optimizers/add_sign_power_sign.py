@@ -100,16 +100,19 @@ class AddSignOptimizer(_SignOptimizer):
     update costs time for the whole slot. Unlike the class in tf.contrib, this class can train
     resource variables with sparse gradients.
 
+    The gradient is multiplied by ``learning_rate * (alpha + d(t) * sign(g) * sign(m))``, where
+    ``d(t)`` is the sign decay.
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-      alpha: added to the sign term.
+      alpha: see the formula above.
       beta: decay factor of `m`, at least 0 and less than 1.
-      sign_decay_fn: a function of the global step that returns the factor of the sign term, such as
-        the results of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`.
-        Each call of `apply_gradients` calls the function once, before the global step is
-        incremented. The function gets the value of the argument `global_step` of
-        `apply_gradients`. Without this argument, it gets the graph's global step, and a
-        `GlobalStepWarning` is issued. None means a factor of 1.
+      sign_decay_fn: a function of the global step that returns the sign decay, such as the results
+        of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`. Each call of
+        `apply_gradients` calls the function once, before the global step is incremented. The
+        function gets the value of the argument `global_step` of `apply_gradients`. Without this
+        argument, the function gets the graph's global step, and a `GlobalStepWarning` is issued.
+        None means a sign decay of 1.
       use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
         writes. Sparse gradients have no kernel.
       name: the name of the optimizer and its slot.
@@ -229,7 +232,7 @@ def _sign(values):
 
 
 def _logarithm(base):
-    """Returns the natural logarithm of a base: a number if `base` is one, else a callable."""
+    """Returns the natural logarithm of a base: a number for a number, else a callable."""
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))
     if callable(base):

@@ -98,11 +98,12 @@ class DecoupledWeightDecayExtension:
     A class that defines no constructor gets a constructor with `weight_decay` before the arguments
     of the other base class. Slots and variable names are those of the other base class.
 
-    A dense gradient decays the whole variable; a sparse gradient decays each row that it contains
-    once. Within one call of `apply_gradients` (or `minimize`) all gradients are computed first,
-    then the variables decay, then they are updated. In `tf.contrib.opt` it is random whether a
-    gradient is computed before or after the decay. If two calls run in the same `Session.run`, the
-    second call does not wait for the first call, unless you add control dependencies.
+    A dense gradient decays the whole variable. A sparse gradient decays only the rows that it
+    contains, and each of them once, even if its id is repeated. Within one call of
+    `apply_gradients` (or `minimize`) all gradients are computed first, then the variables decay,
+    then they are updated. In `tf.contrib.opt` it is random whether a gradient is computed before or
+    after the decay. If two calls run in the same `Session.run`, the second call does not wait for
+    the first call, unless you add control dependencies.
 
     If the update of the other base class reads the variable, it reads the decayed value. A learning
     rate schedule does not change the weight decay. To change both, pass a schedule as
@@ -117,7 +118,7 @@ class DecoupledWeightDecayExtension:
       duplicate ids, such as GradientDescentOptimizer.
 
     Args:
-      weight_decay: the fraction of a variable that it loses in each update: a number, scalar tensor
+      weight_decay: the fraction by which variables shrink in each update: a number, scalar tensor
         or variable, or a callable that returns one of these. A number is not rounded to float32 for
         float64 variables.
       *args: arguments of the other base class.
@@ -234,8 +235,8 @@ class DecoupledWeightDecayExtension:
         self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
-        # These are the gradients of all replicas. The decay has to wait for all of them, because
-        # each replica computes its gradients from its own copies of the variables.
+        # These are the gradients of all replicas. The decay has to wait for all of them: it changes
+        # the variables' copies in all replicas, from which the replicas compute their gradients.
         given = list(grads_and_vars)
         with self.applying(given):
             return super()._distributed_apply(distribution, given, *args, **kwargs)
@@ -306,7 +307,7 @@ class DecoupledWeightDecayExtension:
         """Decays rows if the other base class does not let TensorFlow sum the rows of equal ids."""
         base = getattr(super(), method)
         if base.__func__ is getattr(v1.Optimizer, method):
-            yield  # TensorFlow calls _[resource_]apply_sparse with the sums; there the rows decay.
+            yield  # TensorFlow then calls our _[resource_]apply_sparse, which decays the rows.
             return
         with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
             yield
@@ -337,8 +338,8 @@ class DecoupledWeightDecayExtension:
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # Control dependencies are added only where needed, because they keep TensorFlow from
-            # regrouping products, and so change the last bits.
+            # If operations run in order, control dependencies are left out: they would keep
+            # TensorFlow from regrouping products, and so change the last bits of the results.
             with after(*([] if in_order else [done])):
                 yield
         finally:
@@ -364,8 +365,8 @@ def _decay_rows(variable, access, factor, use_locking):
 def _factor(optimizer, dtype):
     """Returns the weight decay in a variable's dtype.
 
-    This is not a method of the optimizer. If such a method read the Python number, `to_keras` would
-    assume that the weight decay cannot be changed during training.
+    This is a function, not a method: if a method of the optimizer read the Python number,
+    `to_keras` would assume that the weight decay cannot be changed during training.
     """
     tensor = optimizer._weight_decay_tensor
     if dtype == tf.float32:
@@ -445,7 +446,9 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
     Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
     `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
-    `base_optimizer` return the same class, whose attribute `base_optimizer` is the argument::
+    `base_optimizer` return the same class. Its attribute `base_optimizer` is the argument.
+
+    For example::
 
         AdagradW = extend_with_decoupled_weight_decay(tf.compat.v1.train.AdagradOptimizer)
         optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)
@@ -482,7 +485,7 @@ def _pickled_by_base(metaclass):
 
     def reduced(cls):
         made = extend_with_decoupled_weight_decay(cls.base_optimizer)
-        if cls is not made:  # a subclass with another name
+        if cls is not made:  # a subclass of `made`, which pickle finds by its name
             return cls.__qualname__
         return extend_with_decoupled_weight_decay, (cls.base_optimizer,)
 

@@ -84,8 +84,8 @@ class DiffGradOptimizer(AdamBase):
         if done is NotImplemented:
             return done
         with after(done):
-            # The value of a ref variable shares its memory. No copy is needed, because all updates
-            # are computed before `prev_grad` and the variable are written.
+            # If the slots are ref variables, these values share the slots' memory. They need not be
+            # copied, because all updates are computed before `prev_grad` is written.
             values = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
         pieces = _pieces(update.variable.shape)
         steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]

@@ -84,7 +84,7 @@ def multiply_gradients(
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `gradient_multipliers` is empty, or has a name without a variable, or a variable
+      ValueError: `gradient_multipliers` is empty, or has a name that no variable has, or a variable
         whose gradient is None.
     """
     pairs = pairs_of("multiply_gradients", grads_and_vars)
@@ -141,7 +141,7 @@ def check_multipliers(multipliers):
 
 
 def _variable_of(key):
-    """Returns the variable of a key, which is the variable itself or its `ref()`."""
+    """Returns the variable of a key; a key is a variable or the `ref()` of a variable."""
     return key.deref() if hasattr(key, "deref") else key
 
 
@@ -152,7 +152,7 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # A name must be that of a variable, which need not be trained.
+    # A name may also belong to a variable that is not trained.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}

@@ -90,7 +90,7 @@ def check_optimizer(optimizer, learning_rate):
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         raise ValueError(
             f"learning_rate is None, but optimizer={optimizer!r} requires one. Pass a number or "
-            "tensor, or as optimizer a function without arguments that returns an optimizer."
+            "tensor, or a function that creates the optimizer: optimizer=lambda: …"
         )
 
 
@@ -98,8 +98,9 @@ def make_optimizer(optimizer, learning_rate, global_step):
     """Creates an optimizer from the `optimizer` argument of `optimize_loss`.
 
     Args:
-      optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class or a function, or an instance.
-      learning_rate: a number, tensor or variable; if None, a function is called without arguments.
+      optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class, a function, or an instance.
+      learning_rate: a number, tensor or variable. If it is None and `optimizer` is a function, the
+        function is called without arguments.
       global_step: the variable or tensor, or None.
 
     Returns:
@@ -172,6 +173,6 @@ def _unknown_name(name):
     if close:
         text += f" Did you mean {close[0]!r}?"
     return text + (
-        " Pass an optimizer that requires more than a learning rate as a function: "
+        " If the optimizer requires more than a learning rate, pass a function: "
         "optimizer=lambda learning_rate: legacy_opt.AdamWOptimizer(1e-4, learning_rate)."
     )

@@ -15,7 +15,7 @@ def keras_facts():
     """Imports `tf.keras` and returns its version and origin.
 
     Returns:
-      A dict of `version`, `generation` (2 or 3), `home` (the package that contains it:
+      A dict of `version`, `generation` (2 or 3), `home` (the package that contains `tf.keras`:
       "tensorflow", "keras" or "tf_keras") and `backend`.
 
     Raises:
@@ -149,7 +149,7 @@ def keras_3_distributes(strategy):
 def is_keras_3_variable(value):
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
     # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. So this
-    # function tests the dtype, which is a string.
+    # function tests the dtype, which is a string in Keras 3 variables, not in tf.Variable.
     return isinstance(getattr(value, "dtype", None), str)
 
 

@@ -9,7 +9,7 @@ EAGER, FUNCTION, GRAPH, CONTROL_FLOW = "eager", "function", "graph", "control fl
 
 
 def building():
-    """Returns the mode in which operations are created, which decides how to build a condition.
+    """Returns the mode in which operations are created: EAGER, FUNCTION, CONTROL_FLOW or GRAPH.
 
     Returns:
       EAGER when executing eagerly; FUNCTION inside `tf.function`, `wrap_function` and the branches
@@ -59,7 +59,7 @@ def tensorflow_version():
 
 
 def tensorflow_build():
-    """Returns TensorFlow's version and source revision. A library fits only one build."""
+    """Returns TensorFlow's version and source revision, which identify a build."""
     return tf.__version__, tf.version.GIT_VERSION
 
 

@@ -39,7 +39,7 @@ class GrowingSlot(Slot):
 
     def create(self, optimizer, variable, slot_name, op_name):
         def make(next_creator, **arguments):
-            # Without a shape, a resource variable would get the shape of its empty first value.
+            # Without a shape, a resource variable would get the shape of its initial value, [0, …].
             shape = self.static_shape(variable) if is_resource(variable) else None
             arguments.update(shape=shape, validate_shape=False)
             return next_creator(**arguments)
@@ -51,8 +51,8 @@ class GrowingSlot(Slot):
 class Homes:
     """Maps each variable to its home, whose slots contain the rows of the variable's gradients.
 
-    The home of a partition of a partitioned variable is the first partition that was added. The
-    home of any other variable is this variable itself.
+    The home of a partition is the partition of the same variable that was added first. The home of
+    a variable without partitions is this variable itself.
     """
 
     def __init__(self):

@@ -47,10 +47,11 @@ class MultiOptimizer(OptimizerWrapper):
         )
         train_op = optimizer.minimize(loss, global_step=global_step)
 
-    There is one backward pass for all variables, with the exception below. The global step is
-    incremented once, after all updates. Every variable with a gradient must go to exactly one
-    optimizer; otherwise an error names the variables. An optimizer is not called in a training step
-    in which none of its variables has a gradient.
+    There is one backward pass for all variables, unless an inner optimizer has its own
+    `compute_gradients` (see below). The global step is incremented once, after all updates. Every
+    variable with a gradient must go to exactly one optimizer; otherwise an error names the
+    variables. An optimizer is not called in a training step in which none of its variables has a
+    gradient.
 
     Each optimizer computes the same updates as if it were used alone with these gradients. Slots,
     and shared variables such as Adam's powers of beta, have the same names as in a program that
@@ -60,7 +61,8 @@ class MultiOptimizer(OptimizerWrapper):
 
     An inner optimizer with its own `compute_gradients` (because it scales the loss, or sums over
     workers) computes the gradients of its variables in a separate backward pass. If possible, wrap
-    the MultiOptimizer in such an optimizer instead. A `SyncReplicasOptimizer` must be outside.
+    the MultiOptimizer in such an optimizer instead. A `SyncReplicasOptimizer` must always be around
+    the MultiOptimizer, not inside.
 
     Args:
       routes: a list of pairs (optimizer, which). `which` is one of
@@ -210,7 +212,10 @@ class MultiOptimizer(OptimizerWrapper):
             return whole_step(parts, global_step, name or self.get_name())
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name that regular expressions must match; `to_keras` overrides it."""
+        """Returns the name that regular expressions must match.
+
+        The copies that `to_keras` makes override this method.
+        """
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def _create_slots(self, var_list):

@@ -168,7 +168,7 @@ def updating_optimizers(optimizer):
 def clip_gradients_by_global_norm(
     gradients_variables: GradsAndVars, clip_norm: TensorLike = 20.0
 ) -> Tuple[List[GradAndVar], Tensor]:
-    """Clips gradients by their global norm, to which all-zero gradients contribute nothing.
+    """Clips gradients by their global norm.
 
     This is `tf.clip_by_global_norm` for (gradient, variable) pairs. The results are bit for bit
     those of `tf.contrib.opt`; sparse gradients and gradients of different dtypes are also allowed.

@@ -301,7 +301,7 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """Copying 20 tensors of 30 MB takes at most 330 MB of memory: one tensor and 300 MB more."""
+    """Copying 20 tensors of 30 MB takes at most 330 MB of memory, not 600 MB for all tensors."""
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]

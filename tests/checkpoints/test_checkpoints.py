@@ -1,8 +1,8 @@
 """Tests that training with AdagradDecay continues from a checkpoint as if it had not stopped.
 
 The checkpoints are name-based (`tf.compat.v1.train.Saver`) or object-based (`tf.train.Checkpoint`).
-tests/tools/handover.py continues training on another TensorFlow version. The last tests run it with
-checkpoints of the installed TensorFlow, and with one that TensorFlow 1.15 has written.
+tests/tools/handover.py continues training on another TensorFlow version. The last tests call its
+functions with checkpoints of the installed TensorFlow, and with a checkpoint of TensorFlow 1.15.
 """
 
 import shutil
@@ -19,8 +19,8 @@ from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying
 
 v1 = tf.compat.v1
 FROM_1_15 = DATA / "adagrad-decay-1.15"
-# The number of training steps before the checkpoint. The same number follows after it. In each
-# half of the training, the accumulator decays twice.
+# The numbers of training steps before the checkpoint, in a Session and in TensorFlow 2. Equally
+# many steps follow. In each half of the training, the accumulator decays twice.
 STEPS, EAGER_STEPS = 14, 6
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
@@ -271,7 +271,7 @@ def test_training_continues_from_an_object_based_one(
 
     model = EagerModel(optimizer, wrap, start=0.0)
     status = restore(model, checkpoint, path)
-    # All values must be restored before the next training step: a user may save before it.
+    # All values must be restored before the next training step: a user may save before that step.
     assert_equal(model.values(), at_pause, "restored")
     restored = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
     status.assert_existing_objects_matched()

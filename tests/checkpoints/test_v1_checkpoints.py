@@ -186,7 +186,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # It is None. AdagradDecay's counts get the dtype of its step, here int32.
+        del step  # `step` is None. AdagradDecay's counts get the dtype of its step, here int32.
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}

@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns a variable and its slots twice: as a dict of 3 partitions, and as whole arrays."""
+    """Returns two dicts of a variable, its slots and the step: in 3 partitions, and whole."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):

@@ -280,7 +280,7 @@ def test_a_lost_step_fails_the_program(capsys):
 def test_synchronous_updates_count_once(capsys):
     arguments = parameter_servers.parse_arguments(["--steps", "10", "--sync"])
     parameter_servers.check_steps(arguments, 0, [{"steps": 6, "global_step": 5}, {"steps": 4}])
-    assert "divided by the 2 gradients of an update" in capsys.readouterr().out
+    assert "divided by 2, the number of gradients in each update" in capsys.readouterr().out
 
 
 def test_each_worker_predicts_its_share():
