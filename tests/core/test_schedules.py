@@ -1,7 +1,4 @@
-"""Tests of TF1 learning rate decays in bridged optimizers (Keras optimizers made by `to_keras`).
-
-The decays are computed at late steps, assigned to an optimizer, loaded, or converted by `to_v1`.
-"""
+"""Tests of TF1 learning rate decays in bridged optimizers (Keras optimizers made by `to_keras`)."""
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ from tests.support.checkpoints.v1_checkpoints import EVERY_API, keras_of
 
 v1 = tf.compat.v1
 RATES = [0.5, 0.25, 0.125, 0.0625]
-# Above 2**24, float32 cannot represent every step. From 2**31 on, int32 cannot represent steps.
+# From 2**24 on, float32 rounds some steps. From 2**31 on, steps do not fit into int32.
 LATE = {"2**24": 2**24, "2**31": 2**31}
 DECAYS = {
     "piecewise": lambda step, late: v1.train.piecewise_constant(
@@ -91,7 +88,7 @@ def test_decays_at_late_steps(api, decay, late, how):
 @pytest.mark.parametrize("name", ["learning_rate", "lr"])
 @EVERY_API
 def test_a_decay_that_is_set_depends_on_iterations(api, name):
-    """The decay was created with a step variable, but depends on `iterations` instead."""
+    """Checks that the decay reads `iterations`, not the step variable that it was created with."""
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     setattr(optimizer, "learning_rate" if api == "keras3" else name, halving(new_step()))
     again = type(optimizer).from_config(optimizer.get_config())
@@ -106,13 +103,13 @@ def test_an_invalid_learning_rate_is_not_set(api):
     assert rates_of(optimizer, 2) == [0.5, 0.5]
 
 
-# to_v1 of bridged optimizers.
+# Bridged optimizers that to_v1 converts.
 
 
 @EVERY_API
 def test_to_v1_keeps_an_assigned_learning_rate(api):
     optimizer = to_keras(sgd(1.0), api=api)
-    rates_of(optimizer, 1)  # in Keras 2, this creates the variable of the learning rate
+    rates_of(optimizer, 1)  # in Keras 2, the first step creates the learning rate's variable
     optimizer.learning_rate.assign(0.25)
     assert rates_in_v1(to_v1(optimizer), 1) == [0.25]
 

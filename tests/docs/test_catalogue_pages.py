@@ -1,4 +1,4 @@
-"""Tests that the facts and measured differences on the optimizers' pages are up to date."""
+"""Tests that arguments, slots and measured differences on the optimizers' pages are current."""
 
 import numpy as np
 import pytest
@@ -24,9 +24,10 @@ def test_every_optimizer_has_a_page():
     assert {name for name in ours if "AdagradDecay" not in name} == shown
 
 
-# The measurements need both Keras 2 and Keras 3.
+# Measuring the differences needs both Keras 2 and Keras 3.
 
-# A difference is rounding if it is below this share of the largest change of any element.
+# The pages show no percentage for a difference below this share of the largest change of any
+# element in the whole training with the v1 optimizer.
 ROUNDING = 1e-4
 REPLACEMENTS = [
     pytest.param(

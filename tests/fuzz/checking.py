@@ -17,8 +17,9 @@ TENSORFLOWS = (
     legacy_opt.AdamWOptimizer,
     legacy_opt.MomentumWOptimizer,
 )
-# A comparison is sharp if the bound (its median over the variable's elements) is at most this share
-# of the largest change of any element since the start. Such a bound would detect a wrong formula.
+# Each element may differ from the oracle by at most a bound. A comparison is sharp if the median of
+# the bounds of the variable's elements is at most this share of the largest change of any element
+# since the start. A sharp comparison would detect a wrong formula.
 SHARP = 0.01
 
 
@@ -27,12 +28,12 @@ class Finding(AssertionError):
 
 
 def check(case):
-    """Runs all trainings of a `Fuzzed`.
+    """Runs all trainings of a case (a `Fuzzed`).
 
     Returns:
       A Counter of the trainings' outcomes: "compared"; "compared loosely" if a comparison is not
       sharp (see `SHARP`); or "failed cleanly". If the constructor raises an error, or the optimizer
-      does not support the variable, the Counter has a single "refused".
+      does not support the variable, the Counter has only one outcome, "refused".
 
     Raises:
       Finding: a result is wrong, or an error does not name its cause.
@@ -71,7 +72,7 @@ def refuses_the_variable(case, error):
     return (
         (len(case.shape) > 7 and "has more than 7 axes" in str(error))
         or (case.sparse and "needs mat_gbar_decay=1.0" in str(error))
-        # The error of TensorFlow's Adagrad kernel, which our optimizer calls.
+        # TensorFlow's Adagrad kernel raises this error.
         or (0 in case.shape and "Inner dimension should be greater than zero" in str(error))
     )
 
@@ -109,7 +110,7 @@ def in_place(case):
     """Whether the case applies the update of a TensorFlow optimizer, which may fail halfway.
 
     Momentum's kernel checks an id only when it reaches the id's row. AdamOptimizer scales the whole
-    slot m before it adds the gradient's rows.
+    slot m before it adds the gradient's rows and finds the wrong id.
     """
     return issubclass(CASES[case.name].optimizer, TENSORFLOWS)
 
@@ -145,7 +146,7 @@ def compare(expected, number, state):
 
 
 def is_never_written(case, key):
-    """Whether the optimizer never writes this slot, because nothing reads it."""
+    """Whether the optimizer need not write this slot: Shampoo's Gbar if mat_gbar_decay is 0."""
     return case.arguments.get("mat_gbar_decay") == 0 and key.startswith("Gbar_")
 
 
@@ -162,7 +163,8 @@ def compare_array(expected, number, key, actual):
         return bound
     bound = expected.bound(number, key)
     wrong = ~((gap <= bound) | np.isinf(bound))  # a gap that is NaN is wrong
-    if expected.case.kind == "usual":  # otherwise, overflow depends on the order of products
+    # With extreme hyperparameters, the order of multiplications decides what overflows.
+    if expected.case.kind == "usual":
         wrong |= np.isfinite(actual) & expected.never_finite(number, key)
     if wrong.any():
         worst = tuple(np.argwhere(wrong)[0])

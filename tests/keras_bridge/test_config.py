@@ -371,7 +371,7 @@ def test_a_cloned_model_takes_a_new_optimizer_of_the_same_configuration():
     assert optimizer.iterations.numpy() == 1 and model.optimizer.iterations.numpy() == 1
 
 
-# Loading in a new process, which has not created a bridged optimizer.
+# New processes, in which no bridged optimizer has been created.
 
 
 IMPORTS_NO_KERAS = """

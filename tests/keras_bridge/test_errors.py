@@ -152,7 +152,7 @@ def test_a_decay_argument_that_is_ambiguous():
         OPTIMIZER_V2.bridged("RMSProp", decay=0.1)
 
 
-# Classes that override methods which Keras does not call.
+# Classes that override apply_gradients or compute_gradients, or contain another optimizer.
 
 
 class DoublesGradients(GradientDescent):
@@ -222,7 +222,7 @@ def test_an_optimizer_that_contains_another(api, several):
         api.bridged(optimizer)
 
 
-# Variables that are not slots: a Keras checkpoint would not save them.
+# Variables created without _zeros_slot and similar methods: no Keras checkpoint would save them.
 
 
 def test_variables_made_in_the_constructor(api):

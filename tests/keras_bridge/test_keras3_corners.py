@@ -175,7 +175,7 @@ def test_one_optimizer_advances_a_step_that_several_read():
 
 
 class OddNames(v1.train.MomentumOptimizer):
-    """Has names with slashes, which Keras does not accept. Slots a/b and a_b must stay apart."""
+    """Uses names with slashes, which Keras does not accept. Slots a/b and a_b must stay apart."""
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)
@@ -244,7 +244,7 @@ def test_tensors_kept_in_a_dict_do_not_outlive_their_graph():
     assert variable.numpy() == [0.0]
 
 
-# State of other optimizers.
+# Saved state, and the error for an optimizer without the bridge.
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "weights"])

@@ -1,7 +1,8 @@
 """Saves models with a bridged optimizer (made by `to_keras`) in every way that Keras 3 offers.
 
-Training that continues from a file equals uninterrupted training, and the v1 optimizer in a
-Session, bit for bit. Weights, slots, steps, learning rate and hyperparameters are compared.
+Training that continues from a file must equal uninterrupted training, and training with the v1
+optimizer in a Session, bit for bit. The tests compare weights, slots, steps, learning rates and
+hyperparameters.
 """
 
 from typing import Any, NamedTuple

@@ -214,7 +214,7 @@ def test_a_layer_frozen_before_compile_is_not_trained():
     expected = keras_models.session("Adam", PROBLEM).steps[-1]["table"]
     np.testing.assert_array_equal(layer.table.numpy(), expected)
     layer.matrix.trainable = True
-    # This runs eagerly because older versions of Keras cannot format the message in a function.
+    # Older versions of Keras cannot format the message in a tf.function, so the model runs eagerly.
     with pytest.raises(ValueError, match="Unknown variable.*(?s:.*)recreate a new optimizer"):
         model.compile(optimizer, keras_models.the_output, run_eagerly=True)
         model.fit(x, y, batch_size=1, verbose=0)
@@ -225,7 +225,7 @@ def test_threads_share_an_optimizer(way):
     """Eager steps of several threads do not overlap: no step and no gradient is lost.
 
     Traced steps may overlap, like those of Keras' own optimizers. Keras 3 increments `iterations`
-    by reading and then writing it, so it may count too few steps.
+    by reading and then writing it, so traced steps that overlap may be counted as one.
     """
     variable = keras.Variable(np.zeros(3, "f"))
     optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))

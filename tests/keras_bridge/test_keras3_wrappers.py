@@ -1,7 +1,4 @@
-"""Tests wrappers (optimizers that contain v1 optimizers) on the Keras 3 bridge (`to_keras`).
-
-Saves and copies bridged wrappers, and uses options that only Keras 3 has.
-"""
+"""Tests wrappers (optimizers that contain v1 optimizers) on the Keras 3 bridge (`to_keras`)."""
 
 import copy
 import json

@@ -25,7 +25,7 @@ def close(weights, others):
     return all(np.allclose(one, other, 1e-5, 1e-6) for one, other in zip(weights, others))
 
 
-# Ways to save and load: WAYS maps each name to a pair of functions.
+# A value of WAYS is a pair of functions: one saves a model, the other loads and returns it.
 
 
 class Trained(NamedTuple):
@@ -147,7 +147,8 @@ def test_saving_a_model_does_not_change_later_checkpoints(name, tmp_path):
 
 def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
     home = keras.mixed_precision
-    if not hasattr(home, "LossScaleOptimizer"):  # an experimental one saves no slots
+    # The experimental LossScaleOptimizer of older versions saves no slots.
+    if not hasattr(home, "LossScaleOptimizer"):
         return
     model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))
     weights = train(model)

@@ -26,7 +26,7 @@ def test_the_current_settings_are_copied_but_not_the_state(api):
         assert now["SGD/learning_rate"] == 0.25
         if api is OPTIMIZER_V2:
             assert now["SGD/momentum"] == 0.5
-        assert np.array_equal(now["w"], [0.5, 1, 1.5])  # 1 - 0.25 * 2: no momentum yet
+        assert np.array_equal(now["w"], [0.5, 1, 1.5])  # 1 - 0.25 * 2: momentum starts at 0
     assert optimizer.keras_optimizer is not keras_of_graph and keras_of_graph is not keras
 
 

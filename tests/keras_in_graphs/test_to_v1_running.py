@@ -120,7 +120,8 @@ def test_the_learning_rate_is_a_variable_and_is_restored(keras, tmp_path):
             saver.save(session, str(tmp_path / "model"))
             rate = [each for each in v1.global_variables() if each.op.name == "SGD/learning_rate"]
             trained.append(session.run([variable] + rate))
-    # The updates are -1 and -0.5 - 1, because the checkpoint's learning rate of 0.5 is restored.
+    # The updates are -0.5 * 2 = -1 and 0.5 * -1 - 0.5 * 2 = -1.5, because the second graph restores
+    # the learning rate 0.5.
     assert [values[0][0] for values in trained] == [0.0, -1.5]
     assert [values[1] for values in trained] == [0.5, 0.5]
 

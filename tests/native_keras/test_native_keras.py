@@ -12,7 +12,7 @@ from tests.support.paths import DOCS
 pytestmark = pytest.mark.keras3
 
 PAGE = DOCS / "keras_native_differences.md"
-ROUNDING = 1e-4  # bound of the difference, relative to how far the variable moved
+ROUNDING = 1e-4  # a `Difference` is only rounding if its `share` is below this number
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
 # Optimizers whose Keras 3 counterparts change only the rows of the batch.
 ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")

@@ -18,10 +18,11 @@ from tests.support.processes import programs
 v1 = tf.compat.v1
 # Translations of these optimizers to Keras 2 have the grade "exact".
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")
-# The next two lists follow from the code of Keras 3's own optimizers. The first has optimizers that
-# change rows which are not in the batch, unlike the v1 optimizers; the second has optimizers that
-# use squares or maxima of gradients.
+# Optimizers that change only the rows in the batch. Their counterparts in Keras 3 also change other
+# rows.
 MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
+# Optimizers that use squares or maxima of gradients. If an id is repeated in the batch, their
+# counterparts in Keras 3 compute other values.
 SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
 
@@ -115,7 +116,7 @@ def test_fit_continues_with_a_recompiled_model(api):
     assert translation.grade == "exact"
     expected = keras_models.session(name, problem).steps[HALF:]
     plain_training.assert_equal_steps(recorder.steps, expected)
-    # Converts back to the v1 optimizer and compiles again.
+    # Converts back to the bridged optimizer, and compiles the model again.
     back = from_plain_keras(
         model.optimizer, keras_models.make(name), variables=model.trainable_variables
     )

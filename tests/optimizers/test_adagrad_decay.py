@@ -293,8 +293,8 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
                     sess.run(train_op, {ids: wrong})
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
-            # Row 4 does not exist, but AdagradDecayOptimizer's slot has a flat element 4. Here it
-            # says that no decay is due for row 4. A decay of row 1 is due, but nothing may change.
+            # Row 4 does not exist, but AdagradDecayOptimizer's slot has a flat element 4. With the
+            # counts below, a decay is due for row 1, and none for row 4. Still nothing may change.
             power = made.get_slot(table, "accumulator_decay_power")
             counts = np.full(power.shape, 9)
             counts.reshape(-1)[1] = 0
@@ -563,7 +563,7 @@ def test_dense_gradients_compile_under_xla(optimizer, composed):
     compiled = running.function(problem, make, **options)
     expected = running.eager(problem, make)
     for one, other in zip(compiled.steps, expected.steps):
-        for key in other:  # XLA fuses products and sums, which rounds once instead of twice
+        for key in other:  # XLA fuses products and sums, and rounds them once, not twice
             np.testing.assert_allclose(one[key], other[key], rtol=1e-5, atol=1e-5)
     for key, value in expected.slots.items():
         if "power" in key[1]:

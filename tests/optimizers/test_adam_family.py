@@ -220,7 +220,7 @@ def test_a_variable_of_adam_async_counts_its_own_updates():
     optimizer.apply_gradients([(tf.constant([2.0]), one)])
     optimizer.apply_gradients([(tf.constant([-4.0]), one), (tf.constant([2.0]), other)])
     np.testing.assert_allclose(one.numpy(), [GOLDEN["AdamAsync"][2].dense], rtol=2e-7)
-    np.testing.assert_array_equal(other.numpy(), [9.5])  # moved as far as `one` in the first step
+    np.testing.assert_array_equal(other.numpy(), [9.5])  # as `one` after its first update
 
 
 @pytest.mark.parametrize("optimizer", FAMILY)

@@ -1,7 +1,7 @@
 """Compares our BERT optimizers with copies of BERT's and ALBERT's originals, bit for bit.
 
 Also tests BERT's learning rate schedule. In BERT's script, the schedule may read the global step
-before or after its increment (a race): docs/weight_decay.md.
+before or after it is incremented (a race); see docs/weight_decay.md.
 """
 
 import numpy as np

@@ -77,7 +77,7 @@ def giving(case, names, given):
 def taken(case, one_problem, given):
     """Returns the names of the numeric arguments for which the v1 optimizer accepts `given(value)`.
 
-    It accepts this value if it can run a training step with it.
+    The optimizer accepts this value if one training step raises no error.
     """
     found = []
 

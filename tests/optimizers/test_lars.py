@@ -168,4 +168,4 @@ def test_layers_of_keras_are_skipped_by_the_names_of_enclosing_layers(skip_list,
     optimizer = to_keras(LARSOptimizer(1.0, weight_decay=0.0, eeta=0.0, skip_list=skip_list))
     optimizer.apply_gradients([(tf.ones(weight.shape), weight) for weight in weights])
     moved = [bool(np.any(weight.numpy() != old)) for weight, old in zip(weights, before)]
-    assert moved == skipped  # layers that are not skipped have a trust ratio of 0
+    assert moved == skipped  # with eeta=0, weights that are not skipped have the learning rate 0

@@ -73,8 +73,8 @@ def test_adam_w():
     # Step 1: w decays to 4 * 0.5 = 2. m = 0.5 * 2 = 1, v = 0.25 * 4 = 1.
     #         The rate is sqrt(1 - 0.75) / (1 - 0.5) = 1. w = 2 - 1 * 1 / sqrt(1) = 1.
     # Step 2: w decays to 1 * 0.5 = 0.5. m = 0.5 + 0.5 * 2 = 1.5, v = 0.75 + 0.25 * 4 = 1.75.
-    #         The rate is sqrt(0.4375) / 0.75; m / sqrt(v) is 1.5 / (2 * sqrt(0.4375)).
-    #         Their product is 1. w = 0.5 - 1 = -0.5.
+    #         The rate is sqrt(0.4375) / 0.75, and m / sqrt(v) is 1.5 / (2 * sqrt(0.4375)).
+    #         The rate times m / sqrt(v) is 1. w = 0.5 - 1 = -0.5.
     optimizer = AdamWOptimizer(0.5, learning_rate=1.0, beta1=0.5, beta2=0.75, epsilon=0.0)
     one, two = run(fed(optimizer, lambda: tf.constant(2.0)), {"w": 4.0}, 2)
     names = {"w": 1.0, "w/AdamW": 1.0, "w/AdamW_1": 1.0}

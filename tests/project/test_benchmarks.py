@@ -1,8 +1,8 @@
 """Tests the benchmarks: workloads, timing, goals and the report.
 
-A contestant is one optimizer on one workload. In the names, "bridged" optimizers are made by
-`to_keras` from v1 optimizers, and "stock" optimizers are those of TensorFlow. The workloads B1 to
-B4 measure the Keras bridge, W1 to W4 optimizers without Keras.
+A contestant is one optimizer on one workload. In names of contestants, "bridged" optimizers are
+made by `to_keras` from v1 optimizers, and "stock" optimizers are those of TensorFlow. The workloads
+B1 to B4 measure the Keras bridge; W1 to W4 measure optimizers without Keras.
 """
 
 import contextlib
@@ -129,7 +129,8 @@ def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow():
         else:
             assert entry.growth <= 1.2 and "whole table" not in entry.family
     measured = {tuple(entry.name for entry in group) for group in run.groups(TINY["W4"])}
-    assert all(len(group) <= 3 for group in measured)  # more tables do not fit into memory
+    # The tables of four or more optimizers do not fit into memory.
+    assert all(len(group) <= 3 for group in measured)
     assert {name for group in measured for name in group} == {
         entry.name for entry in optimizers.ENTRIES if entry.growth
     }
@@ -333,7 +334,7 @@ def test_goals_of_the_bridge_are_measured():
 
 
 def goals(workload, generation):
-    """Returns the goals on a workload, by kind of run and the names of the two contestants."""
+    """Returns a dict from (way.kind, name of one contestant, name of the other) to the goal."""
     return {
         (way.kind, one[1], other[1]): goal
         for way in keras_bridge.ways(workload)

@@ -171,7 +171,7 @@ class Item:
 def lanes_of(tmp_path, monkeypatch):
     """Returns a function that computes which of five lanes run each cell.
 
-    The function takes the cells, and the seconds that all cells of one test take (`cost`).
+    The function takes the cells, and `cost`: the seconds that all cells of one test take together.
     """
 
     def find(items, cost):
@@ -250,7 +250,7 @@ def test_cells_with_other_results_on_each_lane_are_not_divided(lanes_of, markers
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # With --turns, `make oldest-keras` has turn 1/2: it runs the cells that the last lane omits.
+    # If all lanes run, `make oldest-keras` has turn 1/2: it runs what the last lane leaves out.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]
