@@ -30,7 +30,7 @@ def public_functions():
 
 
 def functions_of(name, cls):
-    """Yields the constructor, methods and properties that this package defines in a class."""
+    """Yields (name, function) of the methods and properties that legacy_opt defines for a class."""
     for member in {"__init__", *public_api.members(cls)}:
         value = inspect.getattr_static(cls, member)
         value = getattr(value, "fget", None) or getattr(value, "__func__", value)

@@ -1,7 +1,7 @@
 """Trains a ranking model in the style of DeepRec's model zoo; switches turn on DeepRec features.
 
-Written for TensorFlow 1.15 with DeepRec. Without the switches, the script needs only DeepRec's
-optimizers, and `python -m legacy_opt run` runs it unchanged on TensorFlow without DeepRec.
+Written for DeepRec, a fork of TensorFlow 1.15. Without switches, the script uses only classes of
+DeepRec that legacy_opt has, too, so `python -m legacy_opt run` can run it on plain TensorFlow.
 """
 
 import argparse

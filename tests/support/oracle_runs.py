@@ -27,9 +27,10 @@ def run_oracles(name, problem):
 
 
 def assert_close(trace, values, slots, ulps, dtype):
-    """Asserts that a trace differs from oracles by at most `ulps` units in the last place per step.
+    """Asserts that a trace is close to the values and slots of oracles.
 
-    Integer slots must be equal.
+    The allowed difference grows by `ulps` units in the last place with each training step. Integer
+    slots must be equal.
     """
     eps = float(np.finfo(dtype).eps)
     for number, (actual, wanted) in enumerate(zip(trace.steps, values)):

@@ -15,7 +15,7 @@ import sys
 
 # A description of each defect.
 DEFECTS = {
-    1: "DiffGrad stored gradients after the update, which changes those that alias the variable",
+    1: "DiffGrad changed the variable before a gradient that aliased it was stored",
     2: "decoupled weight decay changed the variable before a gradient that aliased it was read",
     3: "two writers of one checkpoint mixed their files",
     4: "a global step created inside a tf.function was created again in its second trace",
@@ -24,7 +24,7 @@ DEFECTS = {
     7: "an empty name in a name map aborted the process",
     8: "to_keras converted callable hyperparameters without calling them",
     9: "legacy-opt run raised errors for names in branches that never run",
-    10: "the Keras 3 bridge raised errors for gradients of a float dtype unlike the variable's",
+    10: "the Keras 3 bridge raised errors for gradients of another float dtype than the variable's",
     11: "constructors and accessors differed slightly from those of the original classes",
     12: "audit missed optimizers; special files hung commands; names were printed unescaped",
     13: "GradientAccumulationOptimizer lost rows if a restart changed the partitions",
@@ -48,7 +48,11 @@ def pytest_collection_modifyitems(items):
 
 
 class Recorder:
-    """A pytest plugin that writes each test's outcome: "passed", "failed" or the failed phase."""
+    """A pytest plugin that writes how each test ended.
+
+    A test ends with "passed", with "failed" (the test itself failed), or with the name of another
+    phase that failed: "setup", "teardown" or "collection".
+    """
 
     def __init__(self, path):
         self._path, self._ends = path, {}
@@ -56,7 +60,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report):
         if report.failed or (report.passed and report.when == "call"):
             numbers = dict(report.user_properties).get("defects", [])
-            # If a process crashes during a test, `when` is none of the phases, so use the outcome.
+            # If a process crashes during a test, `when` is "???", and the outcome is "failed".
             end = report.when if report.when in ("setup", "teardown") else report.outcome
             self._ends[report.nodeid] = [numbers, end]
 
@@ -80,7 +84,7 @@ def run(path):
 
 
 def compare(paths):
-    """Prints how many tests of each defect failed with the old product, and how many pass today.
+    """Prints for each defect how many tests failed with the old product, and how many pass now.
 
     Args:
       paths: the files that `run` wrote: for each lane first that of the old product, then that of

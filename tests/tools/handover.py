@@ -1,10 +1,10 @@
 """Moves a training with AdagradDecay from one TensorFlow version to another in a checkpoint.
 
-Each command runs on the TensorFlow of its Python, from the checkout's root::
+These commands, from the checkout's root, move a training from TensorFlow 1.15 to 2.21 and back::
 
-    python1.15 -m tests.tools.handover write there
-    python2.21 -m tests.tools.handover continue there back
-    python1.15 -m tests.tools.handover continue back home
+    .nox/1.15/bin/python -m tests.tools.handover write there
+    .nox/2.21/bin/python -m tests.tools.handover continue there back
+    .nox/1.15/bin/python -m tests.tools.handover continue back home
 
 `write` trains and saves a Saver checkpoint in a folder. It also writes `values.npz`: all values in
 the checkpoint, and the values after `STEPS_AFTER` further training steps on the same TensorFlow.
@@ -12,13 +12,14 @@ the checkpoint, and the values after `STEPS_AFTER` further training steps on the
 asserts that
 
 * every restored tensor is bit-equal;
-* each further step equals TensorFlow's own Adagrad bit for bit, on this TensorFlow version. That
-  Adagrad starts from the checkpoint's arrays, and NumPy decays its accumulators between the steps;
-* the final values differ by at most `bound` from those in `values.npz`, of the training that stayed
-  on the TensorFlow version that saved the checkpoint.
+* each further step is bit-equal to a step of TensorFlow's own Adagrad on this TensorFlow version.
+  TensorFlow's Adagrad starts from the checkpoint's arrays, too, and NumPy decays its accumulators
+  before each step;
+* the final values differ by at most `bound` from those in `values.npz`, which come from a training
+  that never moved: it stayed on the TensorFlow version that saved the checkpoint.
 
 `continue` prints the largest differences and writes them to `report.txt`. It also saves a
-checkpoint and `values.npz` in another folder, so that the first version can continue from there.
+checkpoint and `values.npz` in another folder, from which another TensorFlow version can continue.
 """
 
 import argparse
@@ -72,12 +73,12 @@ class Batch(NamedTuple):
 
 
 class Model:
-    """A graph of four least-squares problems: both layouts, with ref and with resource variables.
+    """A graph of four least-squares problems: layouts 1 and 2, with ref and resource variables.
 
     A layout is a shape of the slot with AdagradDecay's decay counts: layout 1 is the variable's
     shape (`AdagradDecayOptimizer`), layout 2 is [rows] (`AdagradDecayOptimizerV2`). Each problem
-    fits ``table[ids] + inputs @ dense`` to the targets, so that the sparse and the dense gradient
-    depend on the variables.
+    fits ``table[ids] + inputs @ dense`` to the targets: `table` has a sparse gradient, `dense` has
+    a dense gradient.
 
     Args:
       make_optimizer: called with the layout and the global step variable, returns the optimizer.
@@ -148,7 +149,7 @@ def read_all(sess):
 
 
 def write(directory):
-    """Trains from initial values; saves a checkpoint, from which another version can continue."""
+    """Trains from initial values; calls `leave_checkpoint`."""
     with tf.Graph().as_default():
         model = Model(decaying)
         with v1.Session() as sess:
@@ -159,7 +160,7 @@ def write(directory):
 
 
 def leave_checkpoint(model, sess, directory):
-    """Saves a checkpoint, trains further, and writes the values before and after this training."""
+    """Saves a checkpoint, trains `STEPS_AFTER` further steps, and writes `values.npz`."""
     directory = Path(str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     saver = v1.train.Saver(save_relative_paths=True)
@@ -178,10 +179,10 @@ def leave_checkpoint(model, sess, directory):
 def continue_from(directory, out):
     """Continues from a checkpoint; makes the assertions in the module's docstring.
 
-    Saves a checkpoint in `out` after the further steps.
+    After the further steps, calls `leave_checkpoint` for the folder `out`.
 
     Returns:
-      The report, one line.
+      The line for `report.txt`.
     """
     directory = Path(str(directory))
     with np.load(str(directory / "values.npz")) as file:
@@ -215,7 +216,8 @@ def stock_steps(checkpoint):
     Uses no code of legacy_opt.
 
     Returns:
-      For each training step, a pair of its global step and a dict of the values after it.
+      A list with a pair for each training step: the global step before the training step, and a
+      dict of all values after it.
     """
     reader, steps = tf.train.load_checkpoint(checkpoint), []
     with tf.Graph().as_default():
@@ -289,13 +291,13 @@ def bound(value):
     """Returns the allowed difference from the training that never moved; 0 for integers.
 
     TensorFlow versions round differently: each step may differ by one or two units in the last
-    place (ulps) of the largest value. The signs of rounding errors are random, so the errors of n
-    steps add up to about sqrt(n) of these differences. Gradient descent on a convex loss makes
+    place (ulps) of the largest value. The signs of rounding errors are random, so n steps together
+    differ by about sqrt(n) times as much as one step. Gradient descent on a convex loss makes
     differences smaller.
 
     The measured differences between 1.15 and 2.4, 2.10, 2.15 and 2.21 are up to 2.2 ulps; the bound
-    is 20 ulps. One decay too many would change an accumulator by 40 percent. It cannot be due to
-    rounding, because the steps at which accumulators decay depend only on integers.
+    is 20 ulps. One decay too many would change an accumulator by 40 percent. Rounding cannot cause
+    such a decay, because the steps at which accumulators decay depend only on integers.
     """
     if not np.issubdtype(value.dtype, np.floating):
         return 0

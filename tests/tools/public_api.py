@@ -56,14 +56,15 @@ def entry(name, value):
 
 
 def is_public(cls):
-    """Returns whether `legacy_opt` itself, not only `legacy_opt.compat`, has this public class."""
+    """Returns whether a class is public in `legacy_opt` itself, not only in `legacy_opt.compat`."""
     return cls.__module__.startswith("legacy_opt") and cls.__name__ in legacy_opt.__all__
 
 
 def members(cls):
-    """Returns the public members that a class does not inherit unchanged from a public parent.
+    """Returns the names of a class's public members.
 
-    Members that come from other packages, such as TensorFlow, are left out.
+    Leaves out members that the class inherits unchanged from a public class of legacy_opt, and
+    members that only other packages, such as TensorFlow, define.
     """
     ours = [each for each in cls.__mro__ if each.__module__.startswith("legacy_opt")]
     names = {name for each in ours for name in vars(each) if not name.startswith("_")}

@@ -51,8 +51,8 @@ def of_contrib():
 
 def of_others():
     """Records the optimizers of BERT, ALBERT and tensor2tensor."""
-    # tensor2tensor's common_layers imports packages that are not installed. So a new module, which
-    # has only the function that Adafactor uses, replaces it.
+    # tensor2tensor's common_layers imports packages that are not installed. So common_layers is
+    # replaced by a module with the one function that Adafactor uses.
     layers = types.ModuleType("tensor2tensor.layers.common_layers")
     layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
     sys.modules[layers.__name__] = layers

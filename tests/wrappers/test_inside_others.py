@@ -116,7 +116,7 @@ def fixed_loss_scale(name, use_resource):
 
 
 def mixed_precision_rewrite(name, use_resource):
-    # With control flow v2, tf.cond does not support ref variables with any optimizer.
+    # With control flow v2, no optimizer can update ref variables inside a tf.cond.
     use_resource = use_resource or v1.control_flow_v2_enabled()
     experimental = v1.train.experimental
 
@@ -133,7 +133,7 @@ def mixed_precision_rewrite(name, use_resource):
 
 
 def tpu_shards(name, use_resource):
-    # CrossReplicaSum has a kernel only for TPUs. With one replica, CrossReplicaSum does nothing, so
+    # CrossReplicaSum has a kernel only for TPUs. With one replica it is the same as Identity, so
     # Identity replaces it in the finished graph.
     def sharded(optimizer, model):
         wrapper = v1.tpu.CrossShardOptimizer(optimizer)
@@ -184,7 +184,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Averages several towers' gradients and passes them to another optimizer, like Horovod."""
+    """Like Horovod's class: averages the towers' gradients, and another optimizer applies them."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(
@@ -210,7 +210,7 @@ class DistributedOptimizer(v1.train.Optimizer):
 
 
 def allreduce(gradients):
-    """Averages dense gradients; concatenates sparse ones, and divides by the number of towers."""
+    """Returns the average of the towers' gradients; concatenates sparse gradients."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(gradients) / len(gradients)
     values = tf.concat([grad.values for grad in gradients], 0) / len(gradients)
@@ -249,14 +249,14 @@ OTHERS = [
 
 
 def cells():
-    """Yields each combination of optimizer, outer wrapper and kind of variable that is no error.
+    """Yields the combinations of optimizer, outer wrapper, and ref or resource variables.
 
-    The daily run alternates between ref and resource variables, for the optimizers in `DAILY`.
+    The daily cells use the optimizers in `DAILY`, alternately with ref and resource variables.
     """
     for number, name in enumerate(sorted(MAKERS)):
         for place, other in enumerate(OTHERS):
             if (name, other) == ("GradientAccumulation", sync_replicas):
-                continue  # this is an error, because SyncReplicas accumulates gradients itself
+                continue  # raises an error, because SyncReplicas accumulates gradients itself
             for use_resource, kind in (False, "ref"), (True, "resource"):
                 daily = name in DAILY and use_resource == bool((number + place) % 2)
                 marks = () if daily else pytest.mark.full

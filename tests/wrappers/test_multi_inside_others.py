@@ -140,7 +140,7 @@ def trained_canned(estimator_class, optimizers):
 @pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 def test_canned_wide_and_deep(kind, optimizers):
-    """These optimizers compute the same as TensorFlow's, so all variables must be bit-equal."""
+    """`optimizers` compute the same as Adagrad and Adam, so all variables must be bit-equal."""
     if not versions.has_estimator():
         pytest.skip("this TensorFlow has no Estimator")
     canned = getattr(v1.estimator, "DNNLinearCombined" + kind)

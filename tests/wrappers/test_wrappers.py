@@ -212,7 +212,7 @@ def test_dimensions_from_the_end_and_references_as_keys():
 
 
 def test_a_dimension_from_the_end_of_an_unknown_rank():
-    """Dimension -2 may be the first one, so the norm is over all rows, even untouched ones."""
+    """Dimension -2 may be the first dimension, so the norm includes rows without a gradient."""
     with tf.Graph().as_default():
         table = v1.Variable(
             v1.placeholder_with_default([[3.0], [4.0]], None), validate_shape=False, trainable=False
@@ -285,8 +285,8 @@ def test_slots_do_not_change_for_zero_gradients_also_in_other_wrappers(inside, w
     steps = [{"matrix": grad, "other": grad} for grad in (ones, zeros, zeros, ones)]
     start = {"matrix": ones, "other": ones}
     trace = WAYS[way](problems.Problem(start, steps, (), "float32"), make)
-    # The accumulator is 1.0 + 1 after step 0. The next update, in step 3, multiplies the
-    # accumulator by 0.9 only once, and adds 1.
+    # The first step makes the accumulator 1.0 + 1. The two steps with zero gradients do not change
+    # it. The last step multiplies it by the decay rate 0.9 only once, and adds 1.
     expected = np.full(shape, 2.0 * 0.9 + 1.0, np.float32)
     np.testing.assert_allclose(trace.slots["matrix", "accumulator"], expected, rtol=1e-6)
     for name in start:

@@ -1,4 +1,4 @@
-"""Trains with given gradients and a Keras 2 or 3 optimizer, or a v1 optimizer in a Session.
+"""Trains with given gradients: with a Keras 2 or 3 optimizer, or in a Session with a v1 optimizer.
 
 `problem` creates the variables' values and gradients. `loop` and `graph` train with a Keras
 optimizer, `session` with a v1 optimizer. `keras_apis` has models for `fit`.
@@ -63,7 +63,7 @@ def problem(steps=12, seed=3, rows=5):
 
 
 def session(name, problem, **arguments):
-    """Trains with the v1 optimizer of this name in a Session; returns the trace."""
+    """Trains with the v1 optimizer of this name in a Session; returns the `Trace`."""
     return running.session(problem, lambda step: make(name, step), True, **arguments)
 
 
@@ -112,8 +112,8 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
       variables: a dict of variables; None to create those of the problem.
 
     Returns:
-      The `Trace`, and how often `tf.function` traced again after the first step (for "eager", a
-      number without meaning).
+      The `Trace`, and how often `tf.function` traced again after the first step. For "eager", this
+      number has no meaning.
     """
     variables = variables_of(problem) if variables is None else variables
     traces = []

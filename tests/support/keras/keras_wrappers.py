@@ -1,4 +1,4 @@
-"""Wrappers (v1 optimizers that contain optimizers) for tests of both Keras bridges."""
+"""Wrappers (v1 optimizers that contain optimizers) for tests of the Keras 2 and 3 bridges."""
 
 from typing import Callable, NamedTuple, Tuple
 
@@ -19,7 +19,7 @@ from tests.support.keras import keras_ways
 v1 = tf.compat.v1.train
 DENSE = ("matrix", "vector")
 FEW = ("matrix", "table")
-# Patterns for variable names in `keras_ways.mixed`, in the Session's model and in Keras layers.
+# Patterns that match the names of variables both in `keras_ways.mixed` and in Keras layers.
 BIASES, TABLES = ".*(vector|bias)", "table|cube|embedding"
 
 
@@ -28,9 +28,9 @@ class Wrapper(NamedTuple):
 
     Attributes:
       make: called with the global step (None with the bridge, which uses Keras' `iterations`),
-        returns a new optimizer.
-      only: the variables of the problem that it trains.
-      batches: how many batches it accumulates for each increment of the global step.
+        returns a new wrapper.
+      only: the names of the variables to train.
+      batches: after how many batches the wrapper increments the global step.
     """
 
     make: Callable
@@ -91,20 +91,21 @@ def task(name, way, dtype):
     if isinstance(made, keras_ways.Model):
         return made._replace(batches_a_step=wrapper.batches)
     gradients = [dict(step) for step in made.gradients]
-    for step in gradients[2:5]:  # gradients of zeros, for which multitask optimizers do nothing
+    for step in gradients[2:5]:  # MultitaskOptimizerWrapper does nothing for zero gradients
         step["matrix"] = step["matrix"] * 0
     return made._replace(gradients=gradients, batches=wrapper.batches)
 
 
 def assert_equal_in_a_session(name, way, dtype):
-    """Asserts that a wrapper through the bridge equals the wrapper in a Session, bit for bit."""
+    """Asserts that a bridged wrapper equals the same wrapper in a Session, bit for bit."""
     made = task(name, way, dtype)
     expected = way.reference(made, WRAPPERS[name].make)
     actual = way.run(made, WRAPPERS[name].make)
     _, shared = _divided(actual)
     slots, shared_in_v1 = _divided(expected)
     # Non-slot variables may have other names with Keras than in a Session, so their values are
-    # compared without names. With Keras, there may be more names of slots than in a Session.
+    # compared without names. The Keras optimizer may have more slots than the optimizer in the
+    # Session. These additional slots are not compared.
     assert sorted(map(repr, shared)) == sorted(map(repr, shared_in_v1))
     actual = actual._replace(slots={key: actual.slots[key] for key in slots})
     running.assert_same(actual, expected._replace(slots=slots))

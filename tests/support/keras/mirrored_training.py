@@ -36,7 +36,7 @@ OPTIMIZERS = {
     "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
     "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
 }
-FEW = ("adam", "adagrad decay v2", "diffgrad")  # the optimizers of the daily run
+FEW = ("adam", "adagrad decay v2", "diffgrad")  # the optimizers without --full
 SOME = tuple(OPTIMIZERS) if FULL else FEW
 POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
 
@@ -102,7 +102,7 @@ def state_of_session(make, gradients):
 
 
 def loss_here(variables, mine):
-    """Returns a loss whose gradients are `mine`."""
+    """Returns a loss whose gradients are `mine`, the arrays of `data` for one replica."""
     loss = tf.reduce_sum(variables["matrix"] * mine["matrix"])
     loss += variables["scalar"] * mine["scalar"]
     return loss + tf.reduce_sum(tf.gather(variables["table"], mine["ids"]) * mine["table"])

@@ -50,7 +50,7 @@ class PowerSign(Sign):
 
 
 def _falling(steps):
-    """Returns the decay of `get_linear_decay_fn` in Python; exact if `steps` is a power of two."""
+    """Returns `get_linear_decay_fn(steps)` in plain Python; exact if `steps` is a power of two."""
     return lambda step: max(0, steps - step) / steps
 
 
