@@ -29,7 +29,7 @@ class Entry(NamedTuple):
     Attributes:
       name: the optimizer's name in the report.
       make: called with the global step variable, returns a new optimizer.
-      stock: the key in `STOCK` of TensorFlow's optimizer that it is compared with.
+      stock: the key in `STOCK` of TensorFlow's optimizer that this optimizer is compared with.
       goals: a dict from workload name to the goal, or to a dict of separate goals for "ref" and
         "resource" variables. If the goal is None, the ratio is reported without a goal.
       growth: the largest accepted ratio of the optimizer's step time on W4 to its step time on W3;

@@ -104,7 +104,9 @@ def be_worker(directory, trials, batch_size):
 
 
 def decays(accumulators, powers):
-    """Counts rows and dense variables by the number of their decays; leaves out those with none.
+    """Counts rows and dense variables by the number of their decays.
+
+    Rows and variables that have not decayed are left out, unless the optimizer has counted a decay.
 
     Returns:
       A Counter. Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable;

@@ -240,8 +240,8 @@ def be_coordinator(flights, out):
 def train_together(coordinator, flights):
     """Lets both workers train at the same time, in an order that is not reproducible.
 
-    Adam is not used here: for an embedding it reads and writes whole slots, and would overwrite
-    what another worker has written to their rows in the meantime. In TensorFlow 1 it does the same.
+    Adam is not used here: it reads and writes the whole slots of an embedding, and would overwrite
+    what another worker has written to the slots in the meantime.
     """
     strategy, name = coordinator.strategy, "AdagradDecay"
     optimizer = bridged_optimizers()[name]
@@ -292,7 +292,7 @@ def parse_arguments(argv=None):
         "--timeout",
         type=positive_int,
         default=300,
-        help="seconds for a cluster (default: %(default)s)",
+        help="time limit of each cluster in seconds (default: %(default)s)",
     )
     add("--role", choices=["worker", "coordinator"], help=argparse.SUPPRESS)
     add("--directory", help=argparse.SUPPRESS)

@@ -49,8 +49,9 @@ def from_rows(counts, shape, parts=()):
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients increment all elements of a part, so equal counts fill the whole part.
-        # Sparse gradients use only the first elements, so the other elements do not matter.
+        # Dense gradients increment all elements of a part. If all counts are equal, dense gradients
+        # may have made them, so write the count to all elements. Otherwise sparse gradients have
+        # made them, and use only the first elements.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result
@@ -77,7 +78,7 @@ def change_layout(counts, shape):
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
-    # Dense gradients increment all elements of a part, so equal counts of a part are allowed.
+    # Dense gradients increment all elements of a part, so it is no error if all are equal.
     if np.any(flat != flat[:1]) and np.any(flat[rows:]):
         raise ValueError(
             f"there are counts beyond the first {rows} elements. Only a partitioned variable has "

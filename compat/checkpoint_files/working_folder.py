@@ -29,7 +29,7 @@ class WorkingFolder:
       wait: whether to wait until another writer is done, instead of raising an error.
 
     Attributes:
-      path: the path of the folder.
+      path: the path of the folder `.NAME.writing`.
       left_behind: whether a killed process had left files in the folder.
 
     Raises:

@@ -4,8 +4,8 @@ from . import terminal
 
 _DESCRIPTION = """\
 Compiles the operations that run native kernels, for the installed TensorFlow. This needs a C++
-compiler and takes about 10 seconds. Kernels of rules need a C compiler. They are compiled when an
-optimizer with native="auto" or native="require" first needs them.
+compiler and takes about 10 seconds. The native kernels themselves are compiled later, by a C
+compiler, when an optimizer with native="auto" or native="require" first needs them.
 """
 _EPILOG = """\
 exit codes: 0, success; 2, there is no compiler, or the folder of kernels cannot be used
@@ -23,7 +23,7 @@ def add_command(commands):
 
 
 def execute(arguments, screen):
-    """Builds the driver, and returns an `Outcome`."""
+    """Compiles the operations, and returns an `Outcome`."""
     del arguments, screen
     from legacy_opt.native import driver
 

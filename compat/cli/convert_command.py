@@ -8,16 +8,17 @@ from . import tables, terminal
 _DESCRIPTION = """\
 Converts a checkpoint, with the optimizer's state, to the form that --to names:
 
-  v1                a name-based checkpoint of tf.compat.v1.train.Saver in V2 format. SRC may be in
-                    V1 format, may hold partitioned variables (x/part_0), may be written by
-                    tf.train.Checkpoint (with --optimizer or --model), or may be a Keras file (with
-                    --model)
+  v1                a v1 checkpoint (a checkpoint of tf.compat.v1.train.Saver) in the Saver's V2
+                    format. SRC may be in the Saver's V1 format, may hold partitioned variables
+                    (x/part_0), may be written by tf.train.Checkpoint (with --optimizer or --model),
+                    or may be a Keras file (with --model)
   adagrad-decay-v1  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes
                     that AdagradDecayOptimizer uses
   adagrad-decay-v2  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes
                     that AdagradDecayOptimizerV2 uses
-  keras             SRC is a v1 checkpoint and --model is needed. Writes a Keras file if DST ends in
-                    .keras, .h5 or .weights.h5, else a tf.train.Checkpoint with the prefix DST
+  keras             a Keras file if DST ends in .keras, .h5 or .weights.h5, else a
+                    tf.train.Checkpoint with the prefix DST. SRC must be a v1 checkpoint, and
+                    --model is needed
 """
 _EPILOG = """\
 examples:
@@ -141,7 +142,7 @@ def _convert_files(arguments, name_map, screen):
 
 
 def _plan(arguments, checkpoint, name_map):
-    """Returns a pair: the tensors to write, as a list of `conversion_by_name.Move`; the report."""
+    """Returns a list of `conversion_by_name.Move` (the tensors to write), and the `Report`."""
     from ..checkpoints import conversion_by_name
 
     if checkpoint.object_graph is not None:

@@ -59,7 +59,7 @@ def to_keras(
       on TensorFlow 2.11 to 2.15, and a `tf_keras.optimizers.legacy.Optimizer` on newer versions.
 
     Raises:
-      ImportError: the required Keras is not installed, or does not run on TensorFlow.
+      ImportError: the required Keras is not installed, or does not run on this TensorFlow.
       TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
       ValueError: the learning rate or the global step is in an attribute with an unknown name; or
         the result would train differently from `optimizer`. The message says why.
@@ -102,7 +102,7 @@ def bridge_class(api):
     """Imports Keras 2 or Keras 3, and returns the class of optimizers that `to_keras` makes.
 
     Raises:
-      ImportError: the required Keras is not installed, or does not run on TensorFlow.
+      ImportError: the required Keras is not installed, or does not run on this TensorFlow.
       ValueError: there is no such `api`.
     """
     home = f".keras{adapter_of_api(api).generation}.optimizer"

@@ -164,7 +164,7 @@ class V1Driver:
                 )
             raise ValueError(
                 f"{name} overrides apply_gradients, which TensorFlow calls in one replica only. "
-                "Use it without a distribution strategy, or move that work to _prepare or _finish."
+                "Use it without a distribution strategy, or override _prepare or _finish instead."
             )
 
     @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
@@ -191,7 +191,7 @@ class V1Driver:
         if not isinstance(self.optimizer, DecoupledWeightDecayExtension):
             raise TypeError(
                 f"decay_var_list: {type(self.optimizer).__name__} has no decoupled weight decay. "
-                "Leave it out, or use AdamWOptimizer, MomentumWOptimizer or a class made by "
+                "Omit decay_var_list, or use AdamWOptimizer, MomentumWOptimizer or a class made by "
                 "extend_with_decoupled_weight_decay."
             )
         if isinstance(decay_var_list, (list, tuple, set, frozenset)):
@@ -345,7 +345,7 @@ class V1Driver:
                 restore(vars(each), known, each._step_inputs.rates)
 
     def _rate_attributes(self, inputs, steps_done):
-        """Returns a dict from attributes that hold the learning rate to this step's value."""
+        """Returns a dict of the attributes that hold the learning rate, with this step's rate."""
         if not inputs.rate_changes:
             return {}
         rate = self._step.rate
@@ -393,7 +393,7 @@ class V1Driver:
             self._steps_done = before
 
     def with_step_of(self, optimizer):
-        """Sets the global step of one optimizer to a tensor of the graph that is being built."""
+        """Sets the global step of one optimizer within this scope."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values = dict.fromkeys(inputs.counts, steps_done.variable)
         if inputs.step is not None:

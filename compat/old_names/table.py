@@ -187,7 +187,7 @@ NAMES = (
         "tfa.optimizers",
         "AdamW=AdamWOptimizer LazyAdam=LazyAdamOptimizer",
         "legacy_opt",
-        "The default epsilon is 1e-8, and 1e-7 in TensorFlow Addons.",
+        "The default epsilon is 1e-8; in TensorFlow Addons it is 1e-7.",
     ),
     (
         "tfa.optimizers",

@@ -57,10 +57,10 @@ class Classes:
         return name_verdicts.verdict_on_unrelated_class(node.name, definition.module.names)
 
     def class_of_legacy_opt(self, definition):
-        """Returns the name of the optimizer that `definition` extends or is replaced by, or None.
+        """Returns the name of the class of legacy_opt that `definition` extends or is replaced by.
 
-        This is the name of a class of legacy_opt if there is one. None is also returned for
-        functions, and for a class that extends a class of legacy_opt but overrides its
+        If there is no such class, returns None or the name of another optimizer. Also returns None
+        for functions, and for a class that extends a class of legacy_opt but overrides
         `apply_gradients`.
         """
         if not isinstance(definition.node, ast.ClassDef):

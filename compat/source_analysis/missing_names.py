@@ -149,7 +149,7 @@ class _User(ast.NodeVisitor):
         self._scope = outer
 
     def generic_visit(self, node):
-        # When this node has been visited, the guards end that visit_If adds while visiting it.
+        # visit_If may add guards for the rest of a block of this node. Remove them afterwards.
         with self._guarding([]):
             super().generic_visit(node)
 
@@ -198,7 +198,7 @@ class _User(ast.NodeVisitor):
         with self._guarding(names):
             self.generic_visit(node)
         if isinstance(node.body[-1], _JUMPS):
-            self._guarded += names  # the rest of the block is the `else`
+            self._guarded += names  # the rest of the block depends on the condition, like an `else`
 
     def visit_IfExp(self, node):
         with self._guarding(self._checked_names(node.test)):

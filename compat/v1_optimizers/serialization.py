@@ -71,7 +71,7 @@ def register_optimizer(
         )
     name = cls.__name__ if name is None else name
     known = _find(name)
-    # Allow the same name for the same class: a notebook cell that runs twice defines it twice.
+    # The same class may be registered twice: a notebook cell that runs twice defines it again.
     if known is not None and _origin(known) != _origin(cls):
         raise ValueError(
             f"{name!r} is the name of {known!r} already: pass another name=… for {cls!r}."

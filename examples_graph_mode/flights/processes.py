@@ -71,7 +71,7 @@ class Cluster:
             if done:
                 return
             if time.time() > stop:
-                sys.exit(f"The processes have not ended after {self.seconds} s; stopped them.")
+                sys.exit(f"The processes have not ended after {self.seconds} s, and are stopped.")
             time.sleep(0.1)
 
     def __exit__(self, *error):

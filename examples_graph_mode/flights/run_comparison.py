@@ -12,8 +12,10 @@ class Run(NamedTuple):
     """The results of a training.
 
     Attributes:
-      predictions: float32 [flights], probabilities, predicted before the training on each flight.
-      variables: dict from the variable name in flights_session.py to the value at the end.
+      predictions: the predicted probability of each flight, float32 [flights]. Each prediction is
+        made before the training on its flight.
+      variables: dict from the variable name in the TF1 graph, without scope, to the value at the
+        end.
       slots: dict from (variable name, slot name) to the value at the end.
     """
 
