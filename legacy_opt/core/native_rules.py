@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Dict
+from typing import Any, Callable, Dict, List, NamedTuple
 
 import tensorflow as tf
 
@@ -29,8 +29,26 @@ from legacy_opt.native.program import (
 from legacy_opt.native.trace import Results, trace
 
 
-def program_of(optimizer: Any, variable: Variable, sparse: bool) -> Program:
-    """Traces the rule of an optimizer for the updates of a variable.
+class PureRule(NamedTuple):
+    """The rule of an optimizer as a function of all its inputs, for the updates of a variable.
+
+    Attributes:
+      inputs: the inputs.
+      rank: the rank of the variable.
+      function: a function that takes a dict from inputs to tensors, and returns `Results`.
+    """
+
+    inputs: List[Input]
+    rank: int
+    function: Callable[[Dict[Input, Any]], Results]
+
+    def program(self) -> Program:
+        """Traces the rule. Raises an UnsupportedError if it cannot be compiled."""
+        return trace(self.inputs, self.rank, self.function)
+
+
+def rule_of(optimizer: Any, variable: Variable, sparse: bool) -> PureRule:
+    """Returns the rule of an optimizer for the updates of a variable.
 
     Args:
       optimizer: the `RuleOptimizer`.
@@ -71,7 +89,7 @@ def program_of(optimizer: Any, variable: Variable, sparse: bool) -> Program:
         changes = {name: _change(each) for name, each in changes.items() if each is not seen[name]}
         return Results(step, changes)
 
-    return trace([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
+    return PureRule([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
 
 
 def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
@@ -92,7 +110,7 @@ def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
         optimizer._create_slots([variable])
         optimizer._prepare()
         sparse = sparse and not optimizer.needs_whole_tensor(variable)
-        return emit(program_of(optimizer, variable, sparse))
+        return emit(rule_of(optimizer, variable, sparse).program())
 
 
 def level_of(layout: Any, variable: Any, sparse: bool) -> int:

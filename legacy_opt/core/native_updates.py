@@ -9,8 +9,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import gradient_checks
-from legacy_opt.core.native_rules import program_of
+from legacy_opt.core import gradient_checks, native_check
+from legacy_opt.core.native_rules import rule_of
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
 from legacy_opt.core.variable_access import here, is_resource, variable_shape
@@ -168,7 +168,9 @@ def _kernel(optimizer, variable, sparse):
     key = repr((key, constants if dtype == tf.float64 else ()))
     known = _kernels.setdefault(optimizer, {})
     if key not in known:
-        kernel = kernels.compiled(program_of(optimizer, variable, sparse))
+        rule = rule_of(optimizer, variable, sparse)
+        kernel = kernels.compiled(rule.program())
+        native_check.check(kernel, *rule)
         driver.register(loaded, kernel)
         known[key] = kernel
     return known[key]

@@ -150,7 +150,7 @@ class _Reader:
         operand = tensor.op.inputs[0]
         axes = _constant_array(tensor.op.inputs[1].op)
         rank = operand.shape.rank
-        if axes is None or {int(axis) % max(rank, 1) for axis in axes.flat} != set(range(rank)):
+        if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
             raise UnsupportedError(f"{kind} over some of the axes ({tensor.op.name!r})")
         if node.level != ELEMENT:
             raise UnsupportedError(f"{kind} of a value that is no element ({tensor.op.name!r})")

@@ -1,5 +1,6 @@
 """Tests the modes of native kernels, and errors in their operations."""
 
+import concurrent.futures
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import cache, driver, modes
+from legacy_opt.native import cache, driver, modes, operations
 from legacy_opt.native.program import UnsupportedError
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
@@ -329,6 +330,62 @@ def test_an_update_with_weight_decay(sparse, fresh):
     # TensorFlow's kernel multiplies by an approximate reciprocal square root.
     np.testing.assert_allclose(values["require"][0], values["off"][0], rtol=1e-5)
     np.testing.assert_allclose(values["require"][1], values["off"][1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [[], [1], [7, 3]])
+def test_a_sum_over_a_dense_gradient(shape, fresh):
+    optimizer = Norm()
+    optimizer.native = "require"
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", initializer=tf.zeros(shape), use_resource=True)
+        train_op = optimizer.apply_gradients([(-2 * tf.ones(shape), variable)])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            value = session.run(variable)
+    np.testing.assert_array_equal(value, np.full(shape, 1 / np.prod(shape), np.float32))
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
+    """With use_locking=True, every update sees the state that the one before has written."""
+    shape, threads, runs = [200, 50], 8, 40
+
+    class Locked(Sgd):
+        def __init__(self):
+            legacy_opt.RuleOptimizer.__init__(self, True, "Locked", learning_rate=0.5)
+
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", initializer=tf.zeros(shape), use_resource=use_resource)
+        gradient = tf.ones(shape)
+        if sparse:
+            gradient = tf.IndexedSlices(gradient, tf.range(shape[0]), shape)
+        optimizer = Locked()
+        optimizer.native = "require"
+        train_op = optimizer.apply_gradients([(gradient, variable)])
+        slot = optimizer.get_slot(variable, "sum")
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+                done = [pool.submit(session.run, train_op) for _ in range(threads * runs)]
+            assert not [each.exception() for each in done if each.exception()]
+            value, total = session.run([variable, slot])
+    np.testing.assert_array_equal(total, np.full(shape, threads * runs))
+    np.testing.assert_array_equal(value, np.full(shape, -0.5 * threads * runs))
+
+
+def test_a_kernel_that_differs_from_the_rule_is_refused(fresh, tmp_path):
+    """The self-check before the first use finds a code generator or compiler that is wrong."""
+    fresh.setitem(operations._ROUNDED, "Mul", "{0} * {1} * 1.00001f")
+    optimizer = native()
+    with pytest.raises(UnsupportedError, match="the kernel [0-9a-f]{32} computes .* TensorFlow "):
+        trained(optimizer)
+    optimizer.native = "auto"
+    with pytest.warns(NativeKernelWarning, match="Sgd runs without .*: the kernel"):
+        value, _, types = trained(optimizer)
+    assert not is_native(types)
+    np.testing.assert_array_equal(value, START - 0.5)
 
 
 @pytest.mark.parametrize("wrong", [-1, 5])

@@ -1,0 +1,112 @@
+"""Compares a new kernel with the rule's TensorFlow operations before its first use.
+
+A compiler that breaks IEEE arithmetic, or a defect of the code generator, must not train a model.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.native import kernels
+from legacy_opt.native.program import (
+    ADD,
+    GRADIENT,
+    SCALAR,
+    VALUE,
+    Input,
+    UnsupportedError,
+)
+from legacy_opt.native.trace import Results
+
+v1 = tf.compat.v1
+ELEMENTS = 64
+# TensorFlow's own operations differ by up to 6 units between versions, and a rule has several.
+UNITS = 16
+
+
+def check(
+    kernel: kernels.Kernel,
+    inputs: List[Input],
+    rank: int,
+    rule: Callable[[Dict[Input, Any]], Results],
+) -> None:
+    """Updates a variable of 64 elements by the kernel and by TensorFlow.
+
+    Args:
+      kernel: the kernel.
+      inputs: the inputs of the rule, as for `trace`.
+      rank: the rank of the variable.
+      rule: the rule, as for `trace`.
+
+    Raises:
+      UnsupportedError: a result differs by more than 16 units in the last place of the largest
+        number that was added: the old value, the new value, or their difference.
+    """
+    random = np.random.RandomState(0)
+    count = ELEMENTS if rank else 1
+    arrays = {each: _drawn(random, each, count) for each in inputs}
+    try:
+        expected = _composed(arrays, rank, rule)
+    except (tf.errors.OpError, TypeError, ValueError):
+        return  # this TensorFlow has no kernel for the operations of the rule in this dtype
+    found = {each: array.copy() for each, array in arrays.items()}
+    by_name = {each.name: array for each, array in found.items() if not each.is_slot}
+    slots = {each.name: array for each, array in found.items() if each.is_slot}
+    rows = range(count) if kernel.program.row_slots else None
+    kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
+    for each, wanted in expected.items():
+        before, after = arrays[each].astype(np.float64), found[each].astype(np.float64)
+        wanted = wanted.reshape(after.shape).astype(np.float64)
+        largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
+        allowed = UNITS * largest * _resolution(each.dtype)
+        differs = ~((abs(after - wanted) <= allowed) | (np.isnan(after) & np.isnan(wanted)))
+        differs &= ~(after == wanted)  # infinities
+        if differs.any():
+            number = differs.ravel().argmax()
+            raise UnsupportedError(
+                f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, and "
+                f"TensorFlow {wanted.flat[number]!r}"
+            )
+
+
+def _drawn(random, given, count):
+    """Returns values that are usual in a training: scalars are below 1, and slots not negative."""
+    dtype = tf.as_dtype(given.dtype).as_numpy_dtype
+    if given.dtype.startswith("int"):
+        return np.full(() if given.level == SCALAR else (count,), 3, dtype)
+    if given.level == SCALAR:
+        return np.array(random.uniform(0.1, 0.9), dtype)
+    low = 0.1 if given.is_slot else -2
+    return random.uniform(low, 2, count).astype(dtype)
+
+
+def _composed(arrays, rank, rule):
+    """Returns the results of TensorFlow's operations: a dict from `Input` to array."""
+    config = v1.ConfigProto(device_count={"GPU": 0})
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        tensors, feeds = {}, {}
+        for given, array in arrays.items():
+            shape = [] if given.level == SCALAR else ([array.size] + [1] * (rank - 1))[:rank]
+            tensors[given] = v1.placeholder(given.dtype, shape)
+            feeds[tensors[given]] = array.reshape(shape)
+        results = rule(tensors)
+        (value,) = [tensor for given, tensor in tensors.items() if given.name == VALUE]
+        found = {}
+        for given, tensor in tensors.items():
+            if given.name == VALUE and not given.is_slot:
+                new = value - results.update if results.value is None else results.value
+                found[given] = tf.convert_to_tensor(new, value.dtype)
+            elif given.is_slot and given.name in results.changes:
+                how, change, _ = results.changes[given.name]
+                change = tf.convert_to_tensor(change, given.dtype)
+                found[given] = tensor + change if how == ADD else change
+        return session.run(found, feeds)
+
+
+def _resolution(dtype):
+    if dtype.startswith("int"):
+        return 0.0
+    return {"bfloat16": 2.0**-7}.get(dtype) or np.finfo(dtype).eps
