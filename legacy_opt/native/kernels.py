@@ -11,6 +11,7 @@ from legacy_opt.native import cache
 from legacy_opt.native.emit import emit
 from legacy_opt.native.program import MOST_SCALARS, MOST_SLOTS, Program
 
+ABI = 1  # LEGACY_OPT_ABI of sources/kernel.h
 _POINTER = ctypes.c_void_p
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)
 _SIZE = ctypes.c_int64
@@ -63,7 +64,19 @@ def compiled(program: Program) -> Kernel:
     Raises:
       UnsupportedError: see `emit` and `cache.load`.
     """
-    return Kernel(program, *cache.load(emit(program)))
+    kernel = Kernel(program, *cache.load(emit(program)))
+    try:
+        table = kernel.table
+    except ValueError:
+        raise cache.NoCompilerError(
+            f"{kernel.key}.so in {cache.folder()} has no kernel. Delete it."
+        ) from None
+    expected = [len(each) for each in (program.scalars, program.slots, program.row_slots)]
+    if table.abi != ABI or [table.scalars, table.slots, table.row_slots] != expected:
+        raise cache.NoCompilerError(
+            f"The kernel {kernel.key}.so in {cache.folder()} does not fit its rule. Delete it."
+        )
+    return kernel
 
 
 def run(

@@ -350,7 +350,7 @@ def test_a_sum_over_a_dense_gradient(shape, fresh):
 @pytest.mark.parametrize("sparse", [False, True])
 def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
     """With use_locking=True, every update sees the state that the one before has written."""
-    shape, threads, runs = [200, 50], 8, 40
+    shape, threads, runs = [10000, 50], 8, 50
 
     class Locked(Sgd):
         def __init__(self):

@@ -1,0 +1,192 @@
+"""What fails on users' machines: each failure is one warning, and the training goes on."""
+
+import os
+import shutil
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native import cache, driver
+from legacy_opt.native.emit import emit
+
+from .rules import traced
+from .test_use import START, Sgd, fresh, is_native, trained  # noqa: F401
+
+pytestmark = pytest.mark.usefixtures("fresh")
+v1 = tf.compat.v1
+
+
+class Other(Sgd):
+    """A rule of its own for each test, so that its kernel is not in memory."""
+
+    number = 0
+
+    def __init__(self):
+        super().__init__()
+        Other.number += 1
+        self._factor = 1.0 + Other.number
+
+    def rule(self, grad, value, slots, hyper):
+        return hyper.learning_rate * grad, {"sum": slots.sum + grad * self._factor}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Returns an empty folder of kernels, with the driver."""
+    path = tmp_path / "kernels"
+    built = driver.path()
+    path.mkdir(mode=0o700)
+    shutil.copy(str(built), str(path))
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(path))
+    cache.compiler.cache_clear()
+    yield path
+    monkeypatch.undo()
+    cache.compiler.cache_clear()
+
+
+def compiler(folder, script):
+    """Returns the path of a program in place of the compiler."""
+    path = folder.parent / "compiler"
+    path.write_text("#!/bin/sh\n" + script)
+    path.chmod(0o700)
+    return str(path)
+
+
+FAILURES = {
+    "no compiler": ("exit 127", "is not on PATH"),
+    "a compiler that is killed": ('echo > "$4"; kill -9 $$', "cannot compile"),
+    "a full disk": ('ulimit -f 1; exec cc "$@"', "cannot compile"),
+    "a foreign library": (f'cp {shutil.which("true")} "$4"', "cannot be loaded"),
+    "another program's library": ('cc "$@" -Dlegacy_opt_table=other', "has no kernel"),
+    "an old kernel": ('sed -i s/LEGACY_OPT_ABI,/7,/ "$2"; cc "$@"', "does not fit"),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_is_one_warning(name, folder, monkeypatch):
+    script, message = FAILURES[name]
+    path = compiler(folder, script)
+    monkeypatch.setenv("CC", "no-such-compiler" if name == "no compiler" else path)
+    optimizer = Other()
+    optimizer.native = "auto"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        value, _, types = trained(optimizer)
+    texts = [str(each.message) for each in caught if each.category is NativeKernelWarning]
+    (text,) = texts
+    assert text.startswith("Other runs without a native kernel: ") and message in text
+    assert not is_native(types)
+    np.testing.assert_array_equal(value, START - 0.5)
+    assert not [each for each in folder.iterdir() if each.name.startswith("compiling-")]
+
+
+COMPILE = """
+import sys
+from legacy_opt.native import cache
+cache.load(sys.stdin.read())
+assert "tensorflow" not in sys.modules
+"""
+
+
+def test_four_processes_that_compile_at_once(folder):
+    """Compiling needs no TensorFlow."""
+    source = emit(traced(lambda grad, value: grad + 2.25))
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    processes = [
+        subprocess.Popen([sys.executable, "-c", COMPILE], stdin=subprocess.PIPE, env=environment)
+        for _ in range(4)
+    ]
+    for process in processes:
+        process.stdin.write(source.encode())
+        process.stdin.close()
+    assert [process.wait(60) for process in processes] == [0] * 4
+    assert sorted(each.suffix for each in folder.iterdir()) == [".so", ".so"]
+
+
+FORKED = """
+import os, sys
+import numpy as np
+import tensorflow as tf
+import legacy_opt
+from legacy_opt.native import driver
+v1 = tf.compat.v1
+legacy_opt.native.enable(require=True)
+
+def train():
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable("w", initializer=tf.zeros([3]), use_resource=True)
+        optimizer = legacy_opt.LazyAdamOptimizer(0.5)
+        train_op = optimizer.apply_gradients([(tf.ones([3]), variable)])
+        session.run(v1.global_variables_initializer())
+        session.run(train_op)
+        return session.run(variable).tolist()
+
+driver.load()
+child = os.fork()
+result = train()
+print("child" if child == 0 else "parent", result, flush=True)
+if child:
+    sys.exit(os.waitpid(child, 0)[1])
+"""
+
+
+def run(program, *words, **environment):
+    """Runs a program in a new process; returns its output."""
+    given = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), **environment)
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        env=given,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_fork_after_the_driver_is_loaded():
+    """Driver and kernels have no threads of their own. (TensorFlow has some from its first run.)"""
+    lines = sorted(run(FORKED).splitlines())
+    assert [line.split()[0] for line in lines] == ["child", "parent"]
+    assert lines[0].split(maxsplit=1)[1] == lines[1].split(maxsplit=1)[1]
+
+
+LOADED = """
+import sys
+import tensorflow as tf
+v1 = tf.compat.v1
+path, with_driver = sys.argv[1:]
+if with_driver == "yes":
+    from legacy_opt.native import driver
+    driver.load()
+try:
+    with tf.Graph().as_default(), v1.Session() as session:
+        saver = v1.train.import_meta_graph(path + ".meta")
+        saver.restore(session, path)
+        session.run("train")
+        print(session.run(v1.global_variables()[0]).tolist())
+except Exception as error:
+    print(str(error).splitlines()[0])
+"""
+
+
+def test_a_graph_without_the_driver(tmp_path):
+    """A MetaGraph with kernels needs the driver, and says so; then it trains on."""
+    path = str(tmp_path / "model")
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True)
+        optimizer = Sgd()
+        optimizer.native = "require"
+        optimizer.apply_gradients([(tf.ones([2]), variable)], name="train")
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            v1.train.Saver().save(session, path)
+    assert "LegacyOptUpdate" in run(LOADED, path, "no")
+    assert run(LOADED, path, "yes").splitlines()[-1] == "[0.5, 1.5]"
+    assert Path(path + ".meta").exists()
