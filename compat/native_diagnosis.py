@@ -1,4 +1,4 @@
-"""The part of `diagnose` about native kernels: compilers, driver, and optimizers with kernels."""
+"""The part of `diagnose` about native kernels: compilers, files, and which rules have kernels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def facts() -> Dict[str, Any]:
 def _or_reason(function, *arguments):
     try:
         return function(*arguments)
-    except ValueError as error:  # a NoCompilerError is one, too
+    except ValueError as error:  # also a NoCompilerError
         return str(error)
 
 
@@ -44,7 +44,7 @@ def rule_classes() -> list:
 
 
 def made(cls: type) -> Any:
-    """Returns an optimizer with 0.1 for all required numbers, and the graph's global step."""
+    """Returns an optimizer: required numbers are 0.1, and a required `global_step` is None."""
     required = {
         name: None if name == "global_step" else 0.1
         for name, parameter in inspect.signature(cls).parameters.items()
@@ -54,7 +54,7 @@ def made(cls: type) -> Any:
 
 
 def reason(cls: type) -> Optional[str]:
-    """Returns why a class has no kernels for dense or sparse float32 gradients; None if it has."""
+    """Returns why a class has no kernel for dense or sparse float32 gradients, or None."""
     try:
         for sparse in (False, True):
             native_rules.source_of(made(cls), tf.float32, sparse)

@@ -15,7 +15,7 @@ exit codes: 0, success; 2, there is no compiler, or the folder of kernels cannot
 def add_command(commands):
     """Adds `build-kernels` to the command line."""
     parser = terminal.add_parser(
-        commands, "build-kernels", "compile what native kernels need", _DESCRIPTION, _EPILOG
+        commands, "build-kernels", "compile the operations of native kernels", _DESCRIPTION, _EPILOG
     )
     parser.set_defaults(
         run=lambda arguments: terminal.run_command("build-kernels", execute, arguments)

@@ -93,8 +93,8 @@ def describe_failure(name, process, errors):
 def last_line(file):
     """Returns the last line that looks like an exception; if there is none, the last line.
 
-    The last line of the file need not be the exception: after its message TensorFlow 1.15 prints
-    where the operation was created.
+    The exception need not be in the last line: below it, TensorFlow 1.15 prints where the operation
+    was created.
     """
     file.seek(0)
     lines = file.read().strip().splitlines()
@@ -145,7 +145,7 @@ def signals_held():
 
 def stop_with_parent():
     """Ends this process when its parent ends; only if a `Cluster` has started this process."""
-    if STARTED not in os.environ:  # not started by a `Cluster`
+    if STARTED not in os.environ:
         return
 
     def wait():

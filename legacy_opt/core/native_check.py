@@ -1,6 +1,6 @@
 """Compares a new kernel with the rule's TensorFlow operations before its first use.
 
-A compiler that breaks IEEE arithmetic, or a defect of the code generator, must not train a model.
+The comparison finds compilers that break IEEE arithmetic, and errors of `emit`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from legacy_opt.native.trace import Results
 
 v1 = tf.compat.v1
 ELEMENTS = 64
-# TensorFlow's own operations differ by up to 6 units between versions, and a rule has several.
+# The allowed difference, in units in the last place. The result of one operation differs by up to 6
+# units between versions of TensorFlow, and a rule has several operations.
 UNITS = 16
 
 
@@ -33,7 +34,7 @@ def check(
     rank: int,
     rule: Callable[[Dict[Input, Any]], Results],
 ) -> None:
-    """Updates a variable of 64 elements by the kernel and by TensorFlow.
+    """Computes one update twice, by the kernel and by TensorFlow, and compares the results.
 
     Args:
       kernel: the kernel.
@@ -42,8 +43,8 @@ def check(
       rule: the rule, as for `trace`.
 
     Raises:
-      UnsupportedError: a result differs by more than 16 units in the last place of the largest
-        number that was added: the old value, the new value, or their difference.
+      UnsupportedError: a new value differs by more than 16 units in the last place, for the unit of
+        the largest of three numbers: the old value, TensorFlow's new value, and their difference.
     """
     random = np.random.RandomState(0)
     count = ELEMENTS if rank else 1
@@ -51,7 +52,7 @@ def check(
     try:
         expected = _composed(arrays, rank, rule)
     except (tf.errors.OpError, TypeError, ValueError):
-        return  # this TensorFlow has no kernel for the operations of the rule in this dtype
+        return  # this TensorFlow cannot run the rule in this dtype: there is nothing to compare
     found = {each: array.copy() for each, array in arrays.items()}
     by_name = {each.name: array for each, array in found.items() if not each.is_slot}
     slots = {each.name: array for each, array in found.items() if each.is_slot}
@@ -63,17 +64,17 @@ def check(
         largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
         allowed = UNITS * largest * _resolution(each.dtype)
         differs = ~((abs(after - wanted) <= allowed) | (np.isnan(after) & np.isnan(wanted)))
-        differs &= ~(after == wanted)  # infinities
+        differs &= ~(after == wanted)  # equal infinities
         if differs.any():
             number = differs.ravel().argmax()
             raise UnsupportedError(
-                f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, and "
-                f"TensorFlow {wanted.flat[number]!r}"
+                f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, but "
+                f"TensorFlow computes {wanted.flat[number]!r}"
             )
 
 
 def _drawn(random, given, count):
-    """Returns values that are usual in a training: scalars are below 1, and slots not negative."""
+    """Returns values as in a training: integers are 3, other scalars below 1, slots positive."""
     dtype = tf.as_dtype(given.dtype).as_numpy_dtype
     if given.dtype.startswith("int"):
         return np.full(() if given.level == SCALAR else (count,), 3, dtype)
@@ -84,7 +85,7 @@ def _drawn(random, given, count):
 
 
 def _composed(arrays, rank, rule):
-    """Returns the results of TensorFlow's operations: a dict from `Input` to array."""
+    """Returns the new values that TensorFlow computes: a dict from `Input` to array."""
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         tensors, feeds = {}, {}

@@ -43,7 +43,7 @@ class PureRule(NamedTuple):
     function: Callable[[Dict[Input, Any]], Results]
 
     def program(self) -> Program:
-        """Traces the rule. Raises an UnsupportedError if it cannot be compiled."""
+        """Returns the traced rule. Raises an UnsupportedError if the rule cannot be compiled."""
         return trace(self.inputs, self.rank, self.function)
 
 
@@ -53,7 +53,7 @@ def rule_of(optimizer: Any, variable: Variable, sparse: bool) -> PureRule:
     Args:
       optimizer: the `RuleOptimizer`.
       variable: the variable.
-      sparse: whether the gradient has some rows of the variable.
+      sparse: whether the gradient is sparse.
 
     Raises:
       UnsupportedError: the rule cannot be compiled. The message says why.
@@ -93,12 +93,12 @@ def rule_of(optimizer: Any, variable: Variable, sparse: bool) -> PureRule:
 
 
 def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
-    """Returns the C source of the kernel that updates matrices.
+    """Returns the C source of the kernel with which an optimizer updates matrices.
 
     Args:
       optimizer: a new `RuleOptimizer`.
       dtype: the dtype of the matrices.
-      sparse: whether the gradient has some rows.
+      sparse: whether the gradient is sparse.
 
     Raises:
       UnsupportedError: there is no kernel.
@@ -120,12 +120,13 @@ def level_of(layout: Any, variable: Any, sparse: bool) -> int:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
     if getattr(layout, "is_flat_element", False):
-        if versions.part_of(variable) is not None:  # an addition changes more than one element
+        # In a partition, the method `add` of FlatElement changes several elements.
+        if versions.part_of(variable) is not None:
             raise UnsupportedError(f"a {type(layout).__name__} of a partition")
         return ROW if sparse else SCALAR
     for known, level in (Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW):
         is_possible = isinstance(layout, known) and (sparse or level != ROW)
-        # Subclasses may override the methods that read and write.
+        # A subclass that overrides these methods reads or writes in a way that kernels do not know.
         if is_possible and all(
             getattr(type(layout), name) is getattr(known, name)
             for name in ("read", "assign", "add")

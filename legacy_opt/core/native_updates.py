@@ -17,12 +17,12 @@ from legacy_opt.core.variable_access import here, is_resource, variable_shape
 from legacy_opt.native import driver, kernels, modes
 from legacy_opt.native.program import UnsupportedError
 
-# One operation updates several variables of at most this size together: it holds the locks of all
-# of them, and waits for all of their gradients.
+# One operation updates several small variables, of at most this size together. The size is limited
+# because the operation holds the locks of all its variables, and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
 _warned = set()
-# The kernels of each optimizer. They are no attribute of it, because they cannot be copied.
+# The kernels of each optimizer. With an attribute for them, optimizers could not be copied.
 _kernels = weakref.WeakKeyDictionary()
 
 
@@ -31,7 +31,7 @@ class _Update(NamedTuple):
 
     Attributes:
       kernel: the `Kernel`.
-      grad: the gradient, or its rows.
+      grad: the gradient; for a sparse gradient its rows.
       variable: the variable.
       indices: the row numbers of a sparse gradient, perhaps with duplicates; None for a dense one.
     """
@@ -83,7 +83,8 @@ def apply_together(
     Args:
       optimizer: the `RuleOptimizer`, for which the user has enabled kernels.
       grads_and_vars: a list of (gradient, variable) pairs in which no gradient is None.
-      alone: whether no update may be run here, because other code runs before or after it.
+      alone: whether all updates must wait for TensorFlow's call of the update method, because a
+        subclass or wrapper runs code before or after it.
 
     Returns:
       A pair: a dict from ``id(variable)`` to the operation (None when executing eagerly); the
@@ -102,7 +103,8 @@ def apply_together(
         if kernel is None:
             others.append((grad, variable))
             continue
-        # scatter_nd adds the rows of equal ids in any order, so TensorFlow has to sum them first.
+        # These wait for the update method. Before it, TensorFlow sums the rows of equal ids, which
+        # scatter_nd would add in any order.
         if alone or uses[id(variable)] > 1 or _needs_dense(optimizer, kernel, variable, indices):
             continue
         values = tf.convert_to_tensor(grad) if indices is None else grad.values
@@ -159,10 +161,10 @@ def _kernel(optimizer, variable, sparse):
         name: (type(layout), layout.dtype)
         for name, layout in optimizer.slot_layouts(variable).items()
     }
-    # A kernel of a slot that is partitioned may be impossible where that of others is not.
+    # For partitioned variables, `level_of` refuses slots that it accepts for other variables.
     is_part = versions.part_of(variable) is not None
     dtype = variable.dtype.base_dtype
-    # In float64, these Python numbers are constants of the kernel.
+    # In float64, the numbers of `full_precision` are constants of the kernel.
     constants = [repr(getattr(optimizer, "_" + name)) for name in optimizer.full_precision]
     key = variable.shape.rank, dtype, sparse, flags, layouts, is_part
     key = repr((key, constants if dtype == tf.float64 else ()))
@@ -178,18 +180,19 @@ def _kernel(optimizer, variable, sparse):
 
 def _group(update):
     """Returns a key that is equal for updates that one operation can do."""
-    variable, size = update.variable, update.variable.shape.num_elements()
-    if update.indices is not None or size is None or _bytes(update) > GROUP_BYTES:
+    variable = update.variable
+    if update.indices is not None or _bytes(update) > GROUP_BYTES:
         return id(variable)
     return update.kernel.key, variable.device, is_resource(variable)
 
 
 def _bytes(update):
-    return update.variable.shape.num_elements() * update.variable.dtype.base_dtype.size
+    count = update.variable.shape.num_elements()
+    return GROUP_BYTES + 1 if count is None else count * update.variable.dtype.base_dtype.size
 
 
 def _parts(updates):
-    """Yields lists of updates, each of at most `GROUP_BYTES` of variables or one update."""
+    """Splits updates into lists with at most `GROUP_BYTES` of variables (or one variable) each."""
     part, size = [], 0
     for update in updates:
         if part and size + _bytes(update) > GROUP_BYTES:

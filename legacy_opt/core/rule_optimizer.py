@@ -135,8 +135,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     place of `fused` or TensorFlow's operations: see `legacy_opt.native`.
 
     Args:
-      use_locking: passed to the TensorFlow kernels that `fused` uses. Other updates take no locks;
-        if `use_locking` is True, they issue a `UseLockingWarning`.
+      use_locking: whether TensorFlow's fused kernels and native kernels take locks. Updates without
+        such a kernel take no locks; if `use_locking` is True, they issue a `UseLockingWarning`.
       name: the name of the optimizer, under which its slots are created.
       global_step: the int32 or int64 variable that counts the training steps, for a rule with
         `uses_global_step`; None means the graph's global step.
@@ -157,7 +157,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
-    updates_together: ClassVar[bool] = True  # whether native kernels may update before `_apply`
+    updates_together: ClassVar[bool] = True  # False: native kernels wait for `_apply`
 
     def __init__(
         self,
@@ -269,11 +269,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         """Returns the rule that native kernels compute: `rule`, or `sparse_rule`.
 
-        Override it together with `update_for` or `apply_update`, if a rule computes the same.
+        A subclass that overrides `update_for` or `apply_update` has no kernels unless it overrides
+        this method, too, and returns a rule that computes the same.
 
         Args:
           variable: the variable.
-          sparse: whether the gradient has some rows of the variable.
+          sparse: whether the gradient is sparse.
 
         Raises:
           UnsupportedError: an overridden method computes something else.
@@ -300,7 +301,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             warn(
                 f"{type(self).__name__} updates {update.variable.name!r} without locks "
                 "although use_locking=True: its rule consists of several operations, and "
-                "only TensorFlow's fused kernels can lock.",
+                "only fused and native kernels can lock.",
                 UseLockingWarning,
             )
         rule = self.sparse_rule if update.sparse else self.rule
@@ -355,8 +356,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that this call increments; None if a wrapper (an optimizer
-            around this optimizer) increments the global step, or if nothing increments it.
+          global_step: the variable that `apply_gradients` increments; None if a wrapper (an
+            optimizer around this optimizer) increments the global step, or if nothing does.
         """
         advanced = advanced_by_wrapper() if global_step is None else global_step
         self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
@@ -512,7 +513,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             return self._get_non_slot_variable(name, graph=graph)
 
     def _updates_directly(self):
-        """Whether no subclass, mixin or wrapper does anything before or after an update."""
+        """Whether updates may run before TensorFlow calls the update methods."""
         return self.updates_together and all(
             getattr(getattr(self, name), "__func__", None) is getattr(RuleOptimizer, name)
             for name in _UPDATES

@@ -18,8 +18,8 @@ from legacy_opt.native.program import UnsupportedError
 SOURCES = Path(__file__).with_name("sources")
 HEADERS = ("kernel.h", "elementary.h")
 FOLDER_VARIABLE = "LEGACY_OPT_KERNELS"
-# Without contraction (fused multiply-add), the same source computes the same bits on every
-# processor. The other flags only let the compiler vectorize.
+# -ffp-contract=off forbids fused multiply-add, so that a source computes the same bits on every
+# processor. -fno-math-errno and -fno-trapping-math only let the compiler vectorize.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -55,7 +55,7 @@ def folder() -> Path:
 
 
 def check_owner(path: Path) -> None:
-    """Raises a NoCompilerError if other users may replace a file or folder."""
+    """Raises a NoCompilerError if a path is a link, or if other users own or may change it."""
     found = os.lstat(path)
     is_expected = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
     if not is_expected or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -69,7 +69,7 @@ def find_compiler(language: str, variable: str, default: str) -> str:
     """Returns the path of the compiler that an environment variable names, or of the default.
 
     Raises:
-      NoCompilerError: there is none.
+      NoCompilerError: this compiler is not on PATH.
     """
     name = os.environ.get(variable, default)
     path = shutil.which(name)
@@ -83,7 +83,7 @@ def compiler() -> List[str]:
     """Returns the command of the C compiler, with the flags for all kernels.
 
     Raises:
-      NoCompilerError: there is none.
+      NoCompilerError: there is no compiler.
     """
     path = find_compiler("C", "CC", "cc")
     clones = [f"-DVECTORIZED={_CLONES}"]
@@ -122,13 +122,13 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
 
 
 def compile_library(command: List[str], source: str, ending: str, path: Path) -> None:
-    """Compiles a library in a folder of its own, and renames it.
+    """Compiles a library in a temporary folder, then moves it to `path`.
 
     Args:
       command: the compiler with its flags.
       source: the source code.
       ending: the ending of the source's file name.
-      path: the library to write.
+      path: where the library is stored.
 
     Raises:
       NoCompilerError: the compiler fails, or the library cannot be stored.

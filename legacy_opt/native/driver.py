@@ -1,4 +1,7 @@
-"""The TensorFlow operations that run kernels: builds, finds and calls them."""
+"""The driver: a library of TensorFlow operations that run kernels. Builds, loads and calls it.
+
+It has nothing to do with `V1Driver`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _SOURCES = ("driver.cc", "update.h", "kernel.h")
 
 
 class Driver(NamedTuple):
-    """The loaded library of the operations.
+    """The loaded driver.
 
     Attributes:
       operations: the module of operations, from `tf.load_op_library`.
@@ -48,7 +51,7 @@ def path() -> Path:
 
 
 def build() -> Path:
-    """Compiles the driver for this TensorFlow, which takes about 15 seconds. Returns its path.
+    """Compiles the driver for this TensorFlow if it does not exist. Returns its path.
 
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails. Nothing is left half-written.
@@ -69,7 +72,7 @@ def load() -> Optional[Driver]:
     if not found.exists():
         return None
     cache.check_owner(found)
-    # First, because TensorFlow lists only the operations that its own call registers.
+    # Before ctypes.CDLL: TensorFlow lists only operations that are registered in this call.
     operations = tf.load_op_library(str(found))
     library = ctypes.CDLL(str(found))
     library.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -90,11 +93,11 @@ def update(
 
     Args:
       driver: the driver.
-      kernel: the kernel, which is registered.
+      kernel: the kernel; `register` must have been called.
       variables: the handles or refs of all variables: each variable is followed by its slots.
       scalars: the values of the program's scalars.
       gradients: one gradient per variable.
-      use_locking: whether to hold the locks of ref variables.
+      use_locking: whether to lock ref variables. Resource variables are always locked.
 
     Returns:
       The operation; None when executing eagerly.
@@ -122,9 +125,9 @@ def update_rows(
       scalars: see `update`.
       gradient: the values of the sparse gradient, ``[n, …]``.
       ids: the row numbers, ``[n]``, int32 or int64.
-      use_locking: whether to lock out other updates.
-      all_rows: whether all other rows are updated, too, with a gradient of zero. Then the kernel is
-        that of a dense gradient.
+      use_locking: whether other updates of the variable must wait.
+      all_rows: whether all other rows are updated, too, with a gradient of zero. If so, pass the
+        kernel of a dense gradient.
 
     Returns:
       The operation; None when executing eagerly.

@@ -47,6 +47,7 @@ class _Emitter:
     def __init__(self, program):
         self._program = program
         self._lines = ['#include "kernel.h"', '#include "elementary.h"', ""]
+        # The values that are computed once per update or row, before the loop over elements.
         self._hoisted = [
             node for node in program.nodes if node.level < ELEMENT and node.operation != "Const"
         ]
@@ -88,7 +89,7 @@ class _Emitter:
         self._close()
 
     def _reduce(self):
-        """Sums 16 interleaved parts, so that the order does not depend on the vector length."""
+        """Adds element i to part i % 16, then adds the parts, whatever the vector length is."""
         program = self._program
         operands = [node.inputs[0] for node in program.sums]
         terms = ", ".join(f"double* restrict terms{i}" for i in range(len(operands)))
@@ -203,7 +204,7 @@ class _Emitter:
             "};",
         ]
 
-    # Their parts.
+    # Helpers of the methods above.
 
     def _open(self, signature):
         self._lines += [f"static void {signature} {{", "  hoisted_t* const h = to; (void)h;"]
@@ -303,7 +304,7 @@ def _hoisted(node: Node, struct: str) -> str:
 
 
 def _needed(nodes: Iterable[Node]) -> Set[Node]:
-    """Returns the nodes that a loop over elements must read or compute."""
+    """Returns the nodes that a loop over elements must read or compute to get `nodes`."""
     found: Set[Node] = set()
     waiting = list(nodes)
     while waiting:

@@ -18,7 +18,7 @@ _SIZE = ctypes.c_int64
 
 
 class _Table(ctypes.Structure):
-    """legacy_opt_kernel of sources/kernel.h."""
+    """The struct legacy_opt_kernel of sources/kernel.h."""
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("abi", "hoisted_bytes", "dtype", "scalars", "slots")),
@@ -87,12 +87,12 @@ def run(
     scalars: Mapping[str, np.ndarray],
     rows: Any = None,
 ) -> None:
-    """Updates arrays in place, without TensorFlow: one thread, for checks of kernels.
+    """Updates arrays in place by a kernel, in one thread and without TensorFlow, for checks.
 
     Args:
       kernel: the kernel.
       value: the variable's value, contiguous.
-      gradient: the gradient; with `rows` one row for each of them.
+      gradient: the gradient of the whole variable, or of `rows` in their order.
       slots: the values of all slots by name, contiguous. A scalar slot may be the first element of
         an array.
       scalars: the values of the program's scalars by name, in their dtypes.

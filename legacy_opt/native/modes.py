@@ -12,11 +12,11 @@ _enabled: Optional[str] = None
 
 
 def enable(require: bool = False) -> None:
-    """Uses compiled kernels in this process, with optimizers whose attribute `native` is None.
+    """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
 
     Args:
-      require: whether an update without a kernel raises an error. By default, it runs as TensorFlow
-        operations, with a `NativeKernelWarning`.
+      require: whether an update without a kernel raises an error. By default, such an update runs
+        as TensorFlow operations, with a `NativeKernelWarning`.
     """
     global _enabled
     _enabled = "require" if require else "auto"

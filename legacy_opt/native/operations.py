@@ -1,4 +1,4 @@
-"""The C code of values: dtypes, numbers and elementwise operations."""
+"""The C code of dtypes, numbers and elementwise operations."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from legacy_opt.native.program import Node, UnsupportedError
 
-# Each dtype's number in TensorFlow, type in memory, and type in which kernels compute.
+# For each dtype: its number in TensorFlow, the C type in memory, and the C type of computations.
 DTYPES = {
     "float32": (1, "float", "float"),
     "float64": (2, "double", "double"),
@@ -19,9 +19,9 @@ DTYPES = {
 }
 _16_BITS = ("bfloat16", "float16")
 
-# Operations of one C expression; {0}, {1}, … are their inputs. An f stands for the suffix of
-# functions and numbers of type float.
-_EXACT = {  # These need no rounding in 16 bits.
+# Operations that are one C expression. {0}, {1}, … are the inputs; {f} is "f", the suffix of C's
+# functions for float, or empty for double.
+_EXACT = {  # Results that need no rounding to a 16-bit dtype.
     "Abs": "{0} < 0 ? -{0} : {0} + 0",
     "Equal": "{0} == {1}",
     "FloorDiv": "{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))",
@@ -130,7 +130,7 @@ def stored(dtype: str) -> str:
 
 
 def rounded(dtype: str, code: str) -> str:
-    """Returns C code that rounds a result to a 16-bit dtype, and other dtypes unchanged."""
+    """Returns C code that rounds a result to a 16-bit dtype; for other dtypes, `code` itself."""
     return f"lo_round_{dtype}({code})" if dtype in _16_BITS else code
 
 

@@ -9,8 +9,8 @@ SCALAR, ROW, ELEMENT = range(3)
 
 GRADIENT, VALUE = "gradient", "value"
 
-# The changes of a slot: a new value, a value that is added, or a new value while the elements that
-# a sparse gradient does not touch are multiplied by a factor.
+# How a slot changes. ASSIGN: it gets a new value. ADD: a value is added. FADE: touched elements get
+# a new value, and all others are multiplied by a factor.
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 
 
@@ -33,8 +33,8 @@ class Input(NamedTuple):
       name: `GRADIENT`, `VALUE`, or the name of a slot or scalar. A slot and a scalar may have the
         same name.
       level: `SCALAR`, `ROW` or `ELEMENT`.
-      dtype: the name of its dtype.
-      is_slot: whether it is a slot.
+      dtype: the name of the input's dtype.
+      is_slot: whether the input is a slot.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Node:
 
     Attributes:
       number: the position among the nodes of its program.
-      operation: the type of the TensorFlow operation that computes it; "Input" or "Const".
+      operation: the type of the TensorFlow operation that computes the value, or "Input".
       dtype: the name of its dtype.
       inputs: a tuple of nodes.
       level: `SCALAR`, `ROW` or `ELEMENT`.

@@ -27,8 +27,8 @@ from legacy_opt.native.program import (
 _UNCHANGED = ("Identity", "PreventGradient", "Snapshot", "StopGradient")
 # Operations that change only the shape, which does not matter for a value with one element.
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
-# Newer and older names of the same operations. Programs have one name, so that all versions of
-# TensorFlow give the same kernel.
+# Operations that have several names in TensorFlow, and the name that programs use, so that all
+# versions of TensorFlow give the same kernel.
 _NAMES = {
     "AddV2": "Add",
     "Div": "RealDiv",
@@ -61,8 +61,8 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
         in a graph of its own.
 
     Raises:
-      UnsupportedError: the rule uses an operation or a dtype that has no C code. The message names
-        it.
+      UnsupportedError: the rule cannot be compiled, for example because one of its operations has
+        no C code.
     """
     reader = _Reader()
     with tf.Graph().as_default():
@@ -153,9 +153,13 @@ class _Reader:
         if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
             raise UnsupportedError(f"{kind} over some of the axes ({tensor.op.name!r})")
         if node.level != ELEMENT:
-            raise UnsupportedError(f"{kind} of a value that is no element ({tensor.op.name!r})")
+            raise UnsupportedError(
+                f"{kind} of a value with fewer elements than the variable ({tensor.op.name!r})"
+            )
         if node.after_sums:
-            raise UnsupportedError(f"{kind} of a value with another sum ({tensor.op.name!r})")
+            raise UnsupportedError(
+                f"{kind} of a value that depends on another sum ({tensor.op.name!r})"
+            )
         known = len(self._sums)
         found = self._node(kind, tensor.dtype.base_dtype.name, (node,), SCALAR)
         if found.detail is None:
@@ -201,7 +205,7 @@ def _operands(tensor):
 
 
 def _constant(operation):
-    """Returns the number in all elements of a constant."""
+    """Returns the number that all elements of a constant have in common."""
     if operation.type in ("OnesLike", "ZerosLike"):
         return int(operation.type == "OnesLike")
     values = _constant_array(operation)
@@ -219,7 +223,7 @@ def _constant_array(operation) -> Optional[np.ndarray]:
 
 
 def _check(program):
-    """Raises an UnsupportedError if a slot's change needs values of another level."""
+    """Raises an UnsupportedError if a slot changes in a way that kernels do not know."""
     slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():
         slot = slots[name]

@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
 # Up to TensorFlow 2.10, files named .keras are HDF5 files.
 H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")
-# {ending of a file: whether Keras saves the optimizer's state in it}, see docs/keras_saving.md.
+# Whether Keras saves the optimizer's state, by the file's ending; see docs/keras_saving.md.
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """
 import tensorflow as tf
@@ -233,7 +233,7 @@ def daily_on_tensorflow_1(test):
 
 @daily_on_tensorflow_1
 def test_convert_in_a_new_process(tmp_path, screen, source):
-    """With TensorFlow 1.15, a new process is in graph mode, so Keras uses a Session there."""
+    """In TensorFlow 1.15 a new process is in graph mode, in which Keras uses a Session."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))
     output, errors = process.communicate()

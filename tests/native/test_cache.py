@@ -1,4 +1,4 @@
-"""Tests the folder of compiled kernels: owners, compilers, and processes that compile at once."""
+"""Tests the folder of compiled kernels: owners, compilers, and threads that compile at once."""
 
 import stat
 import threading

@@ -1,4 +1,4 @@
-"""Compares the functions of kernels with NumPy, in double or extended precision."""
+"""Compares the functions of kernels, such as exp, with NumPy's in a higher precision."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ FUNCTIONS = {
 
 
 def arguments(low, high, dtype):
-    """Returns numbers between two bounds: some evenly spaced, some with each exponent."""
+    """Returns random numbers between two bounds: some uniform, some with uniform logarithms."""
     random = np.random.RandomState(0)
     even = random.uniform(low, high, 20000)
     signs = np.where(low < 0, random.choice([-1, 1], 20000), 1)

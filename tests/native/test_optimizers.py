@@ -28,7 +28,7 @@ def is_supported(name):
 
 
 def make(name):
-    """Returns the case's `make`, for optimizers that require kernels."""
+    """Returns a function that makes the case's optimizer, with native="require"."""
 
     def native(global_step):
         optimizer = CASES[name].make(global_step)
@@ -84,7 +84,7 @@ OWN_RULES = {
 
 @pytest.mark.parametrize("name", OWN_RULES)
 def test_rules_of_users(name):
-    """The rules of docs/write_an_optimizer.md and others become kernels as they are."""
+    """The rules of docs/write_an_optimizer.md, and others, become kernels without a change."""
     problem = problems.everything("float64", ("matrix", "table"), steps=5)
 
     def make(native):

@@ -67,7 +67,7 @@ def test_too_many_slots():
 
 
 def test_the_source_does_not_depend_on_the_graph():
-    """The names of operations in other graphs must not change the source, and so the hash."""
+    """Kernels are found by a hash of the source, so names of operations must not change it."""
 
     def update(grad, value):
         return tf.exp(grad) / (tf.abs(value) + 1e-3)

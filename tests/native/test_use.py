@@ -60,7 +60,7 @@ def is_native(types):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Forgets `enable`, the environment variable and the warnings that were given."""
+    """Forgets calls of `enable`, the environment variable, and which warnings were given."""
     monkeypatch.setattr(modes, "_enabled", None)
     monkeypatch.delenv(modes.VARIABLE, raising=False)
     monkeypatch.setattr(native_updates, "_warned", set())
@@ -129,7 +129,7 @@ def test_a_slot_that_is_read_in_another_way(fresh):
 
 
 def test_the_counts_of_a_partition(fresh):
-    """In a partition, AdagradDecay counts in more than one element: no kernel does so."""
+    """In a partition, AdagradDecay's count is in several elements, which no kernel can write."""
     with tf.Graph().as_default():
         variable = v1.get_variable(
             "w", [4, 3], partitioner=v1.fixed_size_partitioner(2), use_resource=True
@@ -192,7 +192,7 @@ def test_rows_of_equal_ids_are_summed(dtype, use_resource, fresh):
 
 
 def test_small_variables_are_updated_together(fresh):
-    """Of 5 variables, two of one dtype share an operation; large ones and rows have their own."""
+    """Two small float32 variables share an operation; each other variable has its own."""
     shapes = {"a": [7], "b": [300, 4], "large": [1200, 1200], "rows": [9, 2], "double": [3]}
     with tf.Graph().as_default() as graph:
         pairs = []
@@ -210,7 +210,8 @@ def test_small_variables_are_updated_together(fresh):
             for each in graph.get_operations()
             if each.type.startswith("LegacyOptUpdate")
         ]
-        # Each variable has a slot, a gradient and ids if sparse; each operation a learning rate.
+        # The inputs of an operation: one learning rate; for each variable, the variable, its slot,
+        # its gradient, and ids if the gradient is sparse.
         assert sorted(counts) == [4, 4, 5, 7]
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
@@ -271,7 +272,7 @@ class Norm(Sgd):
 
 
 def test_a_sum_over_a_sparse_gradient(fresh):
-    """A row's gradient of 2 + 2, and three times 4 elements: each is divided by their sum, 20."""
+    """Four elements have the gradient 2 + 2, four have 1: the rule divides by the sum, 20."""
 
     def gradient(_):
         return tf.IndexedSlices(
@@ -289,7 +290,7 @@ def test_a_sum_over_a_sparse_gradient(fresh):
 
 
 def test_a_kernel_comes_before_tensorflows_kernels(fresh):
-    """AdagradDecay prepares the decay of all variables, which kernels do themselves."""
+    """Native kernels compute AdagradDecay's decay, so `prepare_step` must create no operations."""
     optimizer = legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=1)
     optimizer.native = "require"
     with tf.Graph().as_default() as graph:
@@ -304,7 +305,7 @@ def test_a_kernel_comes_before_tensorflows_kernels(fresh):
 
 
 class Decayed(legacy_opt.DecoupledWeightDecayExtension, legacy_opt.AdagradDecayOptimizer):
-    """The variable decays before the update, so the update cannot run earlier."""
+    """Weight decay must run before the update, so updates wait for TensorFlow's update methods."""
 
 
 @pytest.mark.parametrize("sparse", [False, True])
@@ -349,7 +350,7 @@ def test_a_sum_over_a_dense_gradient(shape, fresh):
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
-    """With use_locking=True, every update sees the state that the one before has written."""
+    """With use_locking=True, every update starts from the values that the previous update wrote."""
     shape, threads, runs = [10000, 50], 8, 50
 
     class Locked(Sgd):
@@ -376,7 +377,7 @@ def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
 
 
 def test_a_kernel_that_differs_from_the_rule_is_refused(fresh, tmp_path):
-    """The self-check before the first use finds a code generator or compiler that is wrong."""
+    """A kernel is compared with its rule before its first use; here, multiplication is wrong."""
     fresh.setitem(operations._ROUNDED, "Mul", "{0} * {1} * 1.00001f")
     optimizer = native()
     with pytest.raises(UnsupportedError, match="the kernel [0-9a-f]{32} computes .* TensorFlow "):

@@ -106,7 +106,10 @@ def berts_schedule(step):
 
 
 def original(read_after_the_assignment):
-    """Returns a function that updates w and increments the step, in one of two possible orders."""
+    """Returns a function that updates w and increments the step.
+
+    The schedule reads the step before the increment or (`read_after_the_assignment`) after it.
+    """
 
     def train(pairs, step):
         if read_after_the_assignment:

@@ -1,4 +1,4 @@
-"""Trains with native kernels in many ways; all must compute the same bits. See `make bits`.
+"""Trains with native kernels in many ways; all ways must compute the same bits (`make bits`).
 
 python -m tests.tools.bits FOLDER PYTHON…   # compares the TensorFlows of several Pythons
 python -m tests.tools.bits --train THREADS   # prints the hashes of trainings
@@ -13,8 +13,8 @@ from pathlib import Path
 
 THREADS = ("1", "2", "4")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-# Instruction sets: the flags for the C compiler, and a feature of the processors that have them.
-# "all" is what users get: a kernel that chooses among the others when it is loaded.
+# For each instruction set: a flag for the C compiler, and a feature of processors that have it.
+# "all" is what users get: a kernel with code for all sets, which chooses one when it is loaded.
 INSTRUCTION_SETS = {
     "all": ("", ""),
     "x86-64": ("-march=x86-64", "sse2"),
@@ -64,7 +64,7 @@ def compiler(home, flags):
 
 
 def train(threads):
-    """Prints, for each dtype, the hash of all variables, and how many there are."""
+    """Prints, for each dtype, a hash of all variables after the trainings, and their number."""
     import tensorflow as tf
 
     from legacy_opt.compat import native_diagnosis
@@ -91,7 +91,7 @@ def trained(optimizer, dtype, use_resource, threads):
     import numpy as np
     import tensorflow.compat.v1 as tf
 
-    random = np.random.RandomState(0)  # only of integers, which all NumPys draw equally
+    random = np.random.RandomState(0)  # draws only integers, because they are equal in all NumPys
 
     def numbers(*shape):
         return tf.cast((random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32), dtype)

@@ -20,8 +20,9 @@ class Keras2Saving(Base):
         """Returns the names of the slots that have been created."""
         names = super().get_slot_names()
         # When Keras loads a SavedModel, it creates each slot with the shape and dtype of the
-        # slot's variable, so restoring a slot of another shape or dtype would fail. Omit such slots
-        # from a SavedModel: training that starts from a SavedModel begins with new slots anyway.
+        # trained variable, so restoring a slot of another shape or dtype would fail. Omit such
+        # slots from a SavedModel: training that starts from a SavedModel begins with new slots
+        # anyway.
         if self._slots_unlike_variables and versions.writing_saved_model():
             names = [name for name in names if name not in self._slots_unlike_variables]
         return names

@@ -95,7 +95,7 @@ def state_of_session(make, gradients):
         if number == len(gradients):
             found.update((item.op.name, sess.run(item)) for item in v1.global_variables())
 
-    # One more gradient, because `between` is called before each step.
+    # `look` is called before each step, so it reads the final values before one additional step.
     problem = problems.Problem(VALUES, gradients + gradients[:1], ("table",), "float32")
     running.session(problem, make, use_resource=True, between=look)
     return found

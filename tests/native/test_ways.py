@@ -1,0 +1,189 @@
+"""Kernels in Keras, in partitions, with unknown shapes; and where TensorFlow's operations stay."""
+
+import functools
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import versions
+from legacy_opt.compat import to_keras
+from legacy_opt.core import native_updates
+from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native.program import UnsupportedError
+from tests.keras_bridge.test_xla import with_xla
+from tests.support.checkpoints.v1_checkpoints import APIS
+
+from .test_use import START, is_native, native, trained
+
+v1 = tf.compat.v1
+GRADIENT = START / 8 - 1
+STEPS = 4
+OPTIMIZERS = {
+    "AdagradDecay": lambda: legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=2),
+    "DiffGrad": lambda: legacy_opt.DiffGradOptimizer(0.01),
+    "LAMB": lambda: legacy_opt.LAMBOptimizer(0.01, 0.1),
+    "LARS": lambda: legacy_opt.LARSOptimizer(0.1),
+    "LazyAdam": lambda: legacy_opt.LazyAdamOptimizer(0.01),
+}
+
+
+def make(name, mode="require"):
+    optimizer = OPTIMIZERS[name]()
+    optimizer.native = mode
+    return optimizer
+
+
+def gradient(sparse):
+    if sparse:  # row 4 twice
+        return tf.IndexedSlices(tf.constant(GRADIENT[:3]), tf.constant([4, 1, 4]), START.shape)
+    return tf.constant(GRADIENT)
+
+
+def in_a_session(optimizer, sparse):
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        variable = v1.get_variable("w", initializer=START, use_resource=True)
+        train_op = optimizer.apply_gradients([(gradient(sparse), variable)], global_step=step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(STEPS):
+                session.run(train_op)
+            return session.run(variable)
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("in_function", [False, True])
+def test_a_bridged_optimizer_has_the_bits_of_a_session(api, name, sparse, in_function):
+    optimizer = to_keras(make(name), api=api)
+    variable = tf.Variable(START)
+
+    def step():
+        optimizer.apply_gradients([(gradient(sparse), variable)])
+
+    run = step
+    if in_function:
+        run = tf.function(step)
+        graph = run.get_concrete_function().graph
+        assert is_native({each.type for each in graph.get_operations()})
+    for _ in range(STEPS):
+        run()
+    np.testing.assert_array_equal(variable.numpy(), in_a_session(make(name), sparse))
+
+
+def test_xla_compiles_tensorflows_operations(monkeypatch):
+    """A kernel is an operation that XLA does not know, so TensorFlow's operations run instead."""
+    monkeypatch.setattr(native_updates, "_warned", set())
+    variables = [tf.Variable(START), tf.Variable(START)]
+    optimizers = [make("LazyAdam", mode) for mode in ("auto", "off")]
+    knows_xla = []
+
+    def step(optimizer, variable):
+        knows_xla.append(versions.compiling_with_xla())
+        if knows_xla[-1]:
+            optimizer.apply_gradients([(gradient(False), variable)])
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for optimizer, variable in zip(optimizers, variables):
+            optimizer._create_slots([variable])
+            tf.function(functools.partial(step, optimizer, variable), **with_xla())()
+    if not knows_xla[-1]:
+        pytest.skip("this TensorFlow compiles a function after tracing")
+    reasons = [str(each.message) for each in caught if each.category is NativeKernelWarning]
+    assert reasons == ["LazyAdamOptimizer runs without a native kernel: XLA compiles this function"]
+    np.testing.assert_array_equal(variables[0].numpy(), variables[1].numpy())
+    assert np.any(variables[0].numpy() != START)
+
+
+@pytest.mark.parametrize(
+    "device, reason",
+    [
+        ("/job:ps/task:0", "in another process"),
+        ("/device:GPU:0", "kernels run on CPUs"),
+    ],
+)
+def test_a_variable_on_another_device(device, reason):
+    with tf.Graph().as_default(), tf.device(device):
+        variable = v1.get_variable("w", initializer=START, use_resource=False)
+        with pytest.raises(UnsupportedError, match=reason):
+            native().apply_gradients([(tf.ones_like(START), variable)])
+
+
+def test_a_distribution_strategy():
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    with tf.Graph().as_default(), strategy.scope():
+        variable = v1.get_variable("w", initializer=START)
+        optimizer = native()
+
+        def step():
+            optimizer.apply_gradients([(tf.ones_like(START), variable)])
+
+        with pytest.raises(UnsupportedError, match="a tf.distribute.Strategy"):
+            run = strategy.run if hasattr(strategy, "run") else strategy.experimental_run_v2
+            run(step)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_partitioned_variable(sparse):
+    """Each partition is a variable of its own; all rules by element compute the same."""
+    results = {}
+    for parts in 1, 2:
+        with tf.Graph().as_default() as graph:
+            variable = v1.get_variable(
+                "w",
+                initializer=tf.constant(START),
+                partitioner=v1.fixed_size_partitioner(parts),
+                use_resource=True,
+            )
+            ids = tf.constant([4, 1, 4])
+            value = v1.nn.embedding_lookup(variable, ids, partition_strategy="div")
+            if not sparse:
+                value = tf.convert_to_tensor(variable)
+            optimizer = make("LazyAdam")
+            train_op = optimizer.minimize(tf.reduce_sum(value * value))
+            assert is_native({each.type for each in graph.get_operations()})
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for _ in range(STEPS):
+                    session.run(train_op)
+                results[parts] = session.run(tf.convert_to_tensor(variable))
+    np.testing.assert_array_equal(results[1], results[2])
+
+
+def test_a_gradient_of_an_unknown_shape():
+    def train(fed):
+        with tf.Graph().as_default():
+            variable = v1.get_variable("w", initializer=START, use_resource=True)
+            placeholder = v1.placeholder(tf.float32)
+            train_op = native().apply_gradients([(placeholder, variable)])
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                session.run(train_op, {placeholder: fed})
+                return session.run(variable)
+
+    np.testing.assert_array_equal(train(GRADIENT), trained(native(), lambda _: GRADIENT)[0])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible"):
+        train(GRADIENT[:2])
+
+
+def test_a_variable_of_an_unknown_shape():
+    """Kernels need the rank of a variable, not its shape."""
+    results = {}
+    for mode in "off", "require":
+        with tf.Graph().as_default():
+            start = v1.placeholder_with_default(START, [None, None])
+            variable = v1.get_variable(
+                "w", initializer=start, validate_shape=False, use_resource=True
+            )
+            optimizer = make("LazyAdam", mode)
+            train_op = optimizer.apply_gradients([(gradient(True), variable)])
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                session.run(train_op)
+                results[mode] = session.run(variable)
+    np.testing.assert_allclose(results["require"], results["off"], rtol=1e-6)
