@@ -309,7 +309,9 @@ def seconds(session):
 @each_lane
 def bench(session, lane):
     """Runs the benchmark on a lane; arguments after -- are passed to it."""
-    session.run(environment(session, lane), *BENCHMARK, *session.posargs, external=True)
+    python = environment(session, lane)
+    session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
+    session.run(python, *BENCHMARK, *session.posargs, external=True)
 
 
 @nox.session(python=False)

@@ -180,6 +180,45 @@ _WHOLE_TABLE = [
     Entry("Adafactor", _plain(legacy_opt.AdafactorOptimizer), "stock Adam", _INFORMATION),
 ]
 
+
+def _native(make):
+    """Returns an `Entry.make` for the same optimizer with native kernels."""
+
+    def made(step):
+        optimizer = make(step)
+        optimizer.native = "require"
+        return optimizer
+
+    return made
+
+
+def _natives(stock, goals):
+    """Returns entries with native kernels, from a dict from names of entries to their goals."""
+    known = {entry.name: entry for entry in _ADAGRAD + _MOMENTUM + _ROW_WISE + _WHOLE_TABLE}
+    return [
+        Entry(f"{name}, native", _native(known[name].make), stock, each)
+        for name, each in goals.items()
+    ]
+
+
+_NATIVE_BESIDE_ADAM = {
+    "AdagradDecay": {"W1": 0.50, "W2": 0.60},
+    "AdamWeightDecay": {"W1": 0.65, "W2": 0.60},
+    "AddSign": {"W1": 0.55, "W2": 0.60},
+    "DiffGrad": {"W1": 0.95, "W2": 0.55},
+    "LAMB": {"W1": 1.30, "W2": 0.80},
+    "LARS": {"W1": 0.85, "W2": 0.80},
+    "LazyAdam": {"W1": None, "W2": 0.60},
+    "Nadam": {"W1": None, "W2": None},
+    "PowerSign": {"W1": 0.55, "W2": 0.60},
+}
+_NATIVE_BESIDE_ADAGRAD = {
+    "AdagradDecay": {"W2": 0.90, "W3": 0.75},
+    "AdamWeightDecay": {"W3": None},
+    "DiffGrad": {"W3": 1.00},
+    "LazyAdam": {"W3": 0.80},
+}
+
 #: The entries by family; the keys are headings of the report.
 FAMILIES = {
     "Compared with Adagrad": _ADAGRAD,
@@ -187,8 +226,18 @@ FAMILIES = {
     "Compared with Adam; a sparse step updates only the rows of its batch": _ROW_WISE,
     "Compared with Adam; a sparse step updates the whole table, by definition": _WHOLE_TABLE,
 }
+#: The families that need native kernels.
+NATIVE_FAMILIES = {
+    "Native kernels, compared with Adam": _natives("stock Adam", _NATIVE_BESIDE_ADAM),
+    "Native kernels, compared with Adagrad": _natives("stock Adagrad", _NATIVE_BESIDE_ADAGRAD),
+}
 ENTRIES = [
     entry._replace(family=family) for family, entries in FAMILIES.items() for entry in entries
 ]
+NATIVE_ENTRIES = [
+    entry._replace(family=family)
+    for family, entries in NATIVE_FAMILIES.items()
+    for entry in entries
+]
 BY_NAME = {entry.name: entry for entry in ENTRIES}
-MAKERS = dict(STOCK, **{entry.name: entry.make for entry in ENTRIES})
+MAKERS = dict(STOCK, **{entry.name: entry.make for entry in ENTRIES + NATIVE_ENTRIES})

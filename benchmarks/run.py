@@ -31,6 +31,7 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 import tensorflow as tf
 
 from benchmarks import against, keras_bridge, optimizers, report, timing, workloads
+from legacy_opt.native import driver
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 _LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
@@ -93,16 +94,18 @@ def _workload_names(text):
 
 
 def groups(workload):
-    """Returns lists of the `optimizers.ENTRIES` that are timed on the workload.
+    """Returns lists of the `optimizers.Entry`s that are timed on the workload.
 
     The entries of one list are of one family, and are timed together. If the workload has a large
     table, the lists are short, because the tables of all entries of a list are in memory at once.
     """
-    found = []
-    for family in optimizers.FAMILIES:
+    found, entries = [], list(optimizers.ENTRIES)
+    if driver.load() is not None:
+        entries += optimizers.NATIVE_ENTRIES
+    for family in dict.fromkeys(entry.family for entry in entries):
         members = [
             entry
-            for entry in optimizers.ENTRIES
+            for entry in entries
             if entry.family == family
             and (workload.name in entry.goals or (workload.grown_from and entry.growth))
         ]
@@ -259,6 +262,8 @@ def main(argv=None):
     names = arguments.only or [
         each.name for each in known if not (arguments.quick and each.grown_from)
     ]
+    if driver.load() is None:
+        print("Without native kernels: run legacy-opt build-kernels first.", file=sys.stderr)
     results, states = measure_all(names, sizes, arguments.quick, rounds, arguments.against)
     print(", ".join("{}: {}".format(*item) for item in facts.items()))
     print("\n" + report.results_tables(results))

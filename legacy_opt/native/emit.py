@@ -99,6 +99,12 @@ class _Emitter:
         )
         count = len(operands)
         self._lines += [
+            "VECTORIZED static void add_terms(double* restrict parts, double* terms, int64_t n) {",
+            "  for (; n % 16; ++n) terms[n] = 0;",
+            "  for (int64_t first = 0; first < n; first += 16)",
+            "    for (int i = 0; i < 16; ++i) parts[i] += terms[first + i];",
+            "}",
+            "",
             "static void reduce(const void* value, const void* const* slots, const void* gradient,",
             "                   const void* from, int64_t n, double* sums) {",
             f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
@@ -107,8 +113,7 @@ class _Emitter:
             f"    reduce_block({self._pointers('const ', 'first')}, from, m, "
             + ", ".join(f"terms[{i}]" for i in range(count))
             + ");",
-            f"    for (int k = 0; k < {count}; ++k)",
-            "      for (int64_t i = 0; i < m; ++i) parts[k][i & 15] += terms[k][i];",
+            f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
             "  }",
             f"  for (int k = 0; k < {count}; ++k) {{",
             "    for (int half = 8; half; half /= 2)",
