@@ -11,7 +11,7 @@ before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the same form.
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Dict, Optional
+from typing import Callable, Dict, Optional
 
 import tensorflow as tf
 
@@ -19,7 +19,7 @@ from legacy_opt.core import argument_checks, fused_kernels, gradient_checks
 from legacy_opt.core.hyperparameters import alias_of, tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 
 _HOOKS = {
@@ -84,6 +84,13 @@ class AdamBase(RuleOptimizer):
         m, v = moments(grad, slots, hyper, as_stock=self.whole_tensor)
         return corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon), {"m": m, "v": v}
 
+    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        """Returns a rule that rounds like `fused` for dense gradients, and else like `rule`."""
+        rule = super().native_rule(variable, sparse)
+        if sparse or self.needs_whole_tensor(variable):
+            return rule
+        return as_fused(rule)
+
     def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper)
 
@@ -134,16 +141,40 @@ def moments(grad, slots, hyper, as_stock=False):
     Args:
       grad: the gradient.
       slots: the values of `m` and `v` as passed to a rule.
-      hyper: the hyperparameters.
+      hyper: the hyperparameters; see `as_fused`.
       as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, instead of
         ``(g * g) * (1 - beta2)``. TensorFlow's ("stock") AdamOptimizer is written in the second
         form for sparse gradients, but if `beta2` is a number, a Session of TensorFlow 1.15 computes
         the first form.
     """
+    m = moving_average(slots.m, grad, hyper.beta1, hyper)
+    if getattr(hyper, "as_fused", False):
+        return m, moving_average(slots.v, tf.square(grad), hyper.beta2, hyper)
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)
     square = grad * (grad * rest) if regrouped else tf.square(grad) * rest
-    return slots.m * hyper.beta1 + grad * (1 - hyper.beta1), slots.v * hyper.beta2 + square
+    return m, slots.v * hyper.beta2 + square
+
+
+def moving_average(average, value, beta, hyper):
+    """Returns the next moving average, rounded like in TensorFlow's kernel if `hyper.as_fused`."""
+    if getattr(hyper, "as_fused", False):
+        return average + (value - average) * (1 - beta)
+    return average * beta + value * (1 - beta)
+
+
+def as_fused(rule):
+    """Returns a rule with the moving averages of TensorFlow's fused kernels.
+
+    These kernels compute ``m + (g - m) * (1 - beta1)``, which rounds differently from
+    ``m * beta1 + g * (1 - beta1)``.
+    """
+
+    def rule_as_fused(grad, value, slots, hyper):
+        hyper.as_fused = True
+        return rule(grad, value, slots, hyper)
+
+    return rule_as_fused
 
 
 def corrected_rate(hyper):

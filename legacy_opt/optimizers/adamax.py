@@ -18,7 +18,7 @@ import tensorflow as tf
 from legacy_opt.core import fused_kernels
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor
 from legacy_opt.core.update import RuleResult, Update
-from legacy_opt.optimizers.adam_base import AdamBase
+from legacy_opt.optimizers.adam_base import AdamBase, moving_average
 
 
 class AdaMaxOptimizer(AdamBase):
@@ -68,7 +68,7 @@ class AdaMaxOptimizer(AdamBase):
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        m = slots.m * hyper.beta1 + grad * (1 - hyper.beta1)
+        m = moving_average(slots.m, grad, hyper.beta1, hyper)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
         step = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))
         return step, {"m": m, "v": v}
