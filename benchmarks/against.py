@@ -34,7 +34,7 @@ class InChildProcess:
       optimizer: the optimizer's name, a key of `keras_bridge.makers`.
 
     Attributes:
-      step: this object, because `timing.times` calls `step.times`.
+      step: this object; `timing.times(step, count)` calls `step.times(count)`.
 
     Raises:
       RuntimeError: the child process ended. If it raised an error, the error is on stderr.

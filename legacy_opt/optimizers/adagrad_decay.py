@@ -55,7 +55,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
       global step, initialized to zero. A dense update reads element 0 of the flattened slot for the
       whole variable, and increments it if the accumulator decays (in a partition of a partitioned
-      variable, all smaller elements are then raised to the new count). For each row in the
+      variable, all elements below the new count are then raised to it). For each row in the
       gradient, a sparse update reads the element of the flattened slot whose index is the number of
       the row, and increments it if the row of the accumulator decays.
 
@@ -292,7 +292,7 @@ class FlatElement(Slot):
     A flat element is an element of the flattened slot. A dense update uses flat element 0. For each
     row, a sparse update uses the flat element whose index is the number of the row. Rules may add
     to the slot, but not assign it. In a partition of a partitioned variable, an addition to element
-    0 also raises all smaller elements to the new count, so that the count is kept if the variable
+    0 also raises all elements below the new count to it, so that the count is kept if the variable
     is later partitioned differently.
     """
 
