@@ -1,7 +1,8 @@
 """Compares the Keras bridge (`to_keras`) of this checkout with that of another checkout.
 
-Each optimizer trains in a separate child process, which imports the package of its checkout and
-waits while another process is timed. All processes use the same Python and the same TensorFlow.
+Each optimizer trains in a separate child process. The process imports the package of the
+optimizer's checkout, and waits while another process is timed. All processes use the same Python
+and the same TensorFlow.
 """
 
 import json

@@ -140,7 +140,7 @@ def report(found):
 
 
 def main():
-    """Runs the measurement, or with --directory one of its workers."""
+    """Runs the measurement; with --directory, runs a worker process of the measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)

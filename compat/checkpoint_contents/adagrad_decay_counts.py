@@ -49,9 +49,9 @@ def from_rows(counts, shape, parts=()):
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients increment all elements of a part, and give all rows the same count: write
-        # it to all elements. Different counts come from sparse gradients, which increment only the
-        # first elements.
+        # Equal counts may come from dense gradients, which increment all elements of a part. So an
+        # equal count is written to all elements. Different counts come from sparse gradients, which
+        # increment only the first elements.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result

@@ -35,8 +35,8 @@ class CheckpointWriter:
     the same way as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
-    if both checkpoints have the same number of data files, and the last new data file has too few
-    tensors to be split in two, no checkpoint exists while the files are renamed.
+    if both checkpoints have the same number of data files, and the last new data file cannot be
+    split in two, no checkpoint exists while the files are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
@@ -152,8 +152,8 @@ class CheckpointWriter:
           part: a pair (see `add`) if the tensor becomes a part of a bigger tensor; else None.
 
         Raises:
-          CheckpointError: `checkpoint` has no such tensor, its data are damaged, the new name is
-            not allowed or already used, or writing failed.
+          CheckpointError: `checkpoint` has no such tensor, the tensor's data are damaged, the new
+            name is not allowed or already used, or writing failed.
         """
         source_name = name if source_name is None else source_name
         self._sources[id(checkpoint)] = checkpoint

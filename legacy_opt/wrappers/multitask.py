@@ -43,12 +43,12 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
     documentation of tf.contrib's class recommends.
 
-    While `apply_gradients` runs, the update methods of the inner optimizer (if it is a wrapper, of
-    the optimizers nested in it) are replaced by methods that first test the gradient. Afterwards
-    the methods are restored. The class in tf.contrib changes the optimizer permanently,
-    silently ignores wrappers, is not itself a `tf.compat.v1.train.Optimizer`, and fails for ref
-    variables on TensorFlow 2. Like in that class, public attributes of the inner optimizer are
-    attributes of the wrapper.
+    While `apply_gradients` runs, the update methods of the inner optimizer are replaced by methods
+    that first test the gradient. If the inner optimizer is a wrapper, the update methods of the
+    optimizers nested in it are replaced instead. Afterwards the methods are restored. The class in
+    tf.contrib changes the optimizer permanently, silently ignores wrappers, is not itself a
+    `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in that class,
+    public attributes of the inner optimizer are attributes of the wrapper.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.

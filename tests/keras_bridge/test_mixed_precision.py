@@ -160,7 +160,7 @@ def test_hyperparameters_through_the_wrapper(api):
 def test_a_fixed_scale_inside_the_wrapper():
     """With loss_scale_factor, a bridged optimizer computes the same as Keras' own SGD.
 
-    LossScaleOptimizer in new versions of Keras ignores the loss_scale_factor of its inner optimizer.
+    In new versions of Keras, LossScaleOptimizer ignores the inner optimizer's loss_scale_factor.
     """
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
