@@ -1,7 +1,8 @@
 """Compares the Keras bridge (`to_keras`) of this checkout with that of another checkout.
 
-Each optimizer trains in a separate child process, which imports the package of its checkout and
-waits while another process is timed. All processes use the same Python and the same TensorFlow.
+Each optimizer trains in a separate child process. The process imports the package of the
+optimizer's checkout, and waits while another process is timed. All processes use the same Python
+and the same TensorFlow.
 """
 
 import json
@@ -34,7 +35,7 @@ class InChildProcess:
       optimizer: the optimizer's name, a key of `keras_bridge.makers`.
 
     Attributes:
-      step: this object, because `timing.times` calls `step.times`.
+      step: this object; `timing.times(step, count)` calls `step.times(count)`.
 
     Raises:
       RuntimeError: the child process ended. If it raised an error, the error is on stderr.

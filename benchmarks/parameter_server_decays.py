@@ -110,8 +110,8 @@ def decays(accumulators, powers):
 
     Returns:
       A Counter. Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable;
-      the smallest and the largest number of decays of an element; and the number of decays that the
-      optimizer has counted.
+      the smallest and the largest number of decays among the elements of the row or variable; and
+      the number of decays that the optimizer has counted.
     """
     found = collections.Counter()
     for name, power in powers.items():
@@ -140,7 +140,7 @@ def report(found):
 
 
 def main():
-    """Runs the measurement, or with --directory one of its workers."""
+    """Runs the measurement; with --directory, runs a worker process of the measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)

@@ -8,7 +8,8 @@
   do not stay in the processor's cache. The gradient's values are the same in all batches.
 * The step is called through `Session.make_callable`, without the overhead of `Session.run`.
 
-So the ratios are worst cases: in a real model, other operations bring them nearer to 1.
+The benchmarks compute ratios of step times. In a real model, other operations take time, too, so
+the ratios are nearer to 1.
 """
 
 from typing import NamedTuple

@@ -97,7 +97,7 @@ def begin(arguments):
 
 
 def run_all_stages(arguments):
-    """Runs all stages, on the old or the new TensorFlow."""
+    """Runs all stages, each on the old or on the new TensorFlow."""
     run_stages(arguments, arguments.old, "stay")
     run_stages(arguments, arguments.new, "A")
     run_stages(arguments, arguments.old, "B")
@@ -144,9 +144,9 @@ def run_stages_here(directory, optimizers, stages):
 
 
 def with_another_keras(arguments):
-    """Returns the names of the optimizers whose exit can be repeated with Keras 2.
+    """Returns the names of the optimizers whose stage "exit" can be repeated with Keras 2.
 
-    Their exit was to Keras 3, and the package tf_keras (Keras 2) is installed, too.
+    The stage used Keras 3, and the package tf_keras (Keras 2) is installed, too.
     """
     story, _ = read_story(arguments.out)
     return [

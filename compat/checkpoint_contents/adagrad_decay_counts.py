@@ -23,7 +23,7 @@ def by_rows(counts, parts=()):
       An array of shape [rows]; of shape [] for a scalar variable.
 
     Raises:
-      ValueError: `change_layout` raises it, or two parts that contain the same rows have different
+      ValueError: see `change_layout`; or two parts that contain the same rows have different
         counts.
     """
     rows = np.zeros(counts.shape[:1], counts.dtype)
@@ -49,9 +49,9 @@ def from_rows(counts, shape, parts=()):
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients increment all elements of a part. If all counts are equal, dense gradients
-        # may have made them, so write the count to all elements. Otherwise sparse gradients have
-        # made them, and use only the first elements.
+        # Equal counts may come from dense gradients, which increment all elements of a part. So an
+        # equal count is written to all elements. Different counts come from sparse gradients, which
+        # increment only the first elements.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result

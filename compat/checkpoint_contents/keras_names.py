@@ -57,7 +57,7 @@ def for_all_variables(items, optimizers):
 
     Args:
       items: a dict from names to `Item`s.
-      optimizers: from `names`.
+      optimizers: the result of `names`.
     """
     return [
         item
@@ -79,11 +79,11 @@ def recognise(variables, optimizers):
 
     Args:
       variables: `Variable`s with their slots.
-      optimizers: from `names`.
+      optimizers: the result of `names`.
 
     Returns:
       A Counter with the number of variables for each (label shown to users, name of the optimizer,
-      scope), and a dict from the names of slots to their roles.
+      scope), and a dict from the names of slots to their roles, such as "m".
     """
     slots, roles = collections.defaultdict(dict), {}
     for variable in variables:

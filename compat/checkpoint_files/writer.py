@@ -31,12 +31,12 @@ class CheckpointWriter:
     writer removes that folder; if the process is killed, the next writer removes it. Only one
     thread or process at a time can write to the same `path` (`WorkingFolder` lists the systems
     where this is not so). At most one large tensor and 64 MB of small tensors are in memory at a
-    time. At the end, the `checkpoint` file of the folder names the new checkpoint as the latest, in
+    time. At the end, the `checkpoint` file beside `path` names the new checkpoint as the latest, in
     the same way as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
-    if both checkpoints have the same number of data files, and the last new data file has too few
-    tensors to be split in two, no checkpoint exists while the files are renamed.
+    if both checkpoints have the same number of data files, and the last new data file cannot be
+    split in two, no checkpoint exists while the files are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
@@ -152,8 +152,8 @@ class CheckpointWriter:
           part: a pair (see `add`) if the tensor becomes a part of a bigger tensor; else None.
 
         Raises:
-          CheckpointError: `checkpoint` has no such tensor, its data are damaged, the new name is
-            not allowed or already used, or writing failed.
+          CheckpointError: `checkpoint` has no such tensor, the tensor's data are damaged, the new
+            name is not allowed or already used, or writing failed.
         """
         source_name = name if source_name is None else source_name
         self._sources[id(checkpoint)] = checkpoint
@@ -330,7 +330,7 @@ def _state_with(folder, name):
     times.pop(name, None)
     times[name] = None if None in times.values() or not times else time.time()
     return v1.train.generate_checkpoint_state_proto(
-        os.sep,  # not the folder, because the function would then change relative paths
+        os.sep,  # given a relative folder, the function would change relative paths
         name,
         all_model_checkpoint_paths=list(times),
         all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),

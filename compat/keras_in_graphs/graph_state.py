@@ -69,8 +69,8 @@ class KerasOptimizerInGraph:
         self.variables.append(variable)
         if slot is not None:
             # For partitioned variables, a Saver needs to know which axes of the slot correspond to
-            # axes of the variable. Keras does not record this. Assume that all axes correspond if
-            # the shapes are equal, and that none do otherwise.
+            # axes of the variable. Keras does not record this. If the shapes are equal, assume that
+            # all axes correspond; otherwise, that none correspond.
             by_element = variable.shape.as_list() == owner.shape.as_list()
             axes = tuple(range(owner.shape.rank)) if by_element else ()
             versions.fit_slice_info(variable, owner, axes)

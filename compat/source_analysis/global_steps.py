@@ -29,7 +29,7 @@ _ADVICE = (
 
 
 def verdicts(module, names, classes):
-    """Yields (node, `Verdict`) of each call that increments a global step a second time.
+    """Yields a pair (node, `Verdict`) for each call that increments a global step a second time.
 
     This call and the call that passes the global step to the optimizer must be in the same
     function, or both at module level.
@@ -108,7 +108,7 @@ class _Optimizers:
             yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
-        """Returns the class of legacy_opt that a callee is or extends, or that replaces it.
+        """Returns the name of the class of legacy_opt that a callee is, extends or is replaced by.
 
         If there is no such class, returns None or the name of another optimizer.
         """

@@ -208,7 +208,7 @@ class CheckpointedRun:
             self._check_description(json.loads(str(saved["description"])))
             predictions = saved["predictions"]
         self.trainer.saver.restore(session, state.model_checkpoint_path)
-        # Without this, max_to_keep would not count the checkpoints of earlier processes.
+        # Without this call, max_to_keep would not count the checkpoints of earlier processes.
         self.trainer.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
         # The checkpoint determines the step. The file of predictions may be newer, because it is
         # written before each checkpoint: it contains at least the predictions up to this step.

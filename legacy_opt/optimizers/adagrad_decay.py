@@ -53,11 +53,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
-      global step, initialized to zero. A dense update reads element 0 of the flattened slot for the
-      whole variable, and increments it if the accumulator decays (in a partition of a partitioned
-      variable, all smaller elements are then raised to the new count). For each row in the
-      gradient, a sparse update reads the element of the flattened slot whose index is the number of
-      the row, and increments it if the row of the accumulator decays.
+      global step, initialized to zero. In dense updates, element 0 of the flattened slot counts the
+      decays of the whole variable. (In a partition of a partitioned variable, a decay also sets all
+      elements less than the new count to the new count.) In sparse updates, element r of the
+      flattened slot counts the decays of row r.
 
     The accumulator decays at most once in an update: a row without gradients for three periods
     decays once at each of its next three updates. The training has to increment the global step; a
@@ -289,11 +288,11 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
 class FlatElement(Slot):
     """A slot with the variable's shape, of which an update uses only some elements.
 
-    A flat element is an element of the flattened slot. A dense update uses flat element 0. For each
-    row, a sparse update uses the flat element whose index is the number of the row. Rules may add
-    to the slot, but not assign it. In a partition of a partitioned variable, an addition to element
-    0 also raises all smaller elements to the new count, so that the count is kept if the variable
-    is later partitioned differently.
+    A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
+    update uses flat element r for row r. Rules may add to the slot, but not assign it. In a
+    partition of a partitioned variable, an addition to element 0 also sets all elements less than
+    the new count to the new count, so that the count is kept if the variable is later partitioned
+    differently.
     """
 
     is_flat_element = True

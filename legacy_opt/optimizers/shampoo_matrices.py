@@ -78,8 +78,8 @@ def power_by_svd(matrix, size, exponent, epsilon):
 def power_by_iteration(matrix, size, exponent, epsilon):
     """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
 
-    It computes the square root, then the inverse p-th root of the square root. So ``2 * exponent``
-    has to be -1/p for a whole number p.
+    Computes the square root, and raises it to the power ``2 * exponent``, which must be -1/p for a
+    whole number p.
 
     Args:
       matrix: a symmetric matrix, ``[size, size]``.

@@ -35,20 +35,20 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     In a batch without examples of a task, the gradients of variables that only this task uses are
     zeros. Momentum, Adam and similar optimizers would still decay their moments and change the
-    variables. NaN is not zero. Before a sparse gradient is tested, rows of equal ids are summed,
-    unless the inner optimizer applies them without this sum, like GradientDescentOptimizer. The
-    global step, and shared variables such as Adam's powers of beta, still change in every training
-    step.
+    variables. NaN counts as not zero. Before a sparse gradient is tested, rows of equal ids are
+    summed, unless the inner optimizer applies them without this sum, like GradientDescentOptimizer.
+    The global step, and shared variables such as Adam's powers of beta, still change in every
+    training step.
 
     To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
     documentation of tf.contrib's class recommends.
 
-    While `apply_gradients` runs, the update methods of the inner optimizer are replaced. If the
-    inner optimizer is a wrapper, the update methods of the optimizers nested in it are replaced.
-    Afterwards the methods are restored. The class in tf.contrib changes the optimizer permanently,
-    silently ignores wrappers, is not itself a `tf.compat.v1.train.Optimizer`, and fails for ref
-    variables on TensorFlow 2. Like in that class, public attributes of the inner optimizer are
-    attributes of the wrapper.
+    While `apply_gradients` runs, the update methods of the inner optimizer are replaced by methods
+    that first test the gradient. If the inner optimizer is a wrapper, the update methods of the
+    optimizers nested in it are replaced instead. Afterwards the methods are restored. The class in
+    tf.contrib changes the optimizer permanently, silently ignores wrappers, is not itself a
+    `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in that class,
+    public attributes of the inner optimizer are attributes of the wrapper.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.

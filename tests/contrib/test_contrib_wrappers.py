@@ -129,7 +129,10 @@ def train_both(original, ours, problem, use_resource):
 
 
 def every_cell():
-    """Yields all combinations. For each `way`, all combinations but one have the mark `full`."""
+    """Yields all combinations of `WAYS`, `INNER` and `KINDS`.
+
+    For each way, all combinations but one have the mark `full`.
+    """
     for turn, way in enumerate(WAYS):
         for number, inner in enumerate(INNER):
             for kind in KINDS:
@@ -168,7 +171,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # this wrapper has no variables
+        pytest.param("variables", "resource", marks=FULL),  # creates no variables
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )

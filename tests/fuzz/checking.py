@@ -17,9 +17,9 @@ TENSORFLOWS = (
     legacy_opt.AdamWOptimizer,
     legacy_opt.MomentumWOptimizer,
 )
-# Each element may differ from the oracle by at most a bound. A comparison is sharp if the median of
-# the bounds of the variable's elements is at most this share of the largest change of any element
-# since the start. A sharp comparison would detect a wrong formula.
+# Each element may differ from the oracle by at most a bound. A comparison is sharp (it would detect
+# a wrong formula) if the median of the bounds of the variable's elements is at most SHARP times the
+# largest change of an element since the start.
 SHARP = 0.01
 
 
@@ -146,7 +146,7 @@ def compare(expected, number, state):
 
 
 def is_never_written(case, key):
-    """Whether the optimizer need not write this slot: Shampoo's Gbar if mat_gbar_decay is 0."""
+    """Whether the optimizer may leave a slot unwritten: Shampoo's Gbar if mat_gbar_decay is 0."""
     return case.arguments.get("mat_gbar_decay") == 0 and key.startswith("Gbar_")
 
 

@@ -1,8 +1,8 @@
-"""Runs the oracle of a training, and computes how far an optimizer may differ from it.
+"""Runs the oracle of a training, and computes how far an optimizer may differ from the oracle.
 
-The bound has two parts. First, each update may add a rounding error of the case's `ulps` (units in
-the last place), relative to the largest number in the variable or slot. Second, later steps may
-amplify these errors. If a difference exceeds the first part, the amplification is measured: the
+This bound has two parts. First, each update may add a rounding error. The case gives its size in
+units in the last place (`ulps`) of the largest number in the variable or slot. Second, later steps
+may amplify these errors. If a difference exceeds the first part, the amplification is measured: the
 oracle runs again with `nudged` gradients and state.
 """
 

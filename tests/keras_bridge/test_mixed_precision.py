@@ -158,7 +158,10 @@ def test_hyperparameters_through_the_wrapper(api):
 
 @pytest.mark.keras3
 def test_a_fixed_scale_inside_the_wrapper():
-    """A bridged optimizer treats loss_scale_factor, which new Keras versions ignore, like SGD."""
+    """With loss_scale_factor, a bridged optimizer computes the same as Keras' own SGD.
+
+    In new versions of Keras, LossScaleOptimizer ignores the inner optimizer's loss_scale_factor.
+    """
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
         optimizer = scaled(

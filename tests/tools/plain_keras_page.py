@@ -59,7 +59,7 @@ def figures(api):
 
 
 def expression(report):
-    """Returns the expression that creates the Keras optimizer, without arguments that are false."""
+    """Returns the expression that creates the Keras optimizer, without values like 0 and False."""
     settings = {name: value for name, value in report.settings.items() if value}
     rate = settings.pop("learning_rate")
     arguments = [f"{rate:g}"] + ["{}={!r}".format(*item) for item in settings.items()]
@@ -122,7 +122,7 @@ def versions():
     return "Measured with tf_keras {} and Keras {} on TensorFlow {}.\n".format(*facts)
 
 
-# FACTS are tables that depend only on this package; MEASURED depend on TensorFlow and Keras too.
+# FACTS depend only on this package, MEASURED also on the installed TensorFlow and Keras.
 FACTS = {"settings": settings, "state": state, "none": none}
 MEASURED = {
     "versions": versions,

@@ -33,8 +33,8 @@ v1 = tf.compat.v1
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
     # Eager execution is the cheapest reference. Functions may round differently, because TensorFlow
-    # rewrites their graphs; and so may ref variables, because in old versions (2.4) sparse SGD
-    # rounds the learning rate to float32 for ref variables only.
+    # rewrites their graphs. Ref variables may round differently, because in old versions (2.4)
+    # sparse SGD rounds the learning rate to float32 for ref variables only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))

@@ -195,7 +195,7 @@ def components(strategy, variable):
 
 
 def power(beta, steps=STEPS):
-    """Returns the value of a beta power after this number of training steps."""
+    """Returns the value of a beta power after `steps` training steps."""
     result = np.float32(beta)
     for _ in range(steps):
         result *= np.float32(beta)
