@@ -11,7 +11,7 @@ from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_
 from ..checkpoint_files import CheckpointError, CheckpointWriter
 from .report import Report, Transfer
 
-# The layouts of AdagradDecay's decay counts: one count for each element (V1) or for each row (V2).
+# The layouts of AdagradDecay's decay counts; see `adagrad_decay_counts`.
 V1_LAYOUT, V2_LAYOUT = "V1", "V2"
 
 

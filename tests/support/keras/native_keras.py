@@ -325,7 +325,7 @@ EXAMPLES: Any = {
         [[(0, 0.01)]],
     ),
     "rest": Example(
-        "gradient 1 for a row, then for another row in two steps",
+        "gradient 1 for a row in step 1, and for another row in steps 2 and 3",
         "SGD(0.1, 0.9)",
         "MomentumOptimizer(0.1, 0.9)",
         [[(0, 1.0)], [(1, 1.0)], [(1, 1.0)]],
