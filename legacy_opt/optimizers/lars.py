@@ -171,8 +171,8 @@ def _trust_ratio(grad, value, hyper):
     value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
     decay = hyper.weight_decay * value_norm
     # The divisor is |g| + decay + epsilon. In a Session, Grappler changes the order of this sum in
-    # tf.contrib's class: it adds a constant epsilon to the decay first, except in 16 bits. The order
-    # is the same here. The maximum changes no value: it prevents Grappler from reordering the sum.
+    # tf.contrib's class: it adds a constant epsilon to the decay first, except in 16 bits. Here the
+    # order is the same. The maximum changes no value: it prevents Grappler from reordering the sum.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:
