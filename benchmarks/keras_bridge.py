@@ -134,8 +134,8 @@ def makers(generation):
     return found
 
 
-# Values of `Comparison.goals` for comparisons with Keras' own optimizers (_OWN), with v1 optimizers
-# (_PLAIN), and without goals (_INFORMATION).
+# Values of `Comparison.goals`: goals against Keras' own optimizers (_OWN), goals against v1
+# optimizers (_PLAIN), and no goals (_INFORMATION).
 _OWN = {2: 1.10, 3: 1.00}
 _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
@@ -171,7 +171,7 @@ def ways(workload):
 
 
 def comparisons(workload, way):
-    """Returns the planned comparisons as triples, like `run.comparisons`."""
+    """Returns the planned comparisons in the form of `run.comparisons`."""
     name = workload.name
     if workload.grown_from:
         return [((name, key), (workload.grown_from, key), goal) for key, goal in GROWTH.items()]
@@ -220,7 +220,7 @@ class Step:
 
     Args:
       workload: the `Workload`.
-      make: called with the global step variable, returns an optimizer of v1 or Keras.
+      make: a function from the global step variable to a v1 or Keras optimizer.
 
     Attributes:
       step: a callable that runs one step.
@@ -295,7 +295,7 @@ class Fit:
 
     Args:
       workload: the `Workload`.
-      make: called with None, returns a new Keras optimizer.
+      make: a function that is called with None and returns a new Keras optimizer.
       keras: the Keras package.
 
     Attributes:
@@ -323,7 +323,7 @@ class Fit:
         """Runs `fit` on `count` + 1 batches.
 
         Returns:
-          A list of the seconds of each batch but the first.
+          A list of durations in seconds, one for each batch except the first.
         """
         x, y = (np.tile(batch, (count + 1, 1)) for batch in (self._x, self._y))
         del self._watch.times[:]

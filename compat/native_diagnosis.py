@@ -29,7 +29,7 @@ def facts() -> Dict[str, Any]:
 def _or_reason(function, *arguments):
     try:
         return function(*arguments)
-    except ValueError as error:  # also a NoCompilerError
+    except ValueError as error:  # such as a NoCompilerError
         return str(error)
 
 
@@ -44,7 +44,7 @@ def rule_classes() -> list:
 
 
 def made(cls: type) -> Any:
-    """Returns an optimizer: required numbers are 0.1, and a required `global_step` is None."""
+    """Creates an optimizer. Its required arguments are 0.1, except `global_step`, which is None."""
     required = {
         name: None if name == "global_step" else 0.1
         for name, parameter in inspect.signature(cls).parameters.items()
@@ -54,7 +54,7 @@ def made(cls: type) -> Any:
 
 
 def reason(cls: type) -> Optional[str]:
-    """Returns why a class has no kernel for dense or sparse float32 gradients, or None."""
+    """Returns why there is no kernel for dense or for sparse gradients (float32), or None."""
     try:
         for sparse in (False, True):
             native_rules.source_of(made(cls), tf.float32, sparse)

@@ -60,7 +60,7 @@ def named_rate(text):
         raise argparse.ArgumentTypeError(f"{text!r} has no rate: write NAME=RATE")
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
-        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=, a name of {known}")
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=; names: {known}")
     try:
         return name, positive_float(rate)
     except ValueError:
@@ -80,7 +80,7 @@ def make_parser():
         choices=CATALOGUE,
         default=list(CATALOGUE),
         metavar="NAME",
-        help=f"only these optimizers, of {', '.join(CATALOGUE)}",
+        help=f"train only these optimizers; possible names: {', '.join(CATALOGUE)}",
     )
     add(
         "--learning-rate",
@@ -93,9 +93,9 @@ def make_parser():
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(
-        "--steps", type=positive_int, help="stop after so many steps (default: the whole year)"
+        "--steps", type=positive_int, help="number of training steps (default: the whole year)"
     )
-    length.add_argument("--quick", action="store_true", help=f"a glance: {QUICK_STEPS} steps")
+    length.add_argument("--quick", action="store_true", help=f"train {QUICK_STEPS} steps only")
     add(
         "--batch-size",
         type=positive_int,
@@ -120,7 +120,7 @@ def make_parser():
 
 
 def parse_arguments(argv=None):
-    """Returns the command line as a namespace; `learning_rate` is a dict by optimizer."""
+    """Returns a namespace, in which `learning_rate` is a dict from optimizers' names to rates."""
     parser = make_parser()
     arguments = parser.parse_args(argv)
     arguments.learning_rate = dict(pair for pairs in arguments.learning_rate for pair in pairs)

@@ -21,7 +21,7 @@ class Item(NamedTuple):
         TENSOR: one whole tensor.
         PARTS: the parts of a partitioned variable or slot.
         EMBEDDING_VARIABLE: the tensors of a DeepRec EmbeddingVariable.
-        OF_EACH_PART: the slots of a partitioned variable's parts, if they cannot be joined.
+        OF_EACH_PART: the slots of a partitioned variable's parts, if the slots cannot be joined.
         INCOMPLETE: a tensor of which the checkpoint has only some slices.
       pieces: the names of the tensors in the checkpoint; parts are in order.
       numbers: the number of elements in all these tensors.
@@ -68,7 +68,7 @@ class Guess(NamedTuple):
     Attributes:
       label: a description for users, which contains the word "unknown" if the optimizer is unknown.
       name: the optimizer's name, which the slots' names contain, such as "Adam". In an object-based
-        checkpoint, the roles of the slots, such as "m, v", or "none".
+        checkpoint, the roles of the slots, such as "m, v"; "none" if there are no slots.
       scope: see `SlotItem`.
       variables: the number of variables with these slots.
     """

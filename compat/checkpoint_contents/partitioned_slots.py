@@ -4,8 +4,8 @@ To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the s
 graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
 was created in a scope (`tf.contrib.layers.optimize_loss` does so), TensorFlow drops characters of
 that scope instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``.
-Then the slot of each part is saved under its own name, instead of as a slice of one tensor. Under
-this name, the tensor has the shape of the whole slot, but only the slice of the part is saved.
+Then the slots of the parts are saved under different names, instead of as slices of one tensor.
+Each of these tensors has the shape of the whole slot, but contains the slice of one part only.
 """
 
 import collections
@@ -75,8 +75,9 @@ def find_all(tensors):
 
     Returns:
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
-      as "OptimizeLoss/". Mangled names have lost a part of the scope, which must be a prefix of the
-      checkpoint's other names. The scope is "" if not exactly one prefix fits.
+      as "OptimizeLoss/". Mangled names lack some or all characters of the scope. Therefore the
+      scope is the only prefix of the checkpoint's other names that fits, or "" if not exactly one
+      prefix fits.
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):

@@ -11,8 +11,8 @@ ways. (A bridged optimizer is a Keras optimizer that `to_keras` made.)
 * NUMBERED: a list of all variables of the optimizer, with paths such as `_variables/7`. Keras' own
   optimizers have this list in Keras 3, and the new optimizer classes of Keras 2.11 to 2.15 have it,
   too. A slot may also be in a further list, such as `_momentums`, which is in the order of the
-  trained variables. If the checkpoint also has the list of the trained variables, the slot's
-  position in the further list tells its variable. Otherwise a slot is assigned to the variable
+  trained variables. If the checkpoint also has the list of the trained variables, the slot belongs
+  to the variable with the same position in that list. Otherwise a slot is assigned to the variable
   whose name is contained in the slot's own name. If there is no such variable, slots with equal
   names, one for each trained variable, are assigned in the order of the trained variables. The
   remaining slots stay unassigned.
@@ -295,7 +295,7 @@ class _Parser:
             else:
                 namesakes.setdefault(self._local_name(slot), []).append(slot)
         for name, slots in namesakes.items():
-            if len(slots) == len(trained) > 1:  # one slot per trained variable, in their order
+            if len(slots) == len(trained) > 1:  # one per trained variable, in the same order
                 places.update(zip(slots, [(variable, name) for variable in trained]))
         return places
 

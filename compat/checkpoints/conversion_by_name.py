@@ -11,6 +11,7 @@ from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_
 from ..checkpoint_files import CheckpointError, CheckpointWriter
 from .report import Report, Transfer
 
+# The layouts of AdagradDecay's decay counts; see `adagrad_decay_counts`.
 V1_LAYOUT, V2_LAYOUT = "V1", "V2"
 
 
@@ -47,7 +48,7 @@ class Move(NamedTuple):
                 ) from error
             writer.add(self.target, value)
         elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
-            for source in self.sources:  # if there are several, each has some slices of the tensor
+            for source in self.sources:  # each of several sources has some slices of the tensor
                 writer.copy(self.target, checkpoint, source)
         else:
             for source, offset in self._offsets(checkpoint):

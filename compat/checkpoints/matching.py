@@ -17,7 +17,7 @@ from .keras_state import SHARED, SLOT, StateTensor
 
 
 class Match(NamedTuple):
-    """A tensor of the Keras side, and the matching tensor of a checkpoint, or its parts.
+    """A tensor of the Keras side, and the matching tensors of a checkpoint: one, or several parts.
 
     Attributes:
       tensor: the `StateTensor` of the Keras side.

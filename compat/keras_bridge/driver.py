@@ -217,8 +217,8 @@ class V1Driver:
     def run_sparse(self, optimizer, update, grad, variable, indices):
         """Updates rows with `update`, a method of `optimizer`.
 
-        If `fused` is False and `update` would call a kernel that XLA lacks, runs operations that
-        XLA can compile instead.
+        If `fused` is False and `update` would call a kernel that XLA lacks, this method does not
+        call `update`, but runs operations that XLA can compile.
         """
         self._check_dtype(optimizer, grad, variable)
         rule = None
@@ -322,11 +322,11 @@ class V1Driver:
     def _with_step_inputs(self, rate, steps_done, hyperparameters):
         """Sets the attributes for learning rate and global step to the values of this step.
 
-        Afterwards, the learning rate and all attributes that hold graph tensors are reset, because
-        such tensors are invalid in other graphs. Other attributes that the optimizer has assigned
-        keep their new values.
+        Afterwards, the learning rate is reset, and so are attributes that hold tensors of a graph,
+        because these tensors are invalid in other graphs. Other attributes that the optimizer has
+        assigned keep their new values.
         """
-        if self._step is not None:  # another replica's thread has set them already
+        if self._step is not None:  # another replica's thread has set the attributes
             yield
             return
         everything = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]

@@ -51,10 +51,10 @@ class Missing(NamedTuple):
 def find(path, name, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
-    Guarded uses are left out. Guarded code is a `try` or `suppress` that catches the errors of
-    missing names, the `except` of a `try` in which all names exist, and code that depends on a
-    check for the name (`hasattr(tf, "contrib")`), for TensorFlow's version or for `TYPE_CHECKING`.
-    Uses of names that guarded code has imported are left out, too.
+    Uses in guarded code are left out, and so are uses of names that guarded code has imported.
+    Guarded code is the body of a `try` or `with suppress` that catches the errors of missing names,
+    the `except` of a `try` in which all names exist, and code that depends on a check of the name
+    (`hasattr(tf, "contrib")`), of TensorFlow's version or of `TYPE_CHECKING`.
 
     Args:
       path: the script's path.

@@ -14,7 +14,7 @@ from flights.training import replacing
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
-SAME = 1e-4  # curves that differ by no more than this have one legend entry
+SAME = 1e-4  # curves that differ by at most this number share a legend entry
 CUT = 0.06  # how far above the best log-loss the plot of the ranking reaches
 TOP = 0.15  # how far above the reference's log-loss the plots over time reach
 
@@ -31,7 +31,7 @@ def scored(flights):
 
 
 def ranking(flights, outcomes, settings):
-    """Returns a table with one row per optimizer, sorted by log-loss; those that diverged are last.
+    """Returns a table with one row per optimizer, sorted by log-loss, diverged ones last.
 
     Args:
       flights: `Flights`.
@@ -77,7 +77,9 @@ def format_ranking(flights, table):
 
 
 def write_over_time(path, flights, predictions):
-    """Plots all running log-losses, and for each family their differences from the reference's.
+    """Plots the running mean log-loss of each optimizer, and its difference from the reference's.
+
+    One diagram shows all log-losses. A further diagram for each family shows the differences.
 
     Args:
       path: the path of the PNG.
@@ -131,7 +133,7 @@ def write_over_time(path, flights, predictions):
     top.xaxis.set_major_formatter(
         ConciseDateFormatter(locator, formats=by_unit, zero_formats=begins, show_offset=False)
     )
-    text = "Late arrivals 2013, mean log-loss of the last {:,} flights; by family, minus that of {}"
+    text = "Late arrivals 2013: log-loss (mean of the last {:,} flights), and difference from {}'s"
     figure.suptitle(text.format(window, reference))
     figure.tight_layout(rect=(0, 0, 1, 0.97))
     with replacing(path) as temporary:
@@ -163,7 +165,7 @@ def together(names, curves):
 
 
 def write_ranking(path, flights, table):
-    """Plots log-loss, time per step and state of every optimizer, the best on top."""
+    """Plots the `table` of `ranking`; the optimizer with the lowest log-loss is on top."""
     _, period = scored(flights)
     table = table.iloc[::-1]
     figure = Figure(figsize=(12, 1.8 + 0.27 * len(table)))

@@ -59,7 +59,7 @@ class Story:
         return path
 
     def period(self, name):
-        """Returns a period and the period before it (before the first period: the last period)."""
+        """Returns a period and its predecessor; the first period's predecessor is the last one."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 
@@ -137,7 +137,7 @@ def read_story(directory):
 
 
 def periods_of(flights, batch_size):
-    """Returns the `Period`s; a batch with flights of two periods belongs to the earlier one."""
+    """Returns the `Period`s; a batch with flights of two periods is in the earlier period."""
     periods, start = [], 0
     for name, last_month in LAST_MONTHS.items():
         stop = -(-int(np.sum(flights.month <= last_month)) // batch_size)

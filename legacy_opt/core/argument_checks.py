@@ -20,7 +20,7 @@ _LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError that is also a ValueError, which TensorFlow 1's classes raise in these cases."""
+    """A TypeError that is also a ValueError, for code that catches TensorFlow 1's ValueError."""
 
 
 def is_tensor_like(value: Any) -> bool:

@@ -17,10 +17,10 @@ class Step(NamedTuple):
       tensors: a dict from names of hyperparameters to their tensors in this training step. The
         tensors are kept afterwards, because TF1 programs read `optimizer._lr_t` for summaries.
       prepared: the result of `RuleOptimizer.prepare_step`.
-      waiting: the (gradient, variable) pairs that native kernels may update together, until the
-        first update of the step; otherwise None.
-      updated: a dict from ``id(variable)`` to the operation of a native kernel that has updated the
-        variable already (None when executing eagerly).
+      waiting: the (gradient, variable) pairs whose variables native kernels may update together;
+        None after the first update of the step, and if native kernels are off.
+      updated: a dict with the variables that native kernels have already updated: from
+        ``id(variable)`` to the kernel's operation, or to None when executing eagerly.
       pairs: all (gradient, variable) pairs; None if variables are updated one by one.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.

@@ -89,7 +89,10 @@ class _Emitter:
         self._close()
 
     def _reduce(self):
-        """Adds element i to part i % 16, then adds the parts, whatever the vector length is."""
+        """Adds element i to the partial sum i % 16, then adds the 16 partial sums.
+
+        So the result does not depend on the length of vector instructions.
+        """
         program = self._program
         operands = [node.inputs[0] for node in program.sums]
         terms = ", ".join(f"double* restrict terms{i}" for i in range(len(operands)))

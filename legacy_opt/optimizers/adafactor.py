@@ -276,10 +276,9 @@ def _positive(name, value):
 
 
 def _no_rate(name, value):
-    """Returns `value` as a bool.
+    """Returns `value`, the constructor's first argument, as a bool.
 
-    The argument is the constructor's first. The error message for a number says that it is not the
-    learning rate.
+    The error message explains that the first argument is not the learning rate.
     """
     try:
         return argument_checks.boolean(name, value)

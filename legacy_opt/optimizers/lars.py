@@ -170,9 +170,9 @@ def _trust_ratio(grad, value, hyper):
     """Returns the factor of the learning rate, a scalar."""
     value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
     decay = hyper.weight_decay * value_norm
-    # In the sum of tf.contrib's class, a Session (Grappler) first adds a constant epsilon to the
-    # decay, except in 16 bits. The sum is computed in the same order here. The maximum changes no
-    # value: it prevents Grappler from reordering the sum.
+    # The divisor is |g| + decay + epsilon. In a Session, Grappler changes the order of this sum in
+    # tf.contrib's class: it adds a constant epsilon to the decay first, except in 16 bits. Here the
+    # order is the same. The maximum changes no value: it prevents Grappler from reordering the sum.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:

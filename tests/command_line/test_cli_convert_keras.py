@@ -82,7 +82,7 @@ def options(*words, model="build"):
 @pytest.mark.every_lane
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
-    """Keras cannot load a Lambda layer from the file. The function of --model creates the layer."""
+    """The function of --model creates the Lambda layer, which Keras cannot load from the file."""
     keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
     to_keras = ("convert", source, keras) + options("--to", "keras", model="with_code")
     if not KEPT[ending]:

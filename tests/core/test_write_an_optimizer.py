@@ -63,7 +63,7 @@ KERAS_WAYS = {"eager": keras_ways.eager, "function": keras_ways.function, "graph
 
 
 def final_slots_only(trace):
-    """Returns a trace of `keras_ways` with the final slots, without the state before each step."""
+    """Returns a trace of `keras_ways` whose `slots` contain the final slots only."""
     slots = {key: slot for key, slot in trace.slots.items() if key[0] in trace.steps[0]}
     return running.Trace(trace.steps, slots)
 

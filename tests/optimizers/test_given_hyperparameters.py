@@ -91,7 +91,7 @@ def taken(case, one_problem, given):
 
     changed(case, note)(None)
     refusals = (TypeError, ValueError, tf.errors.OpError)
-    if case is CASES.get("contrib.opt Shampoo"):  # it looks up a slot that it has not created
+    if case is CASES.get("contrib.opt Shampoo"):  # looks up a slot that it has not created
         refusals += (AttributeError,)
     short = one_problem._replace(gradients=one_problem.gradients[:1])
     names = []

@@ -1,4 +1,4 @@
-"""Tests Shampoo: values by hand, slots, functions of the global step, intervals, and errors."""
+"""Tests Shampoo: values computed by hand, slots, functions of the step, intervals, and errors."""
 
 import functools
 import warnings
@@ -25,7 +25,7 @@ def trained(optimizer, gradients, start):
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
     # Learning rate 1, epsilon 0, w 0. The gradient diag(2, 8) keeps all matrices diagonal.
-    # The update is (L / 2)**(-1/4) g (R / 2)**(-1/4), because both axes have the length 2.
+    # The update is (L / 2)**(-1/4) g (R / 2)**(-1/4), where 2 is the length of each axis.
     # Step 1: L = R = diag(4, 64). L / 2 = diag(2, 32). So g is divided by diag(sqrt(2), sqrt(32)):
     #         2 / sqrt(2) = sqrt(2);  8 / sqrt(32) = sqrt(2)
     # Step 2: L / 2 = diag(4, 64):    2 / 2 = 1;  8 / 8 = 1
@@ -80,8 +80,8 @@ def test_defaults_of_the_original():
 
 
 def test_powers_are_computed_at_their_interval():
-    # In the first update H is the identity. In the second update H is [[4 + 4]] ** -0.5, because
-    # epsilon is 0.
+    # In the first update H is the identity. In the second update H is computed from the sum of both
+    # squared gradients: [[4 + 4]] ** -0.5.
     step, w = tf.Variable(0, dtype=tf.int64), tf.Variable([0.0])
     optimizer = ShampooOptimizer(step, epsilon=0.0, svd_interval=2)
     for expected in [-2], [-2 - 2 / np.sqrt(8)]:

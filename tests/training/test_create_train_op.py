@@ -100,7 +100,7 @@ def test_our_wrappers_as_optimizers(stepping, helper):
     else:
         train_op = create_train_op(loss, wrapper, transform_grads_fn=lambda pairs: pairs)
     after = stepping.run(train_op, steps=3)[1]
-    # The wrapper makes an update in every second training step, so three steps make one update.
+    # The wrapper updates the variables in every second training step, so once in three steps.
     # `optimize_loss` clips the gradients [3, 4] and [1], whose global norm is sqrt(26), to norm 1.
     norm = np.sqrt(26) if helper is optimize_loss else 1
     np.testing.assert_allclose(after["w"], np.array([-3, -4]) / norm, rtol=1e-6)

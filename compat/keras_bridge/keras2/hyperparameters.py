@@ -60,8 +60,9 @@ class Keras2Hyperparameters:
             with tf.init_scope():
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
                     # In a Session, the v1 optimizer's hyperparameters are constants, and TensorFlow
-                    # regroups products that contain constants. Variables would change the last
-                    # bits. Keras creates no variable for a callable, so set a callable.
+                    # regroups products that contain constants. With variables in place of the
+                    # constants, the last bits would differ. So set a callable, for which Keras
+                    # creates no variable.
                     for name in self._v1.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)

@@ -212,7 +212,7 @@ def whole_table_operations(apply, rows=1009):
     """Counts the operations in an update's graph that compute an output for all rows of the table.
 
     Args:
-      apply: called with a list of (gradient, variable), builds the update.
+      apply: a function that builds the update; takes a list of (gradient, variable) pairs.
       rows: the table's number of rows, different from all other dimensions.
     """
     table = tf.Variable(tf.ones([rows, 2]), name="table")
@@ -325,7 +325,7 @@ EXAMPLES: Any = {
         [[(0, 0.01)]],
     ),
     "rest": Example(
-        "gradient 1 for a row, then for another row in two steps",
+        "gradient 1 for a row in step 1, and for another row in steps 2 and 3",
         "SGD(0.1, 0.9)",
         "MomentumOptimizer(0.1, 0.9)",
         [[(0, 1.0)], [(1, 1.0)], [(1, 1.0)]],
@@ -413,7 +413,7 @@ def arguments():
 
 
 def _parameters(cls):
-    """Returns the defaults of a constructor's arguments by name, without the default None."""
+    """Returns a dict from a constructor's arguments to defaults, without defaults that are None."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     left_out = (None, inspect.Parameter.empty)
     return {item.name: item.default for item in parameters if item.default not in left_out}
