@@ -237,7 +237,7 @@ def switched(switch, on):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
-    """Trains with a function as loss; eager execution and tf.function must compute the same."""
+    """Trains with a function as loss; eager execution must give the results of tf.function."""
     table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
 
     def train(wrap):
