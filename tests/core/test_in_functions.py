@@ -14,7 +14,7 @@ PROBLEM = everything(only=("matrix", "table"), steps=3)
 
 
 class Damped(legacy_opt.RuleOptimizer):
-    """The optimizer that is the example in RuleOptimizer's docstring."""
+    """The example in RuleOptimizer's docstring, with a shorter name."""
 
     slots = {"accumulator": legacy_opt.Slot(initial_value=0.1)}
 

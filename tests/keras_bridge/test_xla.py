@@ -64,7 +64,7 @@ def raises_no_kernel(message):
     """Expects the bridge's error, or TensorFlow's error if the bridge cannot detect XLA."""
     knows_xla = []
     tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
-    if not knows_xla[-1]:  # on TensorFlow 1.15, XLA compiles without telling the trace
+    if not knows_xla[-1]:  # TensorFlow 1.15 does not mark a graph that XLA will compile
         return pytest.raises(tf.errors.InvalidArgumentError, match="Unique: unsupported op")
     return pytest.raises(ValueError, match=message)
 

@@ -93,7 +93,7 @@ def test_xla_compiles_tensorflows_operations(monkeypatch):
             optimizer._create_slots([variable])
             tf.function(functools.partial(step, optimizer, variable), **with_xla())()
     if not knows_xla[-1]:
-        pytest.skip("this TensorFlow does not tell a function that XLA will compile it")
+        pytest.skip("this TensorFlow does not mark a graph that XLA will compile")
     reasons = [str(each.message) for each in caught if each.category is NativeKernelWarning]
     assert reasons == ["LazyAdamOptimizer runs without a native kernel: XLA compiles this function"]
     np.testing.assert_array_equal(variables[0].numpy(), variables[1].numpy())
