@@ -76,7 +76,7 @@ def package_of(module):
 
 
 def names_in(module, source, is_package, known):
-    """Yields the names that a module imports, and its strings that are modules in `known`."""
+    """Yields the names that a module imports, and modules in `known` that its strings contain."""
     here = module.split(".")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
