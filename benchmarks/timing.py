@@ -34,7 +34,7 @@ class Spread(NamedTuple):
 
 
 def times(step, count):
-    """Runs `count` steps. Returns a list of seconds per step."""
+    """Runs `count` steps; returns a list with the seconds of each step."""
     if hasattr(step, "times"):
         return step.times(count)
     seconds = []
@@ -59,7 +59,7 @@ def alternate(steps, rounds):
       rounds: the number of blocks per contestant. If the steps are slow, fewer blocks are run.
 
     Returns:
-      A dict from the same keys to arrays of seconds per step, with one number for each block.
+      A dict from the same keys to arrays with the median seconds per step of each block.
     """
     counts, round_seconds = {}, 0.0
     for key, step in steps.items():

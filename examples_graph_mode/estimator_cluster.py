@@ -31,7 +31,7 @@ def parse_arguments(argv=None):
         "--steps",
         type=positive_int,
         default=4000,
-        help="chief and worker together (default: %(default)s)",
+        help="steps of chief and worker together (default: %(default)s)",
     )
     add("--timeout", type=positive_int, default=300, help="seconds (default: %(default)s)")
     return parser.parse_args(argv)

@@ -76,8 +76,8 @@ def parse_arguments(argv=None):
     add(
         "--native",
         choices=["auto", "require"],
-        help="compiled kernels for the optimizers of legacy_opt; first run legacy-opt "
-        "build-kernels. require: stop if there is none",
+        help="run the optimizers of legacy_opt with compiled kernels (first run legacy-opt "
+        "build-kernels); require: stop if an optimizer of legacy_opt has no kernel",
     )
     add("--seed", type=int, default=0, help="(default: %(default)s)")
     add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")

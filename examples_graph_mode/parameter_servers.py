@@ -123,7 +123,7 @@ def check_steps(arguments, first, workers):
         text += f"the {first} steps that were restored, and "
     text += "the sum of the workers' steps"
     if arguments.sync:
-        text += f", divided by {arguments.workers}, the number of gradients in each update"
+        text += f" divided by {arguments.workers}, the number of gradients in each update"
         total /= arguments.workers
     if reached != total:
         sys.exit(

@@ -65,7 +65,7 @@ def _guess(optimizer, tensors, graph):
     if is_keras_own(optimizer):
         label = "Keras' own " + keras_names.BY_SLOTS.get(names, "optimizer, unknown")
         if not names:
-            label = "Keras' own, without slots, as SGD"
+            label = "Keras' own, without slots, like SGD"
     else:
         label = "made by to_keras, or of v1: " + _like(optimizer, names, tensors, graph)
     return Guess(label, ", ".join(names) or "none", optimizer.path, len(trained))

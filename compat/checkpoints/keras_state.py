@@ -29,7 +29,7 @@ class StateTensor(NamedTuple):
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
       label: the name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
-      name: the name in a v1 checkpoint, without a scope before it.
+      name: the name in a v1 checkpoint, where the name of a scope may precede it.
       shape: a tuple of ints.
       dtype: a `tf.DType`.
       variable: the v1 name of the variable, or of the variable that the slot belongs to; None for

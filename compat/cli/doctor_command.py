@@ -83,7 +83,7 @@ def _keras_text(facts):
 
 
 def _to_keras_texts(facts):
-    """Yields a line for each working `api`, and one about how to get Keras 2 if it is missing."""
+    """Yields a line for each working `api`; if Keras 2 is missing, a line on how to install it."""
     errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
         if errors[api] is None:
@@ -95,7 +95,7 @@ def _to_keras_texts(facts):
 def _kernel_texts(kernels):
     """Yields a line for each group of kernels that exist in the same forms.
 
-    A form, such as "ref dense", is a kind of variable and a kind of gradient.
+    A form names a kind of variable and a kind of gradient, as in "ref dense".
     """
     by_forms = {}
     for name, forms in kernels.items():
@@ -111,13 +111,13 @@ def _native_texts(native):
         yield native["error"]
         return
     yield f"mode {native['mode']}; C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
-    yield f"driver {native['driver'] or 'not built: legacy-opt build-kernels'}"
+    yield f"driver {native['driver'] or 'not built; run: legacy-opt build-kernels'}"
     yield f"{native['kernels']} compiled kernels in {native['folder']}"
     have = [name for name, reason in native["optimizers"].items() if reason is None]
-    yield f"rules with kernels: {', '.join(have)}"
+    yield f"optimizers with kernels: {', '.join(have)}"
     for name, reason in native["optimizers"].items():
         if reason is not None:
-            yield f"{name} without: {reason}"
+            yield f"{name} has no kernel: {reason}"
 
 
 def _yes_no(condition):

@@ -5,9 +5,9 @@ from . import tables, terminal
 
 _DESCRIPTION = """\
 Shows the contents of a checkpoint: its variables, each with its slot variables below it, the
-variables that an optimizer shares between all trained variables, the global step, and the optimizer
-that probably made the slot variables. Reads the checkpoint's index, its object graph (if it has
-one) and the global step, but no other tensor.
+variables that an optimizer has only once for all trained variables, the global step, and the
+optimizer that probably made the slot variables. Reads the checkpoint's index, its object graph (if
+it has one) and the global step, but no other tensor.
 """
 _EPILOG = """\
 CKPT is a prefix such as model.ckpt-1000, a folder (its latest checkpoint), or a file in V1 format.

@@ -33,8 +33,8 @@ class Measurement(NamedTuple):
 
     Attributes:
       kind: "dense"; "some rows" (sparse gradients without repeated ids, for some of the rows);
-        "repeated ids" (sparse gradients); or "learning rate changed" (dense gradients; the
-        learning rate is divided by ten after the translation).
+        "repeated ids" (sparse gradients for all rows, with some rows twice); or "learning rate
+        changed" (dense gradients; the learning rate is divided by ten after the translation).
       grade: "exact", "rounding" or "differs".
       largest: the largest difference between two corresponding weights in 20 training steps; inf if
         training raises an error.
@@ -100,8 +100,8 @@ def measure(make, carry, rate, apart):
       make: a function without arguments that returns a pair of new optimizers: one to translate,
         the other with the settings of its translation.
       carry: a function that copies the state of the first optimizer, after some steps, to the
-        second optimizer. Its arguments are the two optimizers, the variables of the first optimizer
-        and the variables of the second. None if no state is translated.
+        second optimizer, or None if no state is translated. The function's arguments are the two
+        optimizers, the variables of the first optimizer and the variables of the second.
       rate: the current learning rate.
       apart: whether each kind of training needs separate optimizers, because the gradient of one
         variable influences the others (global_clipnorm).
@@ -165,7 +165,7 @@ class _Problem:
         for kind, variable in zip(self.values, variables):
             gradient = next(tensors)
             if kind != DENSE:
-                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, like for embedding layers
+                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as for embedding layers
                 gradient = tf.IndexedSlices(gradient, next(tensors), shape)
             yield gradient, variable
 

@@ -244,5 +244,5 @@ def _rate_in_full(rate):
 
 
 def rate_text(rate):
-    """Returns a learning rate for the report: a number, or the name of its class."""
+    """Returns a learning rate if it is a number, otherwise the name of its class."""
     return rate if isinstance(rate, numbers.Real) else type(rate).__name__

@@ -86,7 +86,7 @@ def summary(table, names, settings, steps):
         lines.append(compare(table, period, "AdagradDecay", "Adagrad"))
         # The seed does not matter for the logistic model, which starts at zeros.
         if settings["Adagrad"].model != "logistic":
-            lines.append("This is one seed; --sweep prints how log-loss varies with the seed.")
+            lines.append("These are results of one seed; --sweep shows how seeds change them.")
     if "AdagradDecay" in names:
         decay_step = settings["AdagradDecay"].decay_step
         lines.append(

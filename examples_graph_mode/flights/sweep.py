@@ -18,7 +18,7 @@ DECAY_RATES = (0.5, 0.7, 0.9)
 FINALISTS = 4
 ONE_SEED = "Jan-Jun, one seed"
 ALL_SEEDS = "Jan-Jun, mean over seeds"
-# How long one step of one tower with 64 flights takes on two cores.
+# How long a training step of one model with 64 flights takes on two cores.
 MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}
 
 
@@ -47,7 +47,7 @@ def trials(optimizer, count, base):
 
 
 def run_towers(flights, settings, batch_size, label):
-    """Trains one tower for each of the `settings`, in one graph; returns their predictions."""
+    """Trains a tower (a model) for each of the `settings`, in one graph; returns predictions."""
     trainer = Trainer(
         flights, {f"tower_{number}": one for number, one in enumerate(settings)}, batch_size
     )

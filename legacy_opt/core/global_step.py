@@ -112,7 +112,7 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
 
 
 class NewStep:
-    """Creates a global step if TensorFlow finds none, and keeps the one of eager code.
+    """Creates a global step if TensorFlow finds none, and keeps the global step of eager code.
 
     If a global step is created while a `tf.function` is traced, only the graph of the trace lists
     the variable, and TensorFlow does not find the variable later.

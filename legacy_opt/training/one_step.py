@@ -20,7 +20,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
       pairs: a list of (gradient, variable) pairs.
       global_step: the variable to increment, or None.
       checked_loss: the loss. Before anything is written, this loss and the gradients are checked
-        for NaN and infinity; only the loss if `optimizer` scales the loss. None means no check.
+        for NaN and infinity. If `optimizer` scales the loss, gradients are not checked. If
+        `checked_loss` is None, nothing is checked.
       name: the name of the operation.
 
     Returns:
@@ -33,8 +34,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
-        # Only the gradients wait for the checks: SyncReplicasOptimizer runs other operations in
-        # threads, which must not compute a loss.
+        # Here only the gradients wait for the checks. SyncReplicasOptimizer also makes operations
+        # that run in threads, and these operations must not compute the loss.
         finite = []
     # The control dependencies are needed because optimizers write some values that do not depend
     # on gradients.
@@ -48,7 +49,7 @@ def _is_loss_scale(optimizer):
 
 
 def after(operations, tensor):
-    """Returns a copy of a tensor that is computed after these operations."""
+    """Returns a copy of a tensor; the copy is made after these operations have run."""
     scope = v1.name_scope(None, "control_dependency", operations + [tensor])
     device = v1.get_default_graph().colocate_with(tensor.op)
     with scope as name, device, tf.control_dependencies(operations):

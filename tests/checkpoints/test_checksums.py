@@ -1,6 +1,6 @@
 """Tests of checksums, and of Checkpoint.verify.
 
-In an intact checkpoint, `verify` decodes a tensor only if it has strings or is in V1 format.
+If a checkpoint is intact, `verify` decodes only tensors of strings and tensors in V1 format.
 """
 
 import os

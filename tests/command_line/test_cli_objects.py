@@ -266,7 +266,7 @@ def test_inspect_shows_a_bridged_optimizer(tmp_path, screen, api):
     [
         (lambda: OWN.Adam(0.01), "Adam, Adamax or Nadam"),
         (lambda: OWN.SGD(0.1, momentum=0.9), "SGD with momentum"),
-        (lambda: OWN.SGD(0.1), ", without slots, as SGD"),
+        (lambda: OWN.SGD(0.1), ", without slots, like SGD"),
         (lambda: OWN.RMSprop(0.1, centered=True), "centered RMSprop"),
     ],
 )

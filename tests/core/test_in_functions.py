@@ -14,7 +14,7 @@ PROBLEM = everything(only=("matrix", "table"), steps=3)
 
 
 class Damped(legacy_opt.RuleOptimizer):
-    """The optimizer that is the example in RuleOptimizer's docstring."""
+    """The example in RuleOptimizer's docstring, with a shorter name."""
 
     slots = {"accumulator": legacy_opt.Slot(initial_value=0.1)}
 
@@ -143,8 +143,8 @@ def test_conditions_and_loops_change_nothing(name, full):
         assert_same(found, expected, construct.__name__, exactly=not regrouped)
 
 
-# Without a global step argument, optimizers cannot know whether the step is incremented, so they
-# warn.
+# Without the argument `global_step`, optimizers cannot know whether the global step is incremented,
+# so they warn.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
 def test_the_global_step_is_created_in_the_function(name):

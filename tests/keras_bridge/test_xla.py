@@ -64,7 +64,7 @@ def raises_no_kernel(message):
     """Expects the bridge's error, or TensorFlow's error if the bridge cannot detect XLA."""
     knows_xla = []
     tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
-    if not knows_xla[-1]:  # TensorFlow 1.15 compiles a function after tracing
+    if not knows_xla[-1]:  # TensorFlow 1.15 does not mark a graph that XLA will compile
         return pytest.raises(tf.errors.InvalidArgumentError, match="Unique: unsupported op")
     return pytest.raises(ValueError, match=message)
 
@@ -219,7 +219,7 @@ def test_keras_own_options_compile(api, name, feature):
     arguments = FEATURES[feature]
     optimizer = bridged(api, name, fused=False, **arguments)
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:4])
-    if needs_unique(name):  # clipping and update need tf.unique
+    if needs_unique(name):
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(api, optimizer, problem)
         return

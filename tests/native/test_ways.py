@@ -1,4 +1,4 @@
-"""Kernels in Keras, in partitions, with unknown shapes; and where TensorFlow's operations stay."""
+"""Tests kernels in Keras, with partitions and with unknown shapes, and cases without a kernel."""
 
 import functools
 import warnings
@@ -93,7 +93,7 @@ def test_xla_compiles_tensorflows_operations(monkeypatch):
             optimizer._create_slots([variable])
             tf.function(functools.partial(step, optimizer, variable), **with_xla())()
     if not knows_xla[-1]:
-        pytest.skip("this TensorFlow compiles a function after tracing")
+        pytest.skip("this TensorFlow does not mark a graph that XLA will compile")
     reasons = [str(each.message) for each in caught if each.category is NativeKernelWarning]
     assert reasons == ["LazyAdamOptimizer runs without a native kernel: XLA compiles this function"]
     np.testing.assert_array_equal(variables[0].numpy(), variables[1].numpy())
@@ -130,7 +130,7 @@ def test_a_distribution_strategy():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_partitioned_variable(sparse):
-    """Each partition is a variable of its own; all rules by element compute the same."""
+    """LazyAdam computes each element alone, so partitions do not change the results."""
     results = {}
     for parts in 1, 2:
         with tf.Graph().as_default() as graph:

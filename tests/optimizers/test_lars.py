@@ -1,4 +1,4 @@
-"""Tests LARS: values by hand, and which variables and gradients get plain momentum."""
+"""Tests LARS: values computed by hand, and which variables and gradients get plain momentum."""
 
 import numpy as np
 import pytest
@@ -40,7 +40,7 @@ def test_two_steps_by_hand(use_resource, nesterov, fused):
     # trust = eeta * |w| / (|g| + weight_decay * |w|), or 1 if a norm is 0
     # rate = learning_rate * trust; g' = g + weight_decay * w
     # momentum = .5 * momentum + rate * g'; w -= momentum
-    # Learning rate 2, momentum 0.5, weight decay 0.5, eeta 0.75, w [3, 4]: |w| 5
+    # Learning rate 2, momentum 0.5, weight decay 0.5, eeta 0.75, w [3, 4], |w| 5
     # g [0, 5]: |g| 5; trust .75 * 5 / (5 + 2.5) = .5; rate 1; g' = [0 + 1.5, 5 + 2]
     #           momentum [1.5, 7];  w = [1.5, -3]
     #           nesterov: w -= [1.5, 7] + .5 * [1.5, 7], so w = [.75, -6.5]

@@ -13,7 +13,7 @@ OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
 # The packages and modules that each package may import besides itself. A name that begins with a
 # dot is a part of compat.
 ALLOWED = {
-    "_checkout": [".compat"],  # it has the string "legacy_opt.compat", but no such import
+    "_checkout": [".compat"],  # has the string "legacy_opt.compat", but does not import it
     "versions": [],
     "native": ["versions"],
     "core": ["versions", "native"],
@@ -76,7 +76,7 @@ def package_of(module):
 
 
 def names_in(module, source, is_package, known):
-    """Yields the names that a module imports, and the modules in `known` that its strings name."""
+    """Yields the names that a module imports, and modules in `known` that its strings contain."""
     here = module.split(".")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

@@ -158,7 +158,7 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
     home = v1.mixed_precision if hasattr(v1, "mixed_precision") else v1.train.experimental
     rewrite = functools.partial(home.enable_mixed_precision_graph_rewrite, loss_scale=128.0)
     try:
-        # A loss scale that is a power of two does not round, so it changes no bits.
+        # Multiplying by a power of two does not round, so this loss scale changes no bits.
         with tf.Graph().as_default(), v1_control_flow():
             train_op = minimize(models(KINDS[kind]), rewrite)
             with v1.Session() as sess:
@@ -237,7 +237,7 @@ def switched(switch, on):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
-    """Trains with a function as loss; eager execution and tf.function must compute the same."""
+    """Trains with a function as loss; eager execution must give the results of tf.function."""
     table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
 
     def train(wrap):

@@ -256,7 +256,7 @@ class KerasTraining:
 
     Args:
       problem: the `Problem`.
-      make: called with None, returns the v1 optimizer.
+      make: a function that returns the v1 optimizer; it is called with None.
       api: the `api` of `to_keras`.
       variables: the variables by name; None to create them.
       start: a factor for the problem's values; 0 gives variables that are zeros.

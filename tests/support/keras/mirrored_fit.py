@@ -72,7 +72,7 @@ def check_fit_with(strategy, name, fit=fit_arrays, repeated=False):
     Args:
       strategy: the strategy.
       name: the optimizer, a key in `OPTIMIZERS`.
-      fit: called with the model, x, ids and y.
+      fit: a function of the model, x, ids and y, which trains the model.
       repeated: whether all steps have the same examples.
     """
     found = examples(repeated)

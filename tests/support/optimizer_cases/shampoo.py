@@ -133,9 +133,9 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
     return Case(legacy_opt.ShampooOptimizer, arguments, oracle, ulps, original)
 
 
-# 64 ulps (units in the last place). The elements of a matrix have rounding errors of a few ulps of
-# its largest eigenvalue, but its negative power depends most on the smallest eigenvalue. With
-# epsilon=0.1, the errors of the power are some tens of times larger than those of the matrix.
+# 64 ulps (units in the last place). The rounding errors of a matrix are a few ulps of its largest
+# eigenvalue. A negative power depends most on the smallest eigenvalue, so the errors of the power
+# are larger: with epsilon=0.1, tens of times.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(
