@@ -3,10 +3,9 @@
     python examples_graph_mode/estimator_flights.py
 
 For each month, train_and_evaluate trains on all flights before the month, in time order and in one
-pass, and then evaluates on the month without training on it. Every call except the first resumes
-from the checkpoint of the previous call. A program that was killed resumes in the same way when it
-is started again. Expect worse scores than from flights_session.py, whose model also trains within
-the month.
+pass, and then evaluates on the month. Every call except the first resumes from the checkpoint of
+the previous call. A program that was killed resumes in the same way when it is started again.
+Expect worse scores than from flights_session.py, whose model also trains within the month.
 
 A progress bar shows steps, loss and speed. TensorBoard shows the mean, the minimum and the maximum
 of each of the optimizer's slots:

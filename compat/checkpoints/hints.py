@@ -38,7 +38,7 @@ def hints(checkpoint, state, matches, misfits):
 
 
 def _by_shape(items, variables):
-    """Maps each variable to the item with its shape and dtype, if there is only one such pair.
+    """Maps a variable to an item if only these two have their shape and dtype.
 
     Args:
       items: the `Item`s of the checkpoint's unmatched variables.

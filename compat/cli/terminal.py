@@ -65,7 +65,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
     Args:
       name: the command's name, for messages.
       execute: a function that takes the parsed arguments and the stream for progress bars, and
-        returns an `Outcome`. What the function or TensorFlow prints itself is dropped.
+        returns an `Outcome`. Anything else that the function or TensorFlow prints is dropped.
       arguments: the parsed arguments, including `json` and `traceback`.
       with_tensorflow: whether the command needs TensorFlow.
 

@@ -80,7 +80,7 @@ def to_keras(
 
 
 def _out_of_v1(optimizer, api, changed):
-    """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`.
+    """Returns a new Keras optimizer with the settings of the Keras optimizer passed to `to_v1`.
 
     Args:
       optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.

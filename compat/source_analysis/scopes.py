@@ -232,7 +232,7 @@ class _Binder(ast.NodeVisitor):
 
 
 def _bind_arguments(arguments, scope, outer):
-    """Binds a function's parameters to their defaults. Those without a default get no meaning."""
+    """Binds parameters to their defaults; a parameter without a default gets no meaning."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
         scope.bind(argument.arg, Assigned(default, outer, False))

@@ -31,7 +31,7 @@ class StateInKeras:
     """
 
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
-    updates_together = False  # the driver sets hyperparameters for the update of each variable
+    updates_together = False  # the driver must set hyperparameters before each update
 
     def _slot(self, var, slot_name, *arguments):
         key = self._state_key.slot(slot_name)
@@ -111,7 +111,7 @@ class StateInKeras:
         return _restored, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo):
-        # Refer to copies of the variables if `memo` contains such copies, else to the variables.
+        # The copy refers to the copies of variables in `memo`. Other variables are not copied.
         for variable in chosen_variables(self):
             memo.setdefault(id(variable), variable)
         return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))
@@ -120,12 +120,12 @@ class StateInKeras:
 class NestedStateInKeras(StateInKeras):
     """`StateInKeras` for an optimizer that is nested in a wrapper and is not a wrapper itself.
 
-    The wrapper calls `apply_gradients` of this optimizer, which calls the methods below. For an
+    The wrapper calls `apply_gradients`, and `apply_gradients` calls the methods below. For an
     optimizer that is not nested, the driver does the work of these methods.
     """
 
     def _create_slots(self, var_list):
-        # TensorFlow calls this in an init_scope, so set a global step of the init_scope's graph.
+        # TensorFlow calls this method in an init_scope, so the step must be of that scope's graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 

@@ -120,13 +120,13 @@ def level_of(layout: Any, variable: Any, sparse: bool) -> int:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
     if getattr(layout, "is_flat_element", False):
-        # In a partition, the method `add` of FlatElement changes several elements.
+        # In a partition, the layout's method `add` changes several elements. Kernels cannot do this.
         if versions.part_of(variable) is not None:
             raise UnsupportedError(f"a {type(layout).__name__} of a partition")
         return ROW if sparse else SCALAR
     for known, level in (Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW):
         is_possible = isinstance(layout, known) and (sparse or level != ROW)
-        # A subclass that overrides these methods reads or writes in a way that kernels do not know.
+        # Kernels do not call the methods of a layout, so they would ignore overridden methods.
         if is_possible and all(
             getattr(type(layout), name) is getattr(known, name)
             for name in ("read", "assign", "add")
@@ -136,7 +136,7 @@ def level_of(layout: Any, variable: Any, sparse: bool) -> int:
 
 
 def refuse_overridden(optimizer: Any, base: type, *names: str) -> None:
-    """Raises an UnsupportedError if the class of an optimizer overrides methods of `base`."""
+    """Raises an UnsupportedError if an optimizer's class overrides one of the named methods."""
     cls = type(optimizer)
     found = [name for name in names if getattr(cls, name) is not getattr(base, name)]
     if found:

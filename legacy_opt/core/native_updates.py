@@ -17,12 +17,12 @@ from legacy_opt.core.variable_access import here, is_resource, variable_shape
 from legacy_opt.native import driver, kernels, modes
 from legacy_opt.native.program import UnsupportedError
 
-# One operation updates several small variables, of at most this size together. The size is limited
-# because the operation holds the locks of all its variables, and waits for all their gradients.
+# One operation updates several small variables, which have at most this size in total. The size is
+# limited because the operation locks all its variables, and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
 _warned = set()
-# The kernels of each optimizer. With an attribute for them, optimizers could not be copied.
+# The kernels of each optimizer. Kernels in an attribute would prevent copies of the optimizer.
 _kernels = weakref.WeakKeyDictionary()
 
 
@@ -83,12 +83,12 @@ def apply_together(
     Args:
       optimizer: the `RuleOptimizer`, for which the user has enabled kernels.
       grads_and_vars: a list of (gradient, variable) pairs in which no gradient is None.
-      alone: whether all updates must wait for TensorFlow's call of the update method, because a
-        subclass or wrapper runs code before or after it.
+      alone: whether all updates must wait until TensorFlow calls the update methods, because a
+        subclass or wrapper runs code before or after these methods.
 
     Returns:
-      A pair: a dict from ``id(variable)`` to the operation (None when executing eagerly); the
-      (gradient, variable) pairs without a kernel.
+      A dict from the ``id`` of each updated variable to the operation (None when executing
+      eagerly), and a list of the (gradient, variable) pairs for which there is no kernel.
 
     Raises:
       UnsupportedError: see `apply`.
@@ -103,8 +103,8 @@ def apply_together(
         if kernel is None:
             others.append((grad, variable))
             continue
-        # These wait for the update method. Before it, TensorFlow sums the rows of equal ids, which
-        # scatter_nd would add in any order.
+        # These updates wait until TensorFlow calls the update method with the rows of equal ids
+        # summed. (In `apply`, scatter_nd would add rows of equal ids in any order.)
         if alone or uses[id(variable)] > 1 or _needs_dense(optimizer, kernel, variable, indices):
             continue
         values = tf.convert_to_tensor(grad) if indices is None else grad.values
@@ -192,7 +192,7 @@ def _bytes(update):
 
 
 def _parts(updates):
-    """Splits updates into lists with at most `GROUP_BYTES` of variables (or one variable) each."""
+    """Splits updates into lists: each has one update, or variables of at most `GROUP_BYTES`."""
     part, size = [], 0
     for update in updates:
         if part and size + _bytes(update) > GROUP_BYTES:

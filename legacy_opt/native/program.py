@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-# The levels of a value: one for a whole update, one per row, or one per element.
+# The level of a value says whether it belongs to the whole update, to a row, or to an element.
 SCALAR, ROW, ELEMENT = range(3)
 
 GRADIENT, VALUE = "gradient", "value"
@@ -13,10 +13,8 @@ GRADIENT, VALUE = "gradient", "value"
 # a new value, and all others are multiplied by a factor.
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 
-
 # Operations that combine all elements of a variable.
 SUMS = ("Sum", "Mean")
-
 
 # The limits of kernels, as in sources/kernel.h.
 MOST_SLOTS, MOST_SCALARS, MOST_SUMS = 8, 32, 8

@@ -185,10 +185,7 @@ class Killed(BaseException):
 class TestBeingKilled:
     @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
-        """Whenever the writer is killed, the checkpoint is the old one, the new one or missing.
-
-        If an old checkpoint is overwritten, the checkpoint is never missing.
-        """
+        """A killed writer leaves the old or the new checkpoint, or none if there was no old one."""
         new = {"big": np.arange(9.0), "bigger": np.arange(12.0), "rate": 0.5, "step": np.int64(7)}
         old = dict(new, step=np.int64(8))
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)

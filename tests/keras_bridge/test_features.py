@@ -208,7 +208,7 @@ def test_slots_and_weights_can_be_looked_up():
     assert slot.shape == variables["table"].shape and not slot.trainable
     weights = optimizer.variables()
     assert [w.name for w in weights] == [w.name for w in optimizer.weights]
-    assert len(weights) == 1 + 2 + 2 * 2  # iterations, two beta powers, two slots of two variables
+    assert len(weights) == 1 + 2 + 2 * 2  # iterations, two beta powers, four slots
     assert any(weight is slot for weight in weights)
     for value, weight in zip(optimizer.get_weights(), weights):
         np.testing.assert_array_equal(value, weight.numpy())

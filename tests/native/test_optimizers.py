@@ -84,7 +84,7 @@ OWN_RULES = {
 
 @pytest.mark.parametrize("name", OWN_RULES)
 def test_rules_of_users(name):
-    """The rules of docs/write_an_optimizer.md, and others, become kernels without a change."""
+    """Rules that users write (see docs/write_an_optimizer.md) become kernels."""
     problem = problems.everything("float64", ("matrix", "table"), steps=5)
 
     def make(native):

@@ -129,7 +129,7 @@ def test_a_slot_that_is_read_in_another_way(fresh):
 
 
 def test_the_counts_of_a_partition(fresh):
-    """In a partition, AdagradDecay's count is in several elements, which no kernel can write."""
+    """AdagradDecay writes a partition's count into several elements. Kernels cannot do this."""
     with tf.Graph().as_default():
         variable = v1.get_variable(
             "w", [4, 3], partitioner=v1.fixed_size_partitioner(2), use_resource=True
@@ -305,7 +305,7 @@ def test_a_kernel_comes_before_tensorflows_kernels(fresh):
 
 
 class Decayed(legacy_opt.DecoupledWeightDecayExtension, legacy_opt.AdagradDecayOptimizer):
-    """Weight decay must run before the update, so updates wait for TensorFlow's update methods."""
+    """An optimizer whose update methods decay the weights before the kernel runs."""
 
 
 @pytest.mark.parametrize("sparse", [False, True])

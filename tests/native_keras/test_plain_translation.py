@@ -17,7 +17,7 @@ from tests.support.keras.plain_training import arrays, ones, slots, steps, to_pl
 v1 = tf.compat.v1
 
 
-# Values after the next steps.
+# Variables and slots.
 
 
 def test_momentum_after_a_change_of_the_learning_rate(api):

@@ -53,8 +53,8 @@ def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way, 
     for problem, expected in in_sessions(name, dtype, full):
         trace = running.WAYS[way](problem, case.make)
         # For a `regrouped` case, graph rewriting changes the last bits of sparse updates. So eager
-        # code is compared with a Session without rewriting, and float16 functions, which are
-        # rewritten differently than Sessions, only with the oracle.
+        # code is compared with a Session without rewriting. A float16 function is compared only
+        # with the oracle, because TensorFlow rewrites functions and Sessions differently.
         if case.regrouped and problem.sparse:
             if (way, dtype) == ("function", "float16"):
                 assert_follows(name, problem, trace)

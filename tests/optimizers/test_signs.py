@@ -1,4 +1,4 @@
-"""Tests AddSign and PowerSign: values by hand, sign decays, and the global step they depend on."""
+"""Tests AddSign and PowerSign: values by hand, sign decays, and the global step that decays read."""
 
 import json
 import math

@@ -23,8 +23,8 @@ class Keras2State(StateOwner, Keras2Saving):
     _adapter = ADAPTERS[2]
 
     def __init__(self, name, **keras_arguments):
-        # The optimizer's variables belong to this strategy, even if restoring a checkpoint creates
-        # the variables outside of the strategy's scope. (Newer versions of Keras do the same.)
+        # A checkpoint may be restored outside of the strategy's scope, and the variables that this
+        # creates must still belong to the strategy. (Newer versions of Keras do the same.)
         self._distribution_strategy = (
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
@@ -95,7 +95,7 @@ class Keras2State(StateOwner, Keras2Saving):
         """See `StateOwner`."""
         name = key.shared(name)
         if name not in self.non_slots:
-            # Keras saves its step as "iter", and each hyperparameter under the name in `_hyper`.
+            # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
             taken = name == "iter" or name in self._hyper
             value = copying.starting_value(initial_value)
             with self._creating():
@@ -148,7 +148,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
     def awaits_state(self):
         """See `StateOwner`."""
-        # This is called before the first training, so slots that exist come from a checkpoint.
+        # Callers ask before the first training, so slots that exist come from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager

@@ -27,7 +27,7 @@ class Keras3Hyperparameters:
     def __init__(self, learning_rate, **keras_arguments):
         super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
         variable = self._learning_rate
-        # Keras gives the variable the dtype `floatx`; replace it by a float32 variable.
+        # Keras has created a variable of the dtype `floatx`. Replace it by a variable in float32.
         if getattr(variable, "dtype", "float32") != "float32":
             self._untrack_variable(variable)
             self._learning_rate = self._add_number("learning_rate", learning_rate)

@@ -99,7 +99,7 @@ class Training:
         name: one of `NAMES`.
         directory: the directory of the checkpoints.
         forget: a text; variables with this text in their names are not saved. This is a deliberate
-            mistake, which the comparison must detect.
+            mistake, which the tests must detect.
     """
 
     def __init__(self, name, directory, forget=None):

@@ -44,7 +44,7 @@ class Case(NamedTuple):
       original: the `Original`, None if `tf.contrib.opt` has no such class.
       regrouped: whether graph rewriting regroups the products in sparse updates, so that a Session
         and eager execution differ in the last bits. In 16 bits, a `tf.function` and a Session
-        differ, too. (Only AdamW is `regrouped`: TensorFlow's own Adam computes its sparse updates.)
+        differ, too.
     """
 
     optimizer: type
