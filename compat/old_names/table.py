@@ -206,7 +206,7 @@ NAMES = (
         "tfa.optimizers",
         "LAMB=LAMBOptimizer",
         "legacy_opt",
-        "The argument weight_decay is called weight_decay_rate.",
+        "Rename the argument weight_decay to weight_decay_rate.",
     ),
     (
         "tfa.optimizers",

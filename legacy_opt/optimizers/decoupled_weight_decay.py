@@ -213,8 +213,7 @@ class DecoupledWeightDecayExtension:
     ) -> Iterator[None]:
         """Passes all gradients to `_prepare`, so that the decay waits until they are computed.
 
-        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too, like
-        `RuleOptimizer.applying`.
+        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
