@@ -59,7 +59,7 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # a value, not a name, does not fit
+        if arguments.partial or mismatch.report.complete:  # a value is wrong, not a name
             raise
         # The original message names arguments of `load_v1_checkpoint`; this message names the
         # command's options.

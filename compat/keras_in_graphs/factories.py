@@ -30,7 +30,7 @@ def find(given):
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: `given` is something else.
+      TypeError: `given` is none of these.
       ValueError: the settings of the Keras optimizer `given` cannot be read completely.
     """
     if isinstance(given, str):

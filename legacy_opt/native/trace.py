@@ -27,7 +27,7 @@ from legacy_opt.native.program import (
 _UNCHANGED = ("Identity", "PreventGradient", "Snapshot", "StopGradient")
 # Operations that change only the shape, which does not matter for a value with one element.
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
-# Operations that have several names in TensorFlow, and the name that programs use, so that all
+# Operations that have several names in TensorFlow, and the name that a `Program` uses, so that all
 # versions of TensorFlow give the same kernel.
 _NAMES = {
     "AddV2": "Add",
