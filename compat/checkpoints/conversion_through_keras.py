@@ -31,11 +31,12 @@ def convert(arguments, name_map):
       A `Report`.
 
     Raises:
-      CheckpointError: the source is missing or damaged, or the v1 checkpoint to write exists.
+      CheckpointError: the source is missing or damaged, or the destination is an existing v1
+        checkpoint.
       CheckpointMismatch: some of the state does not fit.
       ImportError: the user's function cannot be imported, or raises an error.
-      ValueError: the user's function does not return a built Keras model, or the Keras file or
-        object-based checkpoint to write exists.
+      ValueError: the user's function does not return a built Keras model, or the destination is an
+        existing Keras file or object-based checkpoint.
     """
     if arguments.to == "keras":
         open_checkpoint(arguments.source)  # raises errors before the slow construction of the model
@@ -58,7 +59,7 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # a value, not a name, does not fit
+        if arguments.partial or mismatch.report.complete:  # a value is wrong, not a name
             raise
         # The original message names arguments of `load_v1_checkpoint`; this message names the
         # command's options.
@@ -148,7 +149,7 @@ def _save(model, optimizer, arguments, report):
 
 def _lost(report, path):
     ending = os.path.splitext(path)[1]
-    why = f"this Keras does not save the state of such an optimizer in a {ending} file"
+    why = f"this Keras does not save the optimizer's state in {ending} files"
     return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
 
 
@@ -163,7 +164,7 @@ def _write(path, model, optimizer):
         options = {}
         if versions.for_a_session():
             options["session"] = versions.keras_2().backend.get_session()
-        # Calls `save`, because `write` saves no save_counter, which `restore` would miss.
+        # Calls `save`, not `write`: a user's `restore` expects a save_counter, which `write` omits.
         _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
         return True
     return optimizer is None or keras_files.holds_optimizer(path)

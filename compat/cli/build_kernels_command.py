@@ -8,7 +8,8 @@ compiler and takes about 10 seconds. The native kernels themselves are compiled 
 compiler, when an optimizer with native="auto" or native="require" first needs them.
 """
 _EPILOG = """\
-exit codes: 0, success; 2, there is no compiler, or the folder of kernels cannot be used
+exit codes: 0, success; 2, the C++ compiler is missing or fails, or the folder of kernels cannot be
+used
 """
 
 

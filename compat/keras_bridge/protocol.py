@@ -60,7 +60,7 @@ class StateOwner:
         raise NotImplementedError
 
     def decays(self, variable):
-        """Whether the settings of Keras allow the v1 optimizer's weight decay for a variable."""
+        """Whether the Keras optimizer's settings allow the v1 optimizer to decay a variable."""
         del variable
         return True
 
@@ -82,7 +82,7 @@ class StateOwner:
 
     @property
     def has_trained(self):
-        """Whether the optimizer has trained variables, or was built to train them."""
+        """Whether the optimizer was built, or has made a training step."""
         raise NotImplementedError
 
     def trained_variables(self):
@@ -94,5 +94,5 @@ class StateOwner:
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether state was loaded before any training. Needs `has_trained` to be false."""
+        """Whether state was loaded. Call this only if `has_trained` is false."""
         raise NotImplementedError

@@ -30,7 +30,7 @@ def find(given):
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: `given` is something else.
+      TypeError: `given` is none of these.
       ValueError: the settings of the Keras optimizer `given` cannot be read completely.
     """
     if isinstance(given, str):
@@ -262,8 +262,8 @@ def _settings_of_keras_3(optimizer):
     if getattr(optimizer, "_exclude_from_weight_decay", None):
         raise ValueError(
             f"exclude_from_weight_decay(var_list=…) of this {type(optimizer).__name__} refers to "
-            "variables that do not belong to the graph. Pass var_names=[…] instead, or pass to_v1 "
-            "a factory that excludes the variables of the current graph."
+            "variables that do not belong to the TF1 graph. Pass var_names=[…] instead, or pass "
+            "to_v1 a factory that excludes the variables of the current graph."
         )
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:

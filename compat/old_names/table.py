@@ -143,13 +143,13 @@ NAMES = (
         "optimization",
         "AdamWeightDecayOptimizer",
         "legacy_opt",
-        "Drop the line of BERT's script that increments the global step.",
+        "Delete the lines of BERT's script that increment the global step.",
     ),
     (
         "lamb_optimizer",
         "LAMBOptimizer",
         "legacy_opt",
-        "Pass bias_correction=False; drop the line of ALBERT's script that increments the global "
+        "Pass bias_correction=False; delete the lines of ALBERT's script that increment the global "
         "step.",
     ),
     (
@@ -206,7 +206,7 @@ NAMES = (
         "tfa.optimizers",
         "LAMB=LAMBOptimizer",
         "legacy_opt",
-        "The argument weight_decay is called weight_decay_rate.",
+        "Rename the argument weight_decay to weight_decay_rate.",
     ),
     (
         "tfa.optimizers",

@@ -54,7 +54,7 @@ def register_optimizer(
 
     Args:
       cls: the class.
-      name: the name to save; None takes the name of the class.
+      name: the name that saved models contain; None means the name of the class.
 
     Returns:
       The class; if `cls` is None, a decorator that returns the class.

@@ -125,7 +125,7 @@ def nudge(variables, session):
             variable.load(np.nextafter(value, towards), session)
 
 
-# --- hand-overs
+# --- moves to Keras and back
 
 
 class KerasProgram:

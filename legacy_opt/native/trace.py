@@ -27,7 +27,7 @@ from legacy_opt.native.program import (
 _UNCHANGED = ("Identity", "PreventGradient", "Snapshot", "StopGradient")
 # Operations that change only the shape, which does not matter for a value with one element.
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
-# Operations that have several names in TensorFlow, and the name that programs use, so that all
+# Operations that have several names in TensorFlow, and the name that a `Program` uses, so that all
 # versions of TensorFlow give the same kernel.
 _NAMES = {
     "AddV2": "Add",
@@ -55,7 +55,7 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
     """Calls a rule with placeholders, and reads the operations that it creates.
 
     Args:
-      inputs: the inputs of the rule. Among them are `GRADIENT` and `VALUE`.
+      inputs: the inputs of the rule, among them the inputs named `GRADIENT` and `VALUE`.
       rank: the rank of the variable.
       rule: a function that takes a dict from inputs to tensors, and returns `Results`. It is called
         in a graph of its own.
@@ -72,7 +72,7 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
         try:
             results = rule(tensors)
         except (TypeError, ValueError) as error:
-            raise UnsupportedError(f"the rule cannot be traced alone: {error}") from error
+            raise UnsupportedError(f"the rule cannot be traced in a new graph: {error}") from error
         new = value - results.update if results.value is None else results.value
         new = reader.read(tf.convert_to_tensor(new, value.dtype))
         changes = {

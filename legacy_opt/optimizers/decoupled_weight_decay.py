@@ -213,8 +213,7 @@ class DecoupledWeightDecayExtension:
     ) -> Iterator[None]:
         """Passes all gradients to `_prepare`, so that the decay waits until they are computed.
 
-        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too, like
-        `RuleOptimizer.applying`.
+        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
@@ -338,8 +337,8 @@ class DecoupledWeightDecayExtension:
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # If operations run in order, control dependencies are left out: they would keep
-            # TensorFlow from regrouping products, and so change the last bits of the results.
+            # If operations run in order, there are no control dependencies: they would keep
+            # TensorFlow from regrouping products, which would change the last bits of the results.
             with after(*([] if in_order else [done])):
                 yield
         finally:

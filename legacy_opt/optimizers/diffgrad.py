@@ -29,7 +29,7 @@ class DiffGradOptimizer(AdamBase):
 
     The friction is a factor of the update: 0.5 where the gradient equals the gradient of the
     previous update, and otherwise between 0.5 and 1. A sparse gradient updates only the rows that
-    it contains, in the variable and its slots; the powers of beta count all training steps.
+    it contains, in the variable and its slots. Every training step updates the powers of beta.
 
     Slots, in this order, named after the optimizer (`w/DiffGrad`, `w/DiffGrad_1`, `w/DiffGrad_2`):
     `m`, `v` and `prev_grad`, the gradient of the previous update, with the variable's shape and
@@ -42,8 +42,8 @@ class DiffGradOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
-      use_locking: has no effect, because no kernel computes the whole update; True gives a
-        `UseLockingWarning`.
+      use_locking: whether native kernels take locks. Without native kernels there are no locks,
+        and True gives a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
 
     Raises:

@@ -1,4 +1,4 @@
-"""LAMB: BERT's Adam with bias correction, and updates scaled by the norm of each variable.
+"""LAMB: BERT's Adam with bias correction, and updates scaled to the norm of each variable.
 
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g**2

@@ -70,7 +70,7 @@ def get_restart_decay_fn(
 
     Args:
       decay_steps: the number of steps after which the result is constant, a positive integer. The
-        constant is 1 if `num_periods` is a whole number, because the next period starts then.
+        constant is 1 if `num_periods` is a whole number, because the next decrease starts then.
       num_periods: how often the result decreases in these steps, each time along half a period of a
         cosine.
       zero_after: the number of such decreases after which the result is 0, or None.

@@ -6,8 +6,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# This mark makes the tests run with the newest and with the oldest Keras 3. With the oldest, some
-# checks expect errors.
+# Some checks expect errors with the oldest Keras 3. So the tests run with the newest and with the
+# oldest Keras 3.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 

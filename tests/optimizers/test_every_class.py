@@ -113,7 +113,7 @@ def test_gradients_of_a_wrong_shape_or_dtype_fail_while_the_graph_is_built(name,
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[True, False])
 def test_a_step_that_fails_changes_nothing(name, use_resource):
-    """Runs training steps with ids out of range, failing gradients, and wrong shapes."""
+    """Runs training steps with ids out of range, NaN in gradients, and wrong shapes."""
     with tf.Graph().as_default():
         tables = [
             v1.get_variable(key, initializer=tf.ones([4, 2]), use_resource=use_resource)

@@ -94,7 +94,7 @@ class Graph:
         self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
 
     def run(self, session, key, feed):
-        """Updates with random gradients, and then `STEPS` times with the gradients of `key`.
+        """Updates once with random gradients, and then `STEPS` times with the gradients of `key`.
 
         With `feed`, the gradients of `key` are fed as copies.
 

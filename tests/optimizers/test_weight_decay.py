@@ -91,7 +91,7 @@ def test_adam_w():
 def test_only_rows_in_the_gradient_decay_and_only_once(base, use_resource):
     """Trains one row whose id is repeated in the gradient.
 
-    Adagrad sums the gradients of a repeated id first; GradientDescent applies one after the other.
+    Adagrad first sums the gradients of a repeated id; GradientDescent applies them one by one.
     """
     # Row 0 decays to 4 * 0.5 = 2. The sum of its gradients is 1 + 1 = 2.
     # GradientDescent: 2 - 0.25 * 2 = 1.5. Adagrad: 2 - 0.5 * 2 / sqrt(12 + 4) = 1.75.

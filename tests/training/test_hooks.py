@@ -94,7 +94,7 @@ def test_a_recreated_session_gets_a_new_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """The hook ignores losses with several elements that are in the collection of losses.
+    """In the collection of losses, the hook ignores tensors with several elements.
 
     A `loss` argument with several elements raises an error.
     """

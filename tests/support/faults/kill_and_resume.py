@@ -41,13 +41,13 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50, help="kills of all optimizers (50)")
+    parser.add_argument("--kills", type=int, default=50, help="number of all kills (50)")
     parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
     parser.add_argument("--seed", type=int, help="seed of the kills' moments; default: random")
     parser.add_argument(
         "--forget",
         metavar="TEXT",
-        help="save no variable with this text in its name, to test that the loss is detected",
+        help="save no variable with this text in its name, to test that this program notices it",
     )
     parser.add_argument("--live", nargs=2, metavar=("DIRECTORY", "PIPE"), help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -89,7 +89,7 @@ class Run:
             self._to_first_save[new_python] = life.messages[life.events.index("saved")]["seconds"]
 
     def finish(self):
-        """Continues the training for two checkpoints; then repeats all of it without interruption.
+        """Continues the training for two checkpoints; then trains from the start, uninterrupted.
 
         Returns:
             A dict from the numbers of batches to the uninterrupted run's digests after them.
@@ -161,7 +161,7 @@ def _loss(message, saved, expected):
 
 
 def try_one(name, kills, moments, forget=None):
-    """Kills the training of one optimizer `kills` times; returns the number of losses."""
+    """Kills the training of one optimizer `kills` times; returns how many kills lost something."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as directory:
         run = Run(name, directory, moments, forget)

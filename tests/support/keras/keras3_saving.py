@@ -94,8 +94,8 @@ def _load_whole(home, make):
 
 
 def _save_h5(model, home):
-    # A copy of the model is saved as .h5, because a model that was saved as .h5 would afterwards be
-    # saved as .keras without its optimizer.
+    # After Keras has saved a model as .h5, it saves this model as .keras without its optimizer. So
+    # only a copy is saved as .h5.
     model.save(str(home / "model.keras"))
     KERAS_3.keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
 
