@@ -250,7 +250,7 @@ def _owners(items):
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner
-    # A slot may have slots itself, such as its moving average. They count as slots of the variable.
+    # A slot may have slots itself, such as its moving average. Assign these to the variable, too.
     owners = {}
     for name, (owner, scope, suffix) in found.items():
         while owner in found:

@@ -24,8 +24,8 @@ class WorkingFolder:
     TensorFlow can open (`gs://…`).
 
     Args:
-      target: the path of the file or checkpoint to be written. If its folder has to be created, the
-        folder is removed at the end if it is still empty.
+      target: the path of the file or checkpoint to be written. Missing parent folders are created,
+        and removed at the end if they are still empty.
       wait: whether to wait until another writer is done, instead of raising an error.
 
     Attributes:

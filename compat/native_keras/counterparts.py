@@ -138,8 +138,8 @@ _OVERWRITES = "Keras 3 sets rows that were in no batch yet to 0; v1 leaves these
 _LAZY = "Keras' Adam moves rows that are not in a batch; LazyAdam leaves these rows unchanged"
 _VELOCITY_HOLDS_RATES = (
     "v1 multiplies the momentum by the current learning rate; Keras' velocity contains the "
-    "learning rate of each past step. After a change of the learning rate, each step multiplies "
-    "the part of the velocity that contains the old learning rate by the momentum"
+    "learning rate of each past step. After a change, the old learning rate fades out of the "
+    "velocity, by the factor momentum in each step"
 )
 CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
 

@@ -148,7 +148,8 @@ class _Finder(ast.NodeVisitor):
 
     def visit_FunctionDef(self, node: Any):
         # Decorators, defaults and annotations belong to the enclosing scope. They can be visited in
-        # the function's scope, because it finds all names of the enclosing scope.
+        # the function's scope, because a name that is not in this scope is looked up in the
+        # enclosing scope.
         self._enter(node)
         for argument, default in with_defaults(node.args):
             if _OPTIMIZER_PARAMETER.search(argument.arg):

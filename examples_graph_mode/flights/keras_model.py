@@ -16,7 +16,7 @@ class Wide(keras.layers.Layer):
     """Converts ids [batch, fields] to logits [batch, 1], with a bias and one weight per id."""
 
     def __init__(self, vocabulary_size, **arguments):
-        # Otherwise Keras in TensorFlow 1 gives the weights the dtype of the ids, int32.
+        # Without a dtype, Keras in TensorFlow 1 gives the weights the dtype of the ids, int32.
         super().__init__(dtype="float32", **arguments)
         self.vocabulary_size = vocabulary_size
 

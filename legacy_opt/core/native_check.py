@@ -1,4 +1,4 @@
-"""Compares a new kernel with the rule's TensorFlow operations before its first use.
+"""Compares a new kernel with the rule's TensorFlow operations before the kernel is used.
 
 The comparison finds compilers that break IEEE arithmetic, and errors of `emit`.
 """
@@ -43,8 +43,9 @@ def check(
       rule: the rule, as for `trace`.
 
     Raises:
-      UnsupportedError: a new value differs by more than 16 units in the last place, for the unit of
-        the largest of three numbers: the old value, TensorFlow's new value, and their difference.
+      UnsupportedError: a new value differs by more than 16 units in the last place. The unit is
+        that of the largest of three numbers: the old value, TensorFlow's new value, and the
+        difference between these two.
     """
     random = np.random.RandomState(0)
     count = ELEMENTS if rank else 1

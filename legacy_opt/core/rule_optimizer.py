@@ -157,7 +157,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
-    updates_together: ClassVar[bool] = True  # False: native kernels wait for `_apply`
+    updates_together: ClassVar[bool] = True  # False: native kernels run in `_apply` only
 
     def __init__(
         self,
@@ -251,7 +251,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return NotImplemented
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Does work for many variables at once, before any variable is updated.
+        """Does work for many variables at once, before these variables are updated.
 
         Overriding this method is only an optimization. The method is not called under a
         distribution strategy, or if a caller uses `_prepare` and the update methods without
@@ -277,7 +277,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           sparse: whether the gradient is sparse.
 
         Raises:
-          UnsupportedError: an overridden method computes something else.
+          UnsupportedError: the subclass overrides `update_for` or `apply_update`.
         """
         del variable
         refuse_overridden(self, RuleOptimizer, "apply_update", "update_for")
@@ -466,7 +466,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.apply_update(update) if done is NotImplemented else done
 
     def _apply_together(self):
-        """Runs all updates of this step that native kernels can do; prepares the others."""
+        """Runs updates of this step by native kernels; prepares the updates without a kernel."""
         pairs, alone = self._rule_step.waiting or [], not self._updates_directly()
         with on_any_device():
             updated, others = native_updates.apply_together(self, pairs, alone)
@@ -485,7 +485,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.hyperparameters(variable.dtype.base_dtype)
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name by which optimizers select variables; `to_keras` overrides it."""
+        """Returns the name by which optimizers select a variable."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:

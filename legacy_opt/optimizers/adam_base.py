@@ -100,7 +100,8 @@ class AdamBase(RuleOptimizer):
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
         For sparse gradients, even if they were made dense, the result is `NotImplemented`, because
-        TensorFlow's classes compute sparse updates without the kernel, which rounds differently.
+        TensorFlow's classes do not use the kernel for sparse updates, and the kernel rounds
+        differently.
 
         Args:
           update: the `Update`.

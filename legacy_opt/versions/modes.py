@@ -102,8 +102,8 @@ def plain_module(module):
     """Returns the module inside TensorFlow's deprecation wrapper; returns other modules unchanged.
 
     Set and delete names in the returned module, not in the wrapper. The wrapper caches attributes
-    that are set on the wrapper, and some versions keep them even after they are deleted. The
-    wrapper does not cache attributes of the module inside.
+    that are set on the wrapper, and in some versions of TensorFlow it returns them even after
+    they are deleted. The wrapper does not cache attributes that are set on the module inside.
     """
     return getattr(module, "_tfmw_wrapped_module", module)
 

@@ -65,7 +65,7 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
       slot: the slot variable.
       variable: the part that the slot belongs to.
       axes: for each axis of the slot, the corresponding axis of the variable; () if no axes
-        correspond; None if the slot belongs to all parts and is stored with one of them.
+        correspond; None if all parts share one slot.
       part_by_part: whether to save each part's slot separately, under its name in the graph.
     """
     part = part_of(variable)
@@ -83,8 +83,8 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     if not part_by_part:
         place = part.full_name if axes is None else part.place
         name = name.replace(variable.op.name, place, 1)
-    # If a variable has slice info, the Saver compares shapes. `_Unsliced` prevents this for a slot
-    # whose shape is unknown.
+    # If a variable has slice info, the Saver compares shapes. `_Unsliced` prevents this for slots
+    # whose shape is unknown, and for scalars.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
     kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
     slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))

@@ -138,7 +138,7 @@ def test_a_scalar_slot_of_each_part(api, tmp_path):
         assert np.isnan(state[name, "count"]) and np.isnan(state[name, "rows"][0])
 
 
-# Conversions without Keras.
+# Conversions by `legacy-opt convert`.
 
 
 @pytest.mark.parametrize(

@@ -80,8 +80,8 @@ def only_signs(pairs):
     return [(grad, variable) for grad, variable in pairs if "table" not in variable.name]
 
 
-# {case: function that returns arguments of optimize_loss}. The function's arguments are a library,
-# whose helpers it may call, and the model.
+# {case: function that returns arguments of optimize_loss}. The function is called with a library
+# (legacy_opt or tf.contrib), whose helpers it may call, and with the model.
 OPTIMIZE = {
     "string": lambda lib, model: {},
     "Adagrad": lambda lib, model: {"optimizer": "Adagrad"},

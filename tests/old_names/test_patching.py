@@ -28,8 +28,8 @@ def tensorflows_names():
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
     exported = [list(getattr(module, "__all__", ())) for module in modules]
-    # TensorFlow loads some of its own modules lazily. So only `train` modules and modules without a
-    # file, which a patch may add, are listed.
+    # A patch may add `train` modules, and modules without a file. Other modules are not listed,
+    # because TensorFlow may load them during a test.
     modules = {n: module for n, module in sys.modules.items() if n.startswith("tensorflow.")}
     made = [n for n, module in modules.items() if n.endswith(".train") or is_no_file(module)]
     return names, exported, sorted(made)

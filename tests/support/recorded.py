@@ -1,6 +1,6 @@
 """Reads and writes trajectories of third-party optimizers recorded on TensorFlow 1.15.
 
-A trajectory has the values of all variables after some numbers of training steps.
+A trajectory has the values of all variables after 1, 8 and 24 training steps.
 `tests/tools/record_originals.py` writes the files `recorded_*.npz` in tests/data. The gradients
 are those of `problems.everything`, in float32.
 """

@@ -81,7 +81,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         grads = [as_gradient(grad) for grad in grads]
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # loading a model from .h5 has built it for no variables
+            self.build(variables)  # Keras built it with an empty list, for a model from .h5
         with self._v1.alone():
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)
@@ -230,9 +230,9 @@ def _check_accumulation(keras_arguments, accumulates):
         if accumulates and keras_arguments.get(name):
             raise ValueError(
                 f"{name}={keras_arguments[name]!r}: Keras would apply this option in each batch, "
-                "but GradientAccumulationOptimizer makes one update for several batches. Use a "
-                "nested optimizer with such an option, or accumulate with Keras' "
-                "gradient_accumulation_steps instead."
+                "but GradientAccumulationOptimizer makes one update for several batches. Use "
+                "Keras' gradient_accumulation_steps without GradientAccumulationOptimizer, or "
+                "a nested optimizer that decays or averages the weights itself."
             )
 
 

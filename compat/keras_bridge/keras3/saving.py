@@ -134,11 +134,11 @@ class Keras3Saving:
 
         Raises:
           ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
-            In this case nothing is set.
+            In these cases nothing is set.
         """
         weights, later = list(weights), []
         if self.built and not self._trainable_variables:
-            # Keras builds the optimizer for no variables when it loads a model from .h5.
+            # Keras built the optimizer with an empty list of variables, for a model from .h5.
             weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
         _check_shapes(self.variables, weights)
         super().set_weights(weights)

@@ -2,10 +2,11 @@
 
     python -m tests.support.faults.cluster FAULT
 
-FAULT is a key of `FAULTS`. The check of each fault starts two parameter servers and a chief, and
-one check also starts workers. They train a small model with `tf.compat.v1.train.Server`,
-`replica_device_setter` and `MonitoredTrainingSession`. If the chief trains alone, training is
-deterministic: variables, slots and global step must equal those of a single process, bit for bit.
+FAULT is a key of `FAULTS`. The check of each fault starts two parameter servers and a chief; the
+check of "worker" also starts workers. Chief and workers train a small model with
+`tf.compat.v1.train.Server`, `replica_device_setter` and `MonitoredTrainingSession`. If the chief
+trains alone, training is deterministic: variables, slots and global step must equal those of a
+single process, bit for bit.
 """
 
 import argparse

@@ -50,7 +50,7 @@ def run_in_new_python(*command, seconds, **options):
 
 
 class Forked:
-    """A program in a forked process, which ends at the latest when this process ends.
+    """A program in a forked process, which ends at the latest when the tests' process ends.
 
     Args:
       command, folder, environment: the arguments of `run`.
