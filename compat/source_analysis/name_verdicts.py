@@ -132,7 +132,10 @@ def _keras(name, match):
         return Verdict(CHANGE, public, public, "This module path is private to Keras.")
     if match.group("name") in ("Optimizer", "OptimizerV2"):
         return Verdict(STAYS, public, None, "Keras' base class.")
-    legacy = "Keras 2 has it from TensorFlow 2.11 on. If tf.keras is Keras 3, use tf_keras."
+    legacy = (
+        "From TensorFlow 2.11 on, Keras 2 has its old optimizers in optimizers.legacy. If tf.keras "
+        "is Keras 3, use tf_keras."
+    )
     return Verdict(STAYS, public, None, legacy if match.group("legacy") else "A Keras optimizer.")
 
 
