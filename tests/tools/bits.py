@@ -1,4 +1,6 @@
-"""Trains with native kernels in many ways; all ways must compute the same bits (`make bits`).
+"""Checks that native kernels compute the same bits everywhere (`make bits`).
+
+Compares TensorFlow versions, instruction sets and numbers of threads.
 
 python -m tests.tools.bits FOLDER PYTHON…   # compares the TensorFlows of several Pythons
 python -m tests.tools.bits --train THREADS   # prints the hashes of trainings
