@@ -19,7 +19,7 @@ class Result(NamedTuple):
       compared_with: the name of the optimizer that `optimizer` is compared with, or a text such as
         "itself on W3" (another workload).
       milliseconds: the `Spread` of the time of a step.
-      ratio: the `Spread` of the step time of `optimizer`, divided by that of `compared_with`.
+      ratio: the `Spread` of (step time of `optimizer`) / (step time of `compared_with`).
       goal: the largest accepted ratio; None if there is no goal.
       way: how the steps were run, such as "Session" or "fit, Keras 3".
       family: the heading of the table that shows the result.
@@ -50,7 +50,7 @@ class Result(NamedTuple):
 class State(NamedTuple):
     """The memory of an optimizer's slots on a workload.
 
-    `slots` is a dict from slot name to bytes, summed over all variables.
+    `slots` is a dict from slot name to the size in bytes, summed over all variables.
     """
 
     workload: str

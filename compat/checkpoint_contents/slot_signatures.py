@@ -8,8 +8,8 @@ import itertools
 import re
 from typing import NamedTuple
 
-# Forms of a slot, which describe its shape and dtype. A slot may have several forms. For example,
-# one value per row of a vector is also one value per element.
+# Forms of a slot, which describe its shape and dtype. A slot may have several forms: the counts of
+# a vector are both COUNTS (one per element) and ROW_COUNTS (one per row).
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
@@ -23,7 +23,7 @@ class Signature(NamedTuple):
 
     Attributes:
       label: a description of the optimizer for users.
-      names: what the names of slots call the optimizer, such as "Adam" in "table/Adam_1".
+      names: the texts in slot names that mean this optimizer, such as "Adam" in "table/Adam_1".
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.
       powers: the number of shared variables with a power of beta, such as beta1_power.
@@ -61,8 +61,8 @@ def _shampoos(ranks):
     """Yields the signatures of Shampoo for variables of these ranks.
 
     Each axis has a slot for a matrix, or for the matrix's diagonal if the axis is long. If Shampoo
-    does not compute a matrix's power in every training step, another slot contains the power. This
-    slot comes before the slot of the matrix.
+    computes powers of matrices only in some training steps, each matrix has one more slot, which
+    contains its power and comes before the slot of the matrix.
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
@@ -128,7 +128,7 @@ _FOR_UNKNOWN_NAMES = tuple(
 
 
 def family(suffix):
-    """Returns the optimizer's name in a slot's suffix, without the number at its end."""
+    """Returns the optimizer's name in the suffix of a slot's name ("Adam" for "Adam_1")."""
     if suffix in _BERT:
         return _BERT[suffix]
     return _NUMBER.sub("", suffix)
@@ -201,9 +201,9 @@ def recognise(name, layouts, powers):
     found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
-        # Several signatures may fit one variable, such as a vector. The best signature is the one
-        # with the most powers of beta. Among equals, signatures with known roles come first, then
-        # those that fit more variables.
+        # Several signatures may fit the slots of one variable. The best signature has the most
+        # powers of beta. Among equals, signatures with known roles come first, then those that fit
+        # more variables.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:

@@ -235,7 +235,7 @@ class Checkpoint:
         return as_array(value)
 
     def verify(self, names):
-        """Checks the data of tensors against their checksums, without decoding them.
+        """Compares the checksums of tensors with their data, which are not decoded.
 
         The data are read in small chunks. Tensors whose checksums cannot be verified in this way
         (strings, V1 format) are decoded by TensorFlow.

@@ -1,4 +1,4 @@
-"""Loads v1 checkpoints into Keras models and optimizers, and saves these as v1 checkpoints."""
+"""Loads v1 checkpoints into Keras, and saves the state of Keras as v1 checkpoints."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def load_v1_checkpoint(
     The checkpoint must be from `tf.compat.v1.train.Saver` (a Session, a MonitoredTrainingSession
     or an Estimator). Its graph must have been trained with the v1 optimizer from which `to_keras`
     made `optimizer`. Variables, slots, shared variables (such as Adam's powers of beta) and the
-    global step are loaded. Therefore the next training steps give the same values, bit for bit, as
-    in a Session of the installed TensorFlow that has restored the checkpoint.
+    global step are loaded. The next training steps then give the same values, bit for bit, as in a
+    Session that restores the checkpoint with the installed TensorFlow.
 
     A scope before the names of slots or shared variables (``OptimizeLoss/dense/kernel/Adam``) is
     detected. Partitioned variables are joined, whether they were saved as one tensor or in parts
@@ -63,9 +63,9 @@ def load_v1_checkpoint(
     Raises:
       CheckpointError: the checkpoint does not exist, is damaged, or is overwritten while it is
         read.
-      CheckpointMismatch: the checkpoint does not fit, and `strict` is true; or the parts of a value
-        cannot be joined; or a number is too large for the dtype in Keras. The error's `report`
-        lists every leftover.
+      CheckpointMismatch: the checkpoint does not fit, and `strict` is true; or the parts of a
+        tensor cannot be joined; or a number is too large for the dtype in Keras. The error's
+        `report` lists every leftover.
       TypeError: an argument is of the wrong type.
       ValueError: two variables have the same name, the optimizer has slots for variables that are
         not among `model_or_variables`, or the checkpoint is object-based.

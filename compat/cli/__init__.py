@@ -14,8 +14,8 @@ from . import (
 )
 
 _EPILOG = """\
-Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it,
-and nothing was written. Once the script of `run` runs, the exit code is the script's own.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr says what
+is wrong, and nothing was written. If `run` has started a script, the exit code is the script's own.
 COMMAND --help prints the options of a command.
 """
 

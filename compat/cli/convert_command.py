@@ -99,7 +99,7 @@ def execute(arguments, screen):
 
 
 def _check(arguments):
-    """Raises a ValueError for options that cannot be combined, and if --model is missing."""
+    """Raises a ValueError for options that cannot be combined, or for a missing --model."""
     to, source = arguments.to, arguments.source
     if to == "keras" and arguments.model is None:
         raise ValueError(

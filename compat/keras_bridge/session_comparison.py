@@ -25,7 +25,7 @@ class Comparison(NamedTuple):
     """The result of `compare_with_session`; true if both runs are equal bit for bit.
 
     Attributes:
-      equal: whether all variables after each step and all slots after the last step are equal.
+      equal: whether both runs have equal variables after each step and equal slots at the end.
       steps: how many training steps were run.
       variables: the names of the variables that were compared.
       step: the number of the first step after which the runs differ, counted from 1; None if equal.
@@ -47,7 +47,11 @@ class Comparison(NamedTuple):
         if self.equal:
             what = f"{self.steps} steps of {', '.join(self.variables)}"
             left_out = [name for name in _SHAPES if name not in self.variables]
-            note = f" (without {', '.join(left_out)}: no sparse update)" if left_out else ""
+            note = (
+                f" (without {', '.join(left_out)}: the optimizer has no sparse update)"
+                if left_out
+                else ""
+            )
             return f"equal bit for bit: {what}, and all slots{note}"
         return (
             f"different at step {self.step} of {self.steps}: {self.variable} by up to "
@@ -67,8 +71,8 @@ def compare_with_session(
     runs. If it is another function or a variable, both runs use its current value.
 
     Args:
-      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer; it does not
-        change. If it has no sparse update, only the dense variables are compared.
+      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer; it is not
+        changed. If it has no sparse update, only the dense variables are compared.
       steps: how many training steps to run.
       **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 

@@ -191,8 +191,8 @@ class KerasInV1(v1.train.Optimizer):
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
-    # Object-based checkpoints read the non-slot variables from this attribute. It has the variables
-    # of the current graph only; in TensorFlow's own v1 optimizers, it has those of all graphs.
+    # Object-based checkpoints read the non-slot variables from `_non_slot_dict`. Here this dict has
+    # the variables of the current graph only; in TensorFlow's own v1 optimizers, of all graphs.
 
     @property
     def _non_slot_dict(self):
@@ -218,7 +218,7 @@ class KerasInV1(v1.train.Optimizer):
             slot_variable_position.restore(slot)
 
     def _restore_created(self, here, variables):
-        """Restores the values that tf.train.Checkpoint has read for newly created variables."""
+        """Gives newly created variables the values that tf.train.Checkpoint has read for them."""
         for variable in here.variables_but_slots():
             self._handle_deferred_dependencies(here.key_of(variable), variable)
         for variable in map(versions.tf_variable, variables):
@@ -257,7 +257,7 @@ def _with_gradients(grads_and_vars):
 def _as_gradient(grad):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
-        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads its dtype
+        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads dense_shape.dtype
         grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     return grad
 

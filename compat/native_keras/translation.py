@@ -40,7 +40,7 @@ def to_plain_keras(
         `iterations`, the current learning rate and hyperparameters. Or a v1 optimizer, whose
         settings are translated, but not its state, because the state belongs to a graph.
       api: the kind of Keras optimizer for a v1 optimizer; see `to_keras`. An optimizer made by
-        `to_keras` is translated within the same kind.
+        `to_keras` keeps its kind.
       variables: the variables to train, if `optimizer` is not built yet. Both optimizers are built
         for these variables, and the slots of the new optimizer get v1's starting values. If None,
         the slots of the new optimizer start with Keras' values.

@@ -83,8 +83,8 @@ _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
-# Classes and functions that wrap optimizers and have no entry in the table of old names.
 _ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also the optimizers of legacy_opt."
+# Classes and functions that wrap optimizers and have no entry in the table of old names.
 _WRAPPERS = {
     "tf.tpu.CrossShardOptimizer",
     "tf.mixed_precision.enable_mixed_precision_graph_rewrite",
@@ -132,7 +132,10 @@ def _keras(name, match):
         return Verdict(CHANGE, public, public, "This module path is private to Keras.")
     if match.group("name") in ("Optimizer", "OptimizerV2"):
         return Verdict(STAYS, public, None, "Keras' base class.")
-    legacy = "Keras 2 has it from TensorFlow 2.11 on. If tf.keras is Keras 3, use tf_keras."
+    legacy = (
+        "From TensorFlow 2.11 on, Keras 2 has its old optimizers in optimizers.legacy. If tf.keras "
+        "is Keras 3, use tf_keras."
+    )
     return Verdict(STAYS, public, None, legacy if match.group("legacy") else "A Keras optimizer.")
 
 

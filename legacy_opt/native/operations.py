@@ -19,8 +19,8 @@ DTYPES = {
 }
 _16_BITS = ("bfloat16", "float16")
 
-# Operations that are one C expression. {0}, {1}, … are the inputs; {f} is "f", the suffix of C's
-# functions for float, or empty for double.
+# Operations that are one C expression. {0}, {1}, … are the inputs. {type} is the result's C type.
+# {f} is the suffix of C functions: "f" for float, empty for double.
 _EXACT = {  # Results that need no rounding to a 16-bit dtype.
     "Abs": "{0} < 0 ? -{0} : {0} + 0",
     "Equal": "{0} == {1}",

@@ -110,9 +110,9 @@ class AddSignOptimizer(_SignOptimizer):
       sign_decay_fn: a function of the global step that returns the sign decay, such as the results
         of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`. Each call of
         `apply_gradients` calls the function once, before the global step is incremented. The
-        function gets the value of the argument `global_step` of `apply_gradients`. Without this
-        argument, the function gets the graph's global step, and a `GlobalStepWarning` is issued.
-        None means a sign decay of 1.
+        function gets the value of the argument `global_step` of `apply_gradients`. If
+        `apply_gradients` is called without `global_step`, the function gets the graph's global
+        step, and a `GlobalStepWarning` is issued. If `sign_decay_fn` is None, the sign decay is 1.
       use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
         writes. Sparse gradients have no kernel.
       name: the name of the optimizer and its slot.
@@ -159,7 +159,7 @@ class PowerSignOptimizer(_SignOptimizer):
     The slot, the treatment of sparse gradients and the arguments are those of `AddSignOptimizer`,
     with `base` in place of `alpha`. Like in tf.contrib, sparse updates compute the power as
     ``e ** (log(base) * …)``, with e rounded to float32 and then to the variable's dtype. So in
-    float64 a dense and a sparse update differ by some 1e-8 of their size.
+    float64 the relative difference of a dense and a sparse update is about 1e-8.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.

@@ -61,10 +61,10 @@ class ShampooOptimizer(RuleOptimizer):
     global step is rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the global
     step see only every second value, from 2**25 on only every fourth value, and so on.
 
-    A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
-    `gbar_decay` is 0. In that case only the rows in the gradient change, and `mat_gbar_decay` has
-    to be 1. Like in tf.contrib, `gbar_weight` and the division of the diagonals by lengths of axes
-    are then left out.
+    If the first axis is longer than `max_matrix_size` and `gbar_decay` is 0, a sparse gradient
+    changes only the rows in the gradient, and `mat_gbar_decay` has to be 1. Like in tf.contrib,
+    `gbar_weight` and the division of the diagonals by lengths of axes are then left out. All other
+    sparse gradients are made dense.
 
     Unlike the class in tf.contrib, this class also trains float64, float16 and bfloat16 variables,
     and treats scalars like vectors of one element. It accepts a function for `svd_interval` in
@@ -226,7 +226,7 @@ class ShampooOptimizer(RuleOptimizer):
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
                     # Multiply rate by factor first, like Grappler does in tf.contrib's graph.
-                    # Grappler would reorder a plain product, but not multiply_no_nan.
+                    # Grappler keeps this order for multiply_no_nan, but not for a plain product.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:
@@ -277,8 +277,8 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            # `products` multiplies by weight * part. Grappler would do so in a graph, and eager
-            # execution must round in the same way.
+            # Multiply weight by part first, like Grappler does in graphs, so that eager execution
+            # rounds in the same way.
             matrix = products(part)
         else:
             added = _added(old, hyper.mat_gbar_decay, products())

@@ -105,7 +105,7 @@ def test_compares_dense_variables_if_there_is_no_sparse_update(bridge):
     found = compare_with_session(DenseOnly(), **bridge)
     assert found
     assert found.variables == ("kernel", "bias")
-    assert str(found).endswith("and all slots (without table: no sparse update)")
+    assert str(found).endswith("and all slots (without table: the optimizer has no sparse update)")
 
 
 def test_compares_a_decay_of_the_global_step(bridge):

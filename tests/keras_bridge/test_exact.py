@@ -86,7 +86,10 @@ def test_float32(api, name, way, cell):
 
 
 def same(result, way):
-    """Returns whether the bridge equals v1 in a Session or, in a tf.function, v1 in a function."""
+    """Returns whether the bridge equals v1 in a Session.
+
+    In the ways "function…", it is enough that the bridge equals v1 in a `tf.function`.
+    """
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 

@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 3 bridge (`to_keras`), for wrong results and unclear messages."""
+"""Regression tests for wrong results and unclear messages of the Keras 3 bridge (`to_keras`)."""
 
 import numpy as np
 import pytest

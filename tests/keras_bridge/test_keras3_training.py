@@ -101,7 +101,7 @@ def test_a_schedule_of_keras(way):
 
 @pytest.mark.parametrize("way", ["function", "fit"])
 def test_constraints_run_after_each_update(way):
-    """Tests a variable with dense gradients and an embedding."""
+    """Tests an embedding, and another variable that has dense gradients."""
     constraint = keras.constraints.NonNeg()
     optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.5))
     if way == "fit":

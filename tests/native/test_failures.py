@@ -1,4 +1,4 @@
-"""What fails on users' machines: each failure is one warning, and the training goes on."""
+"""Tests failures on users' machines: each gives one warning, and the training goes on."""
 
 import os
 import shutil
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 class Other(Sgd):
-    """A rule of its own for each test, so that its kernel is not in memory."""
+    """Gives each instance another rule, so that the kernel of the rule is not in memory yet."""
 
     number = 0
 
@@ -38,7 +38,7 @@ class Other(Sgd):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Returns an empty folder of kernels, with the driver."""
+    """Returns a new folder for kernels, which contains only the driver."""
     path = tmp_path / "kernels"
     built = driver.path()
     path.mkdir(mode=0o700)
@@ -51,7 +51,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def compiler(folder, script):
-    """Returns the path of a program in place of the compiler."""
+    """Writes a shell script that replaces the compiler; returns its path."""
     path = folder.parent / "compiler"
     path.write_text("#!/bin/sh\n" + script)
     path.chmod(0o700)
@@ -151,7 +151,7 @@ def run(program, *words, **environment):
 
 
 def test_a_fork_after_the_driver_is_loaded():
-    """Driver and kernels have no threads of their own. (TensorFlow has some from its first run.)"""
+    """Forks before the first session.run, which starts threads. Loading the driver starts none."""
     lines = sorted(run(FORKED).splitlines())
     assert [line.split()[0] for line in lines] == ["child", "parent"]
     assert lines[0].split(maxsplit=1)[1] == lines[1].split(maxsplit=1)[1]
@@ -177,7 +177,7 @@ except Exception as error:
 
 
 def test_a_graph_without_the_driver(tmp_path):
-    """A MetaGraph with kernels needs the driver, and says so; then it trains on."""
+    """A MetaGraph with kernels needs the driver; without it, the error names the operation."""
     path = str(tmp_path / "model")
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True)

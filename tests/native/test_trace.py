@@ -1,4 +1,4 @@
-"""Tests that rules are read completely, or that the error names what has no C code."""
+"""Tests that `trace` reads a rule completely, or raises an error that names what has no C code."""
 
 import numpy as np
 import pytest

@@ -18,8 +18,8 @@ RECORDED = recorded.load()
 # Bound of the difference, relative to the largest absolute element of each variable, or to 1 if all
 # elements are smaller.
 # Between two processors with TensorFlow 1.15, the originals differ by up to 1.3e-7 (Adagrad), and
-# so do our optimizers. Adafactor differs by 1.8e-7, because it multiplies in another order than its
-# original. Between TensorFlow 1.15 and 2.21, our optimizers differ by up to 2.4e-7.
+# so do our optimizers. Our Adafactor differs from its original by 1.8e-7, because it multiplies in
+# another order. Between TensorFlow 1.15 and 2.21, our optimizers differ by up to 2.4e-7.
 TOLERANCE = 1e-6
 # These optimizers use only additions, products, divisions and comparisons, whose results IEEE 754
 # defines. TensorFlow 1.15 computes them separately (without fused multiply-add), so their bits are
@@ -90,9 +90,9 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields a case's name and one of its float arguments other than 0 and 1.
+    """Yields the name of a case and of a float argument, for all such arguments but 0 and 1.
 
-    The daily run has only the first argument of each case.
+    Only the first argument of each case runs daily.
     """
     for name in RECORDED:
         marks = ()

@@ -17,8 +17,8 @@ v1 = tf.compat.v1
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, sparse, fused):
     # Learning rate 0.5; the accumulator starts at 1, w at 2.
-    # g 3, slot updated: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
-    # g 4, slot not updated: the accumulator stays 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
+    # Gradient 3, slot updated: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
+    # Gradient 4, slot not updated: accumulator = 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
         optimizer = RegAdagradOptimizer(0.5, 1.0)

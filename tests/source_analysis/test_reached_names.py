@@ -23,9 +23,9 @@ GONE = "tf.get_embedding_variable"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Writes files and returns (exit code, lines on stderr) of `legacy-opt run`.
+    """Returns a function that writes files, the first of which is a script for `legacy-opt run`.
 
-    The first file is the script. The command checks the script, but does not run it.
+    The function returns (exit code, lines on stderr) of the command, which only checks the script.
     """
     monkeypatch.syspath_prepend("replaced by the command")  # the command assigns sys.path[0]
     monkeypatch.setattr(run_command, "prepare", lambda: tf if versions.speaks_v1() else v1)

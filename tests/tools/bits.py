@@ -1,4 +1,6 @@
-"""Trains with native kernels in many ways; all ways must compute the same bits (`make bits`).
+"""Checks that native kernels compute the same bits everywhere (`make bits`).
+
+Compares TensorFlow versions, instruction sets and numbers of threads.
 
 python -m tests.tools.bits FOLDER PYTHON…   # compares the TensorFlows of several Pythons
 python -m tests.tools.bits --train THREADS   # prints the hashes of trainings
@@ -14,7 +16,7 @@ from pathlib import Path
 THREADS = ("1", "2", "4")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 # For each instruction set: a flag for the C compiler, and a feature of processors that have it.
-# "all" is what users get: a kernel with code for all sets, which chooses one when it is loaded.
+# "all" is what users get: a kernel contains code for all sets, and chooses one when it is loaded.
 INSTRUCTION_SETS = {
     "all": ("", ""),
     "x86-64": ("-march=x86-64", "sse2"),
@@ -24,7 +26,7 @@ INSTRUCTION_SETS = {
 
 
 def main(folder, *pythons):
-    """Compares all trainings. Returns 0 if all have the same bits, else 1."""
+    """Compares all trainings. Returns 0 if those of each dtype have the same bits, else 1."""
     found = {}
     for instructions, (flags, feature) in INSTRUCTION_SETS.items():
         if feature and feature not in processor_features():
@@ -64,7 +66,7 @@ def compiler(home, flags):
 
 
 def train(threads):
-    """Prints, for each dtype, a hash of all variables after the trainings, and their number."""
+    """Prints, for each dtype, a hash of all trained variables, and the number of variables."""
     import tensorflow as tf
 
     from legacy_opt.compat import native_diagnosis
@@ -91,7 +93,7 @@ def trained(optimizer, dtype, use_resource, threads):
     import numpy as np
     import tensorflow.compat.v1 as tf
 
-    random = np.random.RandomState(0)  # draws only integers, because they are equal in all NumPys
+    random = np.random.RandomState(0)  # draws only integers: all versions of NumPy draw the same
 
     def numbers(*shape):
         return tf.cast((random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32), dtype)

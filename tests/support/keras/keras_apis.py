@@ -113,7 +113,7 @@ def _classes(keras):
         """Outputs a loss of the problem's variables; its gradients are the layer's inputs."""
 
         def __init__(self, values, constraint=None, **kwargs):
-            # On TensorFlow 1.15 the default is the dtype of the first input: int64, for the ids.
+            # On TensorFlow 1.15 the default dtype would be int64, the dtype of the first input.
             super().__init__(dtype="float32", **kwargs)
             self.values = values
             self.constraint = constraint

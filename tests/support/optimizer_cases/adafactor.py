@@ -54,7 +54,7 @@ class Adafactor(oracles.Oracle):
 
     def decay(self, step):
         if callable(self.decay_rate):
-            beta2 = 0.95  # the argument in `CASES`
+            beta2 = 0.95  # as in `CASES`
             number = beta2 * (1 - beta2**step) / (1 - beta2 ** (step + 1))
         elif self.decay_rate is None:
             number = 1 - float(step + 1) ** -0.8
@@ -91,7 +91,7 @@ def rms(x):
 
 def _case(**arguments):
     # 8 ulps (units in the last place), because an update takes several square roots, and because
-    # NumPy and TensorFlow sum means in different orders.
+    # NumPy and TensorFlow add the elements of a mean in different orders.
     oracle = functools.partial(Adafactor, **arguments)
     return Case(legacy_opt.AdafactorOptimizer, arguments, oracle, ulps=8)
 
