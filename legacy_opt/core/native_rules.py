@@ -120,7 +120,7 @@ def level_of(layout: Any, variable: Any, sparse: bool) -> int:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
     if getattr(layout, "is_flat_element", False):
-        # In a partition, the layout's method `add` changes several elements. Kernels cannot do this.
+        # In a partition, the layout's method `add` changes several elements, which kernels cannot.
         if versions.part_of(variable) is not None:
             raise UnsupportedError(f"a {type(layout).__name__} of a partition")
         return ROW if sparse else SCALAR

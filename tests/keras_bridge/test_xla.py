@@ -17,6 +17,7 @@ from legacy_opt import AdagradDecayOptimizerV2, versions
 from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
+from tests.support.xla import with_xla
 
 v1 = tf.compat.v1.train
 PROBLEM = keras_models.problem()
@@ -41,18 +42,6 @@ DAILY = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum"]
 NAMES = sorted(MAKERS)
 NAMES_3 = [name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
-
-
-def with_xla():
-    """Returns the argument of tf.function that compiles with XLA."""
-    # Before TensorFlow 2.5, the name is experimental_compile.
-    for name in ("jit_compile", "experimental_compile"):
-        try:
-            tf.function(lambda: 0, **{name: True})
-        except TypeError:
-            continue
-        return {name: True}
-    pytest.skip("this tf.function cannot ask for XLA")
 
 
 def needs_unique(name):

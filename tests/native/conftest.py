@@ -2,7 +2,8 @@
 
 import pytest
 
-from legacy_opt.native import cache, driver
+from legacy_opt.core import native_updates
+from legacy_opt.native import cache, driver, modes
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -16,3 +17,12 @@ def kernels_folder(tmp_path_factory):
     driver.build()
     yield folder
     patch.undo()
+
+
+@pytest.fixture
+def fresh(monkeypatch):
+    """Forgets calls of `enable`, the environment variable, and which warnings were given."""
+    monkeypatch.setattr(modes, "_enabled", None)
+    monkeypatch.delenv(modes.VARIABLE, raising=False)
+    monkeypatch.setattr(native_updates, "_warned", set())
+    return monkeypatch

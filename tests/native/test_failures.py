@@ -16,7 +16,7 @@ from legacy_opt.native import cache, driver
 from legacy_opt.native.emit import emit
 
 from .rules import traced
-from .test_use import START, Sgd, fresh, is_native, trained  # noqa: F401
+from .training import START, Sgd, is_native, trained
 
 pytestmark = pytest.mark.usefixtures("fresh")
 v1 = tf.compat.v1

@@ -11,26 +11,14 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import cache, driver, modes, operations
 from legacy_opt.native.program import UnsupportedError
 
+from .training import START, Sgd, is_native, native, trained
+
 pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
 v1 = tf.compat.v1
-START = np.arange(20, dtype=np.float32).reshape(5, 4)
-
-
-class Sgd(legacy_opt.RuleOptimizer):
-    """w -= learning_rate * g, as a user would write it."""
-
-    slots = {"sum": legacy_opt.Slot()}
-
-    def __init__(self, learning_rate=0.5, **options):
-        super().__init__(False, "Sgd", learning_rate=learning_rate, **options)
-
-    def rule(self, grad, value, slots, hyper):
-        return hyper.learning_rate * grad, {"sum": slots.sum + grad}
 
 
 class Sums(Sgd):
@@ -38,33 +26,6 @@ class Sums(Sgd):
 
     def rule(self, grad, value, slots, hyper):
         return hyper.learning_rate * tf.cumsum(grad), {}
-
-
-def trained(optimizer, gradient=None, use_resource=True, feed=None, steps=1):
-    """Returns the variable and the slot after training in a Session, and the operations' types."""
-    with tf.Graph().as_default() as graph:
-        variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
-        gradient = tf.ones_like(START) if gradient is None else gradient(variable)
-        train_op = optimizer.apply_gradients([(gradient, variable)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for _ in range(steps):
-                session.run(train_op, feed)
-            slot = optimizer.get_slot(variable, "sum")
-            return [*session.run([variable, slot]), {each.type for each in graph.get_operations()}]
-
-
-def is_native(types):
-    return any(each.startswith("LegacyOptUpdate") for each in types)
-
-
-@pytest.fixture
-def fresh(monkeypatch):
-    """Forgets calls of `enable`, the environment variable, and which warnings were given."""
-    monkeypatch.setattr(modes, "_enabled", None)
-    monkeypatch.delenv(modes.VARIABLE, raising=False)
-    monkeypatch.setattr(native_updates, "_warned", set())
-    return monkeypatch
 
 
 def test_native_kernels_are_off_by_default(fresh):
@@ -160,12 +121,6 @@ def test_without_a_driver(fresh, tmp_path):
             trained(optimizer)
     finally:
         driver.load.cache_clear()
-
-
-def native(**options):
-    optimizer = Sgd(**options)
-    optimizer.native = "require"
-    return optimizer
 
 
 @pytest.mark.parametrize("use_resource", [False, True])

@@ -15,6 +15,7 @@ from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, GlobalSte
 from tests.support import problems, running
 from tests.support.oracles import sum_duplicates
 from tests.support.running import REF_AND_RESOURCE
+from tests.support.xla import with_xla
 
 v1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
@@ -544,15 +545,7 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
 @pytest.mark.parametrize("composed", [False, True])
 @BOTH
 def test_dense_gradients_compile_under_xla(optimizer, composed):
-    for name in ("jit_compile", "experimental_compile"):  # TensorFlow up to 2.4 has the second
-        options = {name: True}
-        try:
-            tf.function(lambda: 0, **options)
-            break
-        except TypeError:
-            continue
-    else:
-        pytest.skip("this tf.function cannot ask for XLA")
+    options = with_xla()
 
     def make(step):
         made = optimizer(0.3, step, 0.25, 4, 0.7)

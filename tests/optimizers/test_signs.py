@@ -1,4 +1,4 @@
-"""Tests AddSign and PowerSign: values by hand, sign decays, and the global step that decays read."""
+"""Tests AddSign and PowerSign: values by hand, sign decays, and the global step of the decays."""
 
 import json
 import math

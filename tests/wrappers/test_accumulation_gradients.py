@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import ClipByGlobalNormOptimizer, GradientAccumulationOptimizer
+from tests.support.xla import with_xla
 
 v1 = tf.compat.v1
 
@@ -99,12 +100,7 @@ def test_xla():
 
 
 def compiled(function):
-    for name in ("jit_compile", "experimental_compile"):  # the latter before TensorFlow 2.5
-        try:
-            return tf.function(function, autograph=False, **{name: True})
-        except TypeError:
-            continue
-    return pytest.skip("this tf.function cannot ask for XLA")
+    return tf.function(function, autograph=False, **with_xla())
 
 
 # Errors.

@@ -1,0 +1,45 @@
+"""An optimizer as a user would write it, and a training in a Session, for tests of kernels."""
+
+import numpy as np
+import tensorflow as tf
+
+import legacy_opt
+
+v1 = tf.compat.v1
+START = np.arange(20, dtype=np.float32).reshape(5, 4)
+
+
+class Sgd(legacy_opt.RuleOptimizer):
+    """w -= learning_rate * g, as a user would write it."""
+
+    slots = {"sum": legacy_opt.Slot()}
+
+    def __init__(self, learning_rate=0.5, **options):
+        super().__init__(False, "Sgd", learning_rate=learning_rate, **options)
+
+    def rule(self, grad, value, slots, hyper):
+        return hyper.learning_rate * grad, {"sum": slots.sum + grad}
+
+
+def trained(optimizer, gradient=None, use_resource=True, feed=None, steps=1):
+    """Returns the variable and the slot after training in a Session, and the operations' types."""
+    with tf.Graph().as_default() as graph:
+        variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
+        gradient = tf.ones_like(START) if gradient is None else gradient(variable)
+        train_op = optimizer.apply_gradients([(gradient, variable)])
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(steps):
+                session.run(train_op, feed)
+            slot = optimizer.get_slot(variable, "sum")
+            return [*session.run([variable, slot]), {each.type for each in graph.get_operations()}]
+
+
+def is_native(types):
+    return any(each.startswith("LegacyOptUpdate") for each in types)
+
+
+def native(**options):
+    optimizer = Sgd(**options)
+    optimizer.native = "require"
+    return optimizer

@@ -1,0 +1,16 @@
+"""Functions that XLA compiles."""
+
+import pytest
+import tensorflow as tf
+
+
+def with_xla():
+    """Returns the argument of tf.function that compiles with XLA."""
+    # Before TensorFlow 2.5, the name is experimental_compile.
+    for name in ("jit_compile", "experimental_compile"):
+        try:
+            tf.function(lambda: 0, **{name: True})
+        except TypeError:
+            continue
+        return {name: True}
+    pytest.skip("this tf.function cannot ask for XLA")
