@@ -1,9 +1,9 @@
 """The table of the stages, its verdict, and the plot.
 
 A hand-over moves a training from a Session to Keras or back. An exit replaces the optimizer by one
-of Keras' own. The nudged run is a run without migration. When the other run makes its first
-hand-over (stage A), each number of the nudged run's state is changed by one unit in the last place.
-The nudged run shows how rounding errors grow.
+of Keras' own. The nudged run is a run without migration. At the time of the first hand-over (stage
+A), each number of its state is changed by one unit in the last place. The rest of the run shows how
+rounding errors grow.
 """
 
 import textwrap
@@ -42,8 +42,8 @@ class Difference:
 
     Attributes:
       largest: dict from each of `KINDS` to the largest difference.
-      share: the largest quotient of a difference and its bound.
-      where: the name of the array with this quotient; None if there is no difference.
+      share: a difference divided by its bound; the largest of all arrays.
+      where: the name of the array with this share; None if there is no difference.
     """
 
     def __init__(self, run, reference, growth, steps):

@@ -54,7 +54,7 @@ def build() -> Path:
     """Compiles the driver for this TensorFlow if it does not exist. Returns its path.
 
     Raises:
-      NoCompilerError: there is no C++ compiler, or it fails. Nothing is left half-written.
+      NoCompilerError: there is no C++ compiler, or it fails. No incomplete file is left.
     """
     target = path()
     if target.exists():
@@ -94,9 +94,9 @@ def update(
 
     Args:
       driver: the driver.
-      kernel: the kernel; `register` must have been called.
+      kernel: a kernel that `register` has registered.
       variables: the handles or refs of all variables and slots; the slots follow their variable.
-      scalars: the values of the program's scalars.
+      scalars: the values of the scalars of `kernel.program`, in the same order.
       gradients: one gradient per variable.
       use_locking: whether to lock ref variables. Resource variables are always locked.
 

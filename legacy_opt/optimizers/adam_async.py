@@ -55,7 +55,7 @@ class AdamAsyncOptimizer(AdamBase):
         negative. For float16 variables pass 1e-4 or more, because the default rounds to 0 in
         float16, and 0 / 0 is NaN.
       use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
-        for whole variables (it does not lock the powers), and native kernels.
+        for dense gradients (it does not lock the powers), and native kernels.
       apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.
       name: the name of the optimizer and its slots.
 

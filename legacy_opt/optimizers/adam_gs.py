@@ -47,7 +47,7 @@ class AdamGSOptimizer(AdamBase):
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
         more, because the default rounds to 0 in float16, and 0 / 0 is NaN.
       use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
-        for whole variables, and native kernels.
+        for dense gradients, and native kernels.
       name: the name of the optimizer and its slots.
 
     Raises:
