@@ -44,10 +44,12 @@ def diagnose() -> Dict[str, Any]:
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
-      * `native`: what compiled kernels need: `mode` without the attribute of an optimizer,
-        `c_compiler`, `cpp_compiler`, `folder` and `driver` (a path, or None), the number of
-        `kernels` in the folder, and `optimizers`: a dict from class names to the reason why a class
-        has no kernels, or None (float32, dense and sparse gradients);
+      * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
+        are `mode`, which applies to optimizers whose attribute `native` is None; `c_compiler` and
+        `cpp_compiler`; `folder`, the path of the compiled kernels; `driver`, a path, or None if the
+        driver has not been built; `kernels`, the number of kernels in the folder; and `optimizers`,
+        a dict from class names to the reason why a class has no kernels for dense or sparse float32
+        gradients, or None if it has them;
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """
@@ -138,7 +140,7 @@ def _native():
 
     try:
         return native_diagnosis.facts()
-    except Exception as error:  # the doctor's other facts are needed most if something is broken
+    except Exception as error:  # an error here must not hide the other facts
         return {"error": _describe(error)}
 
 

@@ -9,7 +9,7 @@ _PIECE = re.compile(
 )
 WHY = (
     "DeepRec's EmbeddingVariable, a hash table from ids to rows. Neither TensorFlow nor Keras has "
-    "such a variable. With DeepRec, save a dense copy of its rows"
+    "such a variable. Use DeepRec to save a dense copy of the rows"
 )
 
 

@@ -56,7 +56,7 @@ def _shortened(data, dtype, unit):
         return data
     array = np.frombuffer(data, dtype, len(data) // width)
     shifts = [(_DEGREE - exponent) * unit for exponent in _EXPONENTS]
-    # A block is no longer than the smallest shift, so XORing it does not change the block itself.
+    # A block has at most the length of the smallest shift, so its XOR does not change the block.
     for begin in range(0, removed, shifts[0]):
         end = min(begin + shifts[0], removed)
         for shift in shifts:

@@ -26,7 +26,7 @@ _NO_PLACE = "the v1 optimizer has no such slot"
 
 
 def plan(checkpoint, optimizer_name, name_map=None, partial=False):
-    """Plans a checkpoint for a TF1 graph, with the values in an object-based checkpoint.
+    """Plans the conversion of an object-based checkpoint to a checkpoint of a TF1 graph.
 
     Args:
       checkpoint: an object-based `Checkpoint`.
@@ -38,7 +38,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
         state that has another shape or dtype in the checkpoint than in the v1 optimizer.
 
     Returns:
-      A pair: a list of `Move`, and the `Report`.
+      A pair of a list of `Move` and the `Report`.
 
     Raises:
       CheckpointError: the checkpoint cannot be converted with these arguments.
@@ -97,8 +97,8 @@ def _refuse(checkpoint, saved, optimizer_name):
         raise CheckpointError(
             f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
             "learning rate. The momentum of the v1 optimizer does not. In Python, translate it "
-            "with compat.from_plain_keras and write it with compat.save_v1_checkpoint. An "
-            "optimizer made by to_keras with the argument decay needs no translation."
+            "with compat.from_plain_keras and write it with compat.save_v1_checkpoint. For "
+            "an optimizer made by to_keras with the argument decay, omit the translation."
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
@@ -229,7 +229,7 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Puts into `left` saved variables that the v1 optimizer lacks, except hyperparameters."""
+        """Adds saved variables that the v1 optimizer lacks to `left`, except hyperparameters."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):

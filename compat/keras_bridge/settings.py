@@ -55,7 +55,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
       keras: the Keras package of the Keras optimizer.
       learning_rate: the argument of `to_keras`, or None.
       saved: a dict with the `step_dtype`, `counts_updates` and `schedules` of a saved
-        configuration. Values that it does not contain are None.
+        configuration. Values that the configuration does not contain are None.
       **arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`.
 
     Raises:

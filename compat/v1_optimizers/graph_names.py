@@ -42,7 +42,8 @@ def names(optimizer, variables, originals=None):
       optimizer: a v1 optimizer, or one made by `to_keras`.
       variables: a dict from the v1 name of each variable to train to its (shape, dtype).
       originals: a dict from the same names to Keras variables, to which the routes of a
-        MultiOptimizer are applied. None applies them to the variables of the scratch graph.
+        MultiOptimizer are applied. If it is None, the routes are applied to the variables of the
+        scratch graph.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if given is optimizer:
@@ -117,7 +118,7 @@ def is_bridged(optimizer):
 
 
 def _replace_tensors(replica):
-    """Replaces tensors in a copy's attributes by numbers, because they belong to another graph."""
+    """Replaces the tensors in a copy's attributes, which belong to another graph, by numbers."""
     arguments = inspection.constructor_arguments(type(replica))
     for name, value in list(vars(replica).items()):
         if name[:1] != "_" or name[1:] not in arguments:

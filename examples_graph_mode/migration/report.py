@@ -1,8 +1,9 @@
 """The table of the stages, its verdict, and the plot.
 
 A hand-over moves a training from a Session to Keras or back. An exit replaces the optimizer by one
-of Keras' own. The nudged run is a run without migration. At stage A each number of its state is
-changed by one unit in the last place, which shows how rounding errors grow.
+of Keras' own. The nudged run is a run without migration. At the time of the first hand-over (stage
+A), each number of its state is changed by one unit in the last place. The rest of the run shows how
+rounding errors grow.
 """
 
 import textwrap
@@ -26,8 +27,8 @@ NOTES = """\
 hand-over and at the end. "of bound" is the largest difference as a share of its bound. Two
 TensorFlow versions round differently in each step, and n rounding errors of random sign add up to
 about sqrt(n) times one error. The bound is twice this sum. The size of one error is measured with a
-second run of the old program: at stage A each number of its state is changed by one unit in the
-last place, and the run continues to December. Counts of steps and decays must be equal."""
+second run that never moves: at stage A each number of its state is changed by one unit in the last
+place, and the run continues to December. Counts of steps and decays must be equal."""
 
 
 class Difference:
@@ -41,8 +42,8 @@ class Difference:
 
     Attributes:
       largest: dict from each of `KINDS` to the largest difference.
-      share: the largest share of the bound.
-      where: the name of the array with the largest share; None if there is no difference.
+      share: a difference divided by its bound; the largest of all arrays.
+      where: the name of the array with this share; None if there is no difference.
     """
 
     def __init__(self, run, reference, growth, steps):
@@ -157,8 +158,8 @@ def format_rows(rows):
     lines = aligned(cells)
     middle = len(moves) + 1
     indent = " " * lines[0].index("variables")
-    lines.insert(middle, f"\n{indent}from that Session:")
-    lines.insert(0, indent + "from the run that never moved:")
+    lines.insert(middle, f"\n{indent}largest difference from the Session:")
+    lines.insert(0, indent + "largest difference from the run that never moved:")
     for row in exits:
         said = textwrap.fill(row["refused"], 98) if "refused" in row else row["report"]
         lines += ["", f"To {row['to']}:"] + textwrap.indent(said, "  ").splitlines()

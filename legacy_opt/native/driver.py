@@ -1,6 +1,6 @@
-"""The driver: a library of TensorFlow operations that run kernels. Builds, loads and calls it.
+"""Builds, loads and calls the driver: a library of TensorFlow operations that run kernels.
 
-It has nothing to do with `V1Driver`.
+This driver has nothing to do with the `V1Driver` of `to_keras`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Driver(NamedTuple):
 
     Attributes:
       operations: the module of operations, from `tf.load_op_library`.
-      library: the same library, to register kernels.
+      library: the loaded library, whose functions register kernels.
     """
 
     operations: Any
@@ -54,7 +54,7 @@ def build() -> Path:
     """Compiles the driver for this TensorFlow if it does not exist. Returns its path.
 
     Raises:
-      NoCompilerError: there is no C++ compiler, or it fails. Nothing is left half-written.
+      NoCompilerError: there is no C++ compiler, or it fails. No incomplete file is left.
     """
     target = path()
     if target.exists():
@@ -72,7 +72,8 @@ def load() -> Optional[Driver]:
     if not found.exists():
         return None
     cache.check_owner(found)
-    # Before ctypes.CDLL: TensorFlow lists only operations that are registered in this call.
+    # This precedes ctypes.CDLL, because TensorFlow lists only operations that its own call
+    # registers.
     operations = tf.load_op_library(str(found))
     library = ctypes.CDLL(str(found))
     library.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
@@ -93,9 +94,9 @@ def update(
 
     Args:
       driver: the driver.
-      kernel: the kernel; `register` must have been called.
-      variables: the handles or refs of all variables: each variable is followed by its slots.
-      scalars: the values of the program's scalars.
+      kernel: a kernel that `register` has registered.
+      variables: the handles or refs of all variables and slots; the slots follow their variable.
+      scalars: the values of the scalars of `kernel.program`, in the same order.
       gradients: one gradient per variable.
       use_locking: whether to lock ref variables. Resource variables are always locked.
 
@@ -116,7 +117,7 @@ def update_rows(
     use_locking: bool,
     all_rows: bool = False,
 ) -> Any:
-    """Updates the rows of one variable; adds the rows of equal ids first.
+    """Updates the rows of one variable, after summing the gradient's rows of equal ids.
 
     Args:
       driver: see `update`.

@@ -54,8 +54,8 @@ class AdamAsyncOptimizer(AdamBase):
       epsilon: added to the square root of `v` (with `apply_sparse_rmsprop` to `v` itself); not
         negative. For float16 variables pass 1e-4 or more, because the default rounds to 0 in
         float16, and 0 / 0 is NaN.
-      use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
-        updates and the powers are not locked.
+      use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
+        for dense gradients (it does not lock the powers), and native kernels.
       apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.
       name: the name of the optimizer and its slots.
 

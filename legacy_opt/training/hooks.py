@@ -103,7 +103,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
 
     def _loss_in_graph(self):
         graph, loss = v1.get_default_graph(), self._loss
-        if loss is None:  # the collection may also have losses of single examples
+        if loss is None:  # the collection may also have tensors with one loss per example
             losses = graph.get_collection(v1.GraphKeys.LOSSES)
             return ([each for each in losses if each.shape.rank == 0] or [None])[-1]
         if isinstance(loss, str) and ":" not in loss:
@@ -212,7 +212,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The run also increments the global step, and may return it from before or after the
+        # The run also increments the global step, and may return its value from before or after the
         # increment. So the step is read again if a write may be due.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return

@@ -179,7 +179,7 @@ def _clip_dims(vars_to_clip_dims):
 
 
 def _dimension(variable, number):
-    """Checks a dimension; returns it as a number that is not negative if the rank is known."""
+    """Checks a dimension; returns its number, counted from the front if the rank is known."""
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):
@@ -193,7 +193,7 @@ def _dimension(variable, number):
     part = versions.part_of(variable)
     if part is not None and part.axis == number:
         raise ValueError(
-            f"{what} has {number}, along which it is partitioned: the norm over all partitions is "
-            "not computed. Partition the variable along another dimension."
+            f"{what} has {number}, along which the variable is partitioned: the norm over all "
+            "partitions is not computed. Partition the variable along another dimension."
         )
     return number

@@ -25,9 +25,6 @@ def close(weights, others):
     return all(np.allclose(one, other, 1e-5, 1e-6) for one, other in zip(weights, others))
 
 
-# A value of WAYS is a pair of functions: one saves a model, the other loads and returns it.
-
-
 class Trained(NamedTuple):
     """A trained model, its weights, and the weights after more training.
 

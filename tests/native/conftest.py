@@ -8,7 +8,7 @@ from legacy_opt.native import cache, driver, modes
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels_folder(tmp_path_factory):
-    """Returns the folder of compiled kernels of this run. All workers of pytest-xdist share it."""
+    """Returns the folder of compiled kernels, which all workers of pytest-xdist share."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if base.name.startswith("popen-") else base) / "kernels"
     folder.mkdir(mode=0o700, exist_ok=True)

@@ -31,7 +31,7 @@ DEFECTS = {
     14: "AdagradDecay repeated past decays if a restart changed the partitions",
     15: "state of one partition was restored into another partition",
     16: "slots of square partitions were mistaken for slices; conversion left slots partitioned",
-    17: "a checkpoint that changed while it was read was read as a mixture of old and new",
+    17: "reading a checkpoint while it changed returned a mixture of old and new values",
     18: "undoing patch_tensorflow emptied modules that were still referenced",
     19: "a small .keras file could use unlimited memory",
     20: "very large global steps resulted in NaN without a warning",

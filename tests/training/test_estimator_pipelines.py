@@ -329,7 +329,7 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
 
 
 def check_decays(variables, kind):
-    """Checks the decay counts after 4 steps, and 3 steps that read the input from its start."""
+    """Checks the decay counts after 7 steps, of which the last 3 read the input from its start."""
     batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
     expected = {
         "one/weights": decays([batch[:, 0] for batch in batches]),

@@ -234,7 +234,7 @@ def test_clipping_of_a_partitioned_variable():
         )
         optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [1])], 1.0)
         step = optimizer.apply_gradients([(tf.zeros([2, 2]), part) for part in table])
-        with pytest.raises(ValueError, match="has 0, along which it is partitioned"):
+        with pytest.raises(ValueError, match="has 0, along which the variable is partitioned"):
             legacy_opt.VariableClippingOptimizer(sgd(), [(table, [0])], 1.0)
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())

@@ -202,7 +202,7 @@ def ways_of_the_day(name, ways, count):
 def number_of(name):
     """Returns a checksum of a case's name.
 
-    The checksum is the same on all lanes (environments with one TensorFlow version each), but the
-    case's position in `CASES` differs between lanes.
+    Unlike the case's position in `CASES`, the checksum is the same on all lanes (environments with
+    one TensorFlow version each).
     """
     return zlib.crc32(name.encode())

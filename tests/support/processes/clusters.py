@@ -135,9 +135,9 @@ def check_together(coordinator):
 def check_coordinated_fit(coordinator):
     """Checks that `model.fit` equals a Session.
 
-    If `fit` fails with every optimizer on this version of Keras, checks that it raises the error in
-    `CANNOT_FIT`.
-    Each epoch has one step, because within an epoch the workers train at the same time.
+    If `fit` fails with every optimizer on this version of Keras, checks that `fit` raises the error
+    in `CANNOT_FIT`. Each epoch has one step, because within an epoch the workers train at the same
+    time.
     """
     strategy, create = coordinator.strategy, keras().utils
     create = getattr(getattr(create, "experimental", None), "DatasetCreator", None)
