@@ -167,7 +167,8 @@ def _slot_name(slot, variable, new_name):
     if new_name is None:
         return None
     scope = slot.scope + "/" if slot.scope else ""
-    # `slot.suffix` may lack a part's name: x/part_0/Adam is a slot of x with the suffix Adam.
+    # Not `slot.suffix`: if x is saved as one tensor, but its slots part by part, the slot
+    # x/part_0/Adam has the suffix Adam, and the new name must contain part_0, too.
     rest = slot.item.name[len(scope + variable) :]
     return scope + new_name + rest
 

@@ -75,8 +75,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
       initial_accumulator_value: initial value and lower bound of the accumulator, above zero.
       accumulator_decay_step: the length of a period in steps, a positive integer.
       accumulator_decay_rate: the factor of the accumulator at each decay, between 0 and 1.
-      use_locking: whether TensorFlow's Adagrad kernel locks the variables while it writes; the
-        accumulator decay takes no locks.
+      use_locking: whether TensorFlow's Adagrad kernel locks the variables while it writes (the
+        accumulator decay takes no locks), and native kernels.
       name: the name of the optimizer and its slots.
 
     Raises:

@@ -136,9 +136,10 @@ def check_step_to_advance(global_step):
 
 @contextlib.contextmanager
 def parts_of_a_step(global_step):
-    """Scope in which inner optimizers apply gradients but do not increment the global step.
+    """Scope of the inner optimizers' part of a training step.
 
-    Call `whole_step` afterwards. Inner optimizers that depend on the global step read `global_step`
+    In this scope, call `apply_gradients` of the inner optimizers without `global_step`. Call
+    `whole_step` afterwards; it increments the global step. Inner optimizers that depend on the global step read `global_step`
     before it is incremented. The inner optimizers' operations are not added to the collection
     TRAIN_OP, because some programs run the first operation of TRAIN_OP as the whole training step.
 

@@ -452,7 +452,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
 
 @BOTH
 def test_variables_partitioned_by_columns(optimizer, tmp_path):
-    """Each slice counts the decays of its own part of a row, so slots are saved slice by slice."""
+    """Each partition counts the decays of its part of a row. V2 saves its counts separately."""
 
     def build():
         w = v1.get_variable("w", [4, 6], partitioner=v1.fixed_size_partitioner(2, axis=1))

@@ -109,7 +109,10 @@ def power_by_eigenvalues(matrix, exponent):
 
 
 def power_by_iteration(matrix, exponent):
-    """Computes matrix**exponent to within 1e-6, by Newton's iteration on the matrix' root."""
+    """Computes matrix**exponent from the matrix' square root, by Newton's iteration.
+
+    The iteration ends when `error` differs from the identity matrix by at most 1e-6.
+    """
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
         return root ** (2 * exponent)
