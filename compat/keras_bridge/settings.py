@@ -29,8 +29,8 @@ class BridgeSettings(NamedTuple):
         integer. Keras would pass a float, or the number of batches.
       accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
       not_settable: the names of all arguments and hyperparameters of the v1 optimizer and of the
-        optimizers nested in it, including the names in `numbers`. Only the names in `numbers` can be
-        set while training.
+        optimizers nested in it. Among them are the names in `numbers`, which can be set while
+        training; the others cannot.
       delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
         bridge has to call that method.
       step_dtype: the dtype in which v1 checkpoints store the global step.

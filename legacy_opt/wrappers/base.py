@@ -139,9 +139,10 @@ def parts_of_a_step(global_step):
     """Scope of the inner optimizers' part of a training step.
 
     In this scope, call `apply_gradients` of the inner optimizers without `global_step`. Call
-    `whole_step` afterwards; it increments the global step. Inner optimizers that depend on the global step read `global_step`
-    before it is incremented. The inner optimizers' operations are not added to the collection
-    TRAIN_OP, because some programs run the first operation of TRAIN_OP as the whole training step.
+    `whole_step` afterwards; it increments the global step. Inner optimizers that depend on the
+    global step read `global_step` before it is incremented. The inner optimizers' operations are
+    not added to the collection TRAIN_OP, because some programs run the first operation of TRAIN_OP
+    as the whole training step.
 
     Args:
       global_step: the variable that will be incremented afterwards, or None.

@@ -36,8 +36,8 @@ v1 = tf.compat.v1
 _WHOLE = WholeVariable()
 _SUM = ("gradient_sum",)
 _ROWS = ("gradient_ids", "gradient_rows")
-# A variable has exactly one of these slots. If it is partitioned by rows, the first partition has it
-# for the whole variable (see `Homes`).
+# A variable has exactly one of these slots. If the variable is partitioned by rows, the first
+# partition has the slot for all partitions (see `Homes`).
 _ONE_EACH = ("gradient_sum", "gradient_ids")
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "

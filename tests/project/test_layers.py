@@ -47,7 +47,8 @@ ALLOWED = {
     ".old_names": ["legacy_opt", "versions"],
     ".source_analysis": [".plain_text", ".special_files", ".old_names"],
     ".script_runner": ["versions", "public", ".special_files", ".old_names", ".source_analysis"],
-    ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet"],
+    ".native_diagnosis": ["core", "native", "public"],
+    ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
         *[".native_keras", ".checkpoints", ".old_names", ".diagnosis"],
