@@ -447,8 +447,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _apply(self, grad, variable, access):
         if self._rule_step.waiting is not None:
             self._apply_together()
-        if id(variable) in self._rule_step.updated:
-            return self._rule_step.updated[id(variable)]
+        updated = self._rule_step.updated or {}
+        if id(variable) in updated:
+            return updated[id(variable)]
         sparse = access.indices is not None
         grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
         if variable.shape.num_elements() == 0:

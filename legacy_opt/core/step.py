@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from types import MappingProxyType
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 
@@ -31,7 +30,7 @@ class Step(NamedTuple):
     tensors: Dict[str, Tensor]
     prepared: Dict[int, Any]
     waiting: Optional[List[GradAndVar]] = None
-    updated: Mapping[int, Any] = MappingProxyType({})
+    updated: Optional[Dict[int, Any]] = None
     pairs: Optional[List[GradAndVar]] = None
     advanced: Optional[Variable] = None
     global_step: Optional[Tensor] = None
@@ -43,4 +42,4 @@ class Step(NamedTuple):
 
     def after(self) -> Step:
         """Returns the state that is kept after the training step."""
-        return self._replace(prepared={}, waiting=None, updated={}, pairs=None, advanced=None)
+        return self._replace(prepared={}, waiting=None, updated=None, pairs=None, advanced=None)

@@ -6,7 +6,6 @@ This driver has nothing to do with the `V1Driver` of `to_keras`.
 from __future__ import annotations
 
 import ctypes
-import functools
 import hashlib
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence
@@ -30,6 +29,9 @@ class Driver(NamedTuple):
 
     operations: Any
     library: ctypes.CDLL
+
+
+_loaded: List[Driver] = []  # at most one: TensorFlow cannot unload operations
 
 
 def _flags() -> List[str]:
@@ -61,13 +63,13 @@ def build() -> Path:
         return target
     command = [cache.find_compiler("C++", "CXX", "c++"), *_flags()]
     cache.compile_library(command, (cache.SOURCES / _SOURCES[0]).read_text(), ".cc", target)
-    load.cache_clear()
     return target
 
 
-@functools.lru_cache(maxsize=None)
 def load() -> Optional[Driver]:
     """Returns the driver of this TensorFlow; None if it has not been built."""
+    if _loaded:
+        return _loaded[0]
     found = path()
     if not found.exists():
         return None
@@ -79,7 +81,8 @@ def load() -> Optional[Driver]:
     library.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     library.legacy_opt_set_folder.argtypes = [ctypes.c_char_p]
     library.legacy_opt_set_folder(str(found.parent).encode())
-    return Driver(operations, library)
+    _loaded.append(Driver(operations, library))
+    return _loaded[0]
 
 
 def update(
