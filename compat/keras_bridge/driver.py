@@ -444,7 +444,7 @@ class V1Driver:
                 raise AttributeError(
                     f"This optimizer has no {name}. Set {known}, its name in the v1 optimizer."
                 )
-        if name not in self.settings.not_settable or name in self.exact_numbers:
+        if name not in self.settings.own_names or name in self.exact_numbers:
             return
         v1_name = type(self.optimizer).__name__
         if name in ("learning_rate", "lr") and self.leaf is None:

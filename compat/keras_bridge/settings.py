@@ -28,9 +28,9 @@ class BridgeSettings(NamedTuple):
         `tf.compat.v1.train.exponential_decay`. Such decays need the number of updates as an
         integer. Keras would pass a float, or the number of batches.
       accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
-      not_settable: the names of all arguments and hyperparameters of the v1 optimizer and of the
-        optimizers nested in it. Among them are the names in `numbers`, which can be set while
-        training; the others cannot.
+      own_names: the names of arguments and hyperparameters of the v1 optimizer and of the
+        optimizers nested in it, without `name` and `global_step`. Those that are also in `numbers`
+        can be set while training.
       delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
         bridge has to call that method.
       step_dtype: the dtype in which v1 checkpoints store the global step.
@@ -42,7 +42,7 @@ class BridgeSettings(NamedTuple):
     numbers: Dict[str, Any]
     counts_updates: bool
     accumulates: bool
-    not_settable: FrozenSet[str]
+    own_names: FrozenSet[str]
     delegates_apply_gradients: bool
     step_dtype: tf.DType
 
@@ -89,7 +89,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
         numbers=numbers,
         counts_updates=schedules.is_v1_decay(given) if counts_updates is None else counts_updates,
         accumulates=any(map(nesting.accumulates, everything)),
-        not_settable=frozenset(own_names),
+        own_names=frozenset(own_names),
         delegates_apply_gradients=supported.overrides_apply_gradients(optimizer),
         step_dtype=inputs[id(leaves[0])].step_dtype,
     )

@@ -62,8 +62,8 @@ def checked(optimizer):
     if schedules.step_behind(rate) is not None:
         raise ValueError(
             f"{optimizer!r} has a learning rate that depends on the graph's global step. The Keras "
-            "optimizer increments this step, and the v1 optimizer would increment it once more. "
-            "Use the original v1 optimizer, without to_keras and to_v1."
+            "optimizer increments this step, and the optimizer that to_v1 returns would increment "
+            "it once more. Use the v1 optimizer that was passed to to_keras."
         )
     return optimizer
 

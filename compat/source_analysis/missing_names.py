@@ -93,7 +93,8 @@ def look_up(name, tensorflow):
       lacks, or None if the name exists.
     """
     found, parts = tensorflow, name.split(".")
-    if parts[1:2] == ["compat"]:  # tf.compat and tf.compat.v1.compat are different modules
+    # `tensorflow` may be tf.compat.v1, whose attribute `compat` is another module than tf.compat.
+    if parts[1:2] == ["compat"]:
         found = sys.modules["tensorflow"]
     for end in range(1, len(parts)):
         try:

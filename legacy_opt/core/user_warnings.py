@@ -9,7 +9,7 @@ class GlobalStepWarning(UserWarning):
 
 
 class UseLockingWarning(UserWarning):
-    """`use_locking=True` has no effect: the update does not use a TensorFlow kernel that locks."""
+    """`use_locking=True` has no effect: the update uses no fused or native kernel, which locks."""
 
 
 class NativeKernelWarning(UserWarning):

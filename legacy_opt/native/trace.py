@@ -223,12 +223,14 @@ def _constant_array(operation) -> Optional[np.ndarray]:
 
 
 def _check(program):
-    """Raises an UnsupportedError if a slot changes in a way that kernels do not know."""
+    """Raises an UnsupportedError if a slot changes in a way that kernels do not support."""
     slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():
         slot = slots[name]
         if slot.level < ELEMENT and (change.node.level > slot.level or change.node.after_sums):
-            raise UnsupportedError(f"the slot {name!r}, whose new value depends on elements")
+            raise UnsupportedError(
+                f"the slot {name!r}, which has no value per element, but whose new value needs one"
+            )
         if slot.level == ELEMENT and change.how == ADD:
             raise UnsupportedError(f"an addition to the slot {name!r}")
         if change.how == FADE and (slot.level < ELEMENT or change.factor.level != SCALAR):

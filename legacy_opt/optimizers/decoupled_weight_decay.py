@@ -337,8 +337,8 @@ class DecoupledWeightDecayExtension:
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # If operations run in order, there are no control dependencies: they would keep
-            # TensorFlow from regrouping products, which would change the last bits of the results.
+            # No control dependencies if operations run in order anyway. TensorFlow does not regroup
+            # products across control dependencies, so the last bits of the results would change.
             with after(*([] if in_order else [done])):
                 yield
         finally:

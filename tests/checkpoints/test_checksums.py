@@ -72,8 +72,8 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# `masked_crc32c` prepends 4 bytes. Then it shortens data of more than 32 * 6777 bytes with `_FAST`,
-# and data of more than 6777 bytes with `_SHORT`.
+# The lengths are around the limits of `masked_crc32c`, which prepends 4 bytes, and replaces data of
+# more than 32 * 6777 bytes (`_FAST`) or 6777 bytes (`_SHORT`) by less data with the same checksum.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

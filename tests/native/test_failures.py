@@ -38,7 +38,7 @@ class Other(Sgd):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Returns a new folder for kernels, which contains only the driver."""
+    """Returns a new folder for kernels. It contains only the library of `native.driver`."""
     path = tmp_path / "kernels"
     built = driver.path()
     path.mkdir(mode=0o700)

@@ -54,7 +54,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
         _check(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
-        _check_names(keras_arguments, settings.not_settable, type(optimizer).__name__)
+        _check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
         super().__init__(
             settings.numbers.get("learning_rate", 0.0),
             name=optimizer.get_name().replace("/", "_") if name is None else name,
