@@ -20,10 +20,15 @@ def facts() -> Dict[str, Any]:
         "c_compiler": _or_reason(lambda: cache.compiler()[0]),
         "cpp_compiler": _or_reason(cache.find_compiler, "C++", "CXX", "c++"),
         "folder": _or_reason(lambda: str(cache.folder())),
-        "driver": _or_reason(lambda: str(driver.path()) if driver.path().exists() else None),
+        "driver": _or_reason(_driver),
         "kernels": _or_reason(lambda: len(list(cache.folder().glob("[0-9a-f]*.so")))),
         "optimizers": {cls.__name__: reason(cls) for cls in rule_classes()},
     }
+
+
+def _driver():
+    path = driver.path()
+    return str(path) if path.exists() else None
 
 
 def _or_reason(function, *arguments):

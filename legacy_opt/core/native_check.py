@@ -95,12 +95,10 @@ def _composed(arrays, rank, rule):
             tensors[given] = v1.placeholder(given.dtype, shape)
             feeds[tensors[given]] = array.reshape(shape)
         results = rule(tensors)
-        (value,) = [tensor for given, tensor in tensors.items() if given.name == VALUE]
         found = {}
         for given, tensor in tensors.items():
             if given.name == VALUE and not given.is_slot:
-                new = value - results.update if results.value is None else results.value
-                found[given] = tf.convert_to_tensor(new, value.dtype)
+                found[given] = results.new_value(tensor)
             elif given.is_slot and given.name in results.changes:
                 how, change, _ = results.changes[given.name]
                 change = tf.convert_to_tensor(change, given.dtype)

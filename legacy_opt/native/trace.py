@@ -50,6 +50,11 @@ class Results(NamedTuple):
     changes: Mapping[str, Tuple[str, Any, Any]]
     value: Any = None
 
+    def new_value(self, old: Any) -> Any:
+        """Returns the variable's new value as a tensor; `old` is the tensor of its old value."""
+        new = old - self.update if self.value is None else self.value
+        return tf.convert_to_tensor(new, old.dtype)
+
 
 def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Results]) -> Program:
     """Calls a rule with placeholders, and reads the operations that it creates.
@@ -73,8 +78,7 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
             results = rule(tensors)
         except (TypeError, ValueError) as error:
             raise UnsupportedError(f"the rule cannot be traced in a new graph: {error}") from error
-        new = value - results.update if results.value is None else results.value
-        new = reader.read(tf.convert_to_tensor(new, value.dtype))
+        new = reader.read(results.new_value(value))
         changes = {
             name: reader.change(how, tf.convert_to_tensor(change, dtypes[name]), factor)
             for name, (how, change, factor) in results.changes.items()
