@@ -55,6 +55,14 @@ def only_problem(**changes):
     return problem
 
 
+@pytest.fixture(scope="module", autouse=True)
+def empty_folder_of_kernels(tmp_path_factory):
+    """Keeps kernels that other tests compile from being counted."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LEGACY_OPT_KERNELS", str(tmp_path_factory.mktemp("kernels")))
+        yield
+
+
 @pytest.fixture(scope="module")
 def diagnosed():
     """Returns the facts that `doctor --json` prints in a new process."""

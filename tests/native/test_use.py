@@ -111,16 +111,29 @@ def test_require_raises_the_reason(fresh):
 
 
 def test_without_a_driver(fresh, tmp_path):
-    """A driver that is built later is found by the same process."""
-    built = driver.path()
     fresh.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
     fresh.setattr(driver, "_loaded", [])
     optimizer = Sgd()
     optimizer.native = "require"
     with pytest.raises(UnsupportedError, match="run `legacy-opt build-kernels` first"):
         trained(optimizer)
-    os.link(str(built), str(tmp_path / built.name))  # the same library, which can be loaded once
-    assert driver.load() is not None
+
+
+BUILT_LATER = """
+import shutil, sys
+from legacy_opt.native import cache, driver
+assert driver.load() is None
+shutil.copy(sys.argv[1], str(cache.folder()))
+assert driver.load() is not None
+"""
+
+
+def test_a_driver_that_is_built_later(tmp_path):
+    """In a process of its own, because a process can load one driver only."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
+    environment[cache.FOLDER_VARIABLE] = str(tmp_path)
+    command = [sys.executable, "-c", BUILT_LATER, str(driver.path())]
+    subprocess.run(command, env=environment, check=True)
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
