@@ -9,6 +9,7 @@ from typing import Any, Callable, NamedTuple
 import tensorflow as tf
 
 import legacy_opt
+from benchmarks import limits
 
 v1 = tf.compat.v1
 
@@ -36,6 +37,9 @@ class Entry(NamedTuple):
         None if this ratio is not measured. If `goals` contains "W4", the report also has this
         ratio for the stock optimizer.
       family: the heading of the optimizer's table in the report.
+      loop: the name of the C loop over the same memory (see `limits.Loop`), and the largest
+        accepted ratio to it on W1; None if there is no goal. If `growth` is given, the report also
+        has the growth of the C loop.
     """
 
     name: str
@@ -44,6 +48,7 @@ class Entry(NamedTuple):
     goals: dict
     growth: Any = None
     family: str = ""
+    loop: Any = None
 
     def goal(self, workload, variables):
         """Returns the goal for a workload's name and "ref" or "resource" variables."""
@@ -95,6 +100,9 @@ _INFORMATION = {"W1": None, "W2": None, "W3": None}
 _WITH_W4 = dict(_INFORMATION, W4=None)
 #: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of its batch.
 _FLAT = 1.2
+#: `Entry.growth` of such optimizers with native kernels. They do little besides reading and writing
+#: memory, so larger tables cost them more: the C loop's step grows to 2.3 times as long.
+_AS_A_LOOP = 2.0
 
 _ADAGRAD = [
     # The same optimizer under two names: the ratio shows the noise of the measurement.
@@ -195,14 +203,41 @@ def _native(make):
 def _natives(stock, goals):
     """Returns entries with native kernels, from a dict from names of entries to their goals."""
     known = {entry.name: entry for entry in _ADAGRAD + _MOMENTUM + _ROW_WISE + _WHOLE_TABLE}
-    return [
-        Entry(f"{name}, native", _native(known[name].make), stock, each)
-        for name, each in goals.items()
-    ]
+    found = []
+    for name, each in goals.items():
+        made = Entry(f"{name}, native", _native(known[name].make), stock, each)
+        if name in _SLOTS:
+            passes = 2.2 if name in ("LAMB", "LARS") else 1.3  # these two read their input twice
+            made = made._replace(loop=(loop_name(_SLOTS[name]), passes))
+            if stock == "stock Adagrad" and known[name].growth:
+                made = made._replace(growth=_AS_A_LOOP)
+        found.append(made)
+    return found
 
 
+def loop_name(slots):
+    """Returns the name of the C loop over a variable with a number of slots."""
+    return f"C loop, {slots} slot" + ("s" if slots > 1 else "")
+
+
+#: A dict from the names of C loops to the numbers of slots.
+LOOPS = {loop_name(slots): slots for slots in range(1, limits.MOST_SLOTS + 1)}
+_SLOTS = {
+    "AdagradDecay": 1,
+    "AdamW": 2,
+    "AdamWeightDecay": 2,
+    "AddSign": 1,
+    "DiffGrad": 3,
+    "LAMB": 2,
+    "LARS": 1,
+    "LazyAdam": 2,
+    "MomentumW": 1,
+    "Nadam": 2,
+    "PowerSign": 1,
+}
 _NATIVE_BESIDE_ADAM = {
     "AdagradDecay": {"W1": 0.50, "W2": 0.60},
+    "AdamW": {"W1": 0.65, "W2": 0.60},
     "AdamWeightDecay": {"W1": 0.65, "W2": 0.60},
     "AddSign": {"W1": 0.55, "W2": 0.60},
     "DiffGrad": {"W1": 0.95, "W2": 0.55},
@@ -214,10 +249,17 @@ _NATIVE_BESIDE_ADAM = {
 }
 _NATIVE_BESIDE_ADAGRAD = {
     "AdagradDecay": {"W2": 0.90, "W3": 0.75},
+    "AdamW": {"W3": None},
     "AdamWeightDecay": {"W3": None},
+    "AddSign": {"W3": 1.00},
     "DiffGrad": {"W3": 1.00},
     "LazyAdam": {"W3": 0.80},
+    "MomentumW": {"W1": None, "W2": None, "W3": None},
+    "PowerSign": {"W3": 1.00},
 }
+_LIMITS = [
+    Entry("only TensorFlow's unique", limits.OnlyUnique, "stock Adagrad", {"W3": None}),
+]
 
 #: The entries by family; the keys are headings of the report.
 FAMILIES = {
@@ -229,7 +271,8 @@ FAMILIES = {
 #: The families that need native kernels.
 NATIVE_FAMILIES = {
     "Native kernels, compared with Adam": _natives("stock Adam", _NATIVE_BESIDE_ADAM),
-    "Native kernels, compared with Adagrad": _natives("stock Adagrad", _NATIVE_BESIDE_ADAGRAD),
+    "Native kernels, compared with Adagrad": _natives("stock Adagrad", _NATIVE_BESIDE_ADAGRAD)
+    + _LIMITS,
 }
 ENTRIES = [
     entry._replace(family=family) for family, entries in FAMILIES.items() for entry in entries

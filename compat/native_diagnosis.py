@@ -1,4 +1,4 @@
-"""The part of `diagnose` about native kernels: compilers, files, and which rules have kernels."""
+"""The part of `diagnose` about native kernels: compilers, files, optimizers with kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def facts() -> Dict[str, Any]:
         "folder": _or_reason(lambda: str(cache.folder())),
         "driver": _or_reason(_driver),
         "kernels": _or_reason(lambda: len(list(cache.folder().glob("[0-9a-f]*.so")))),
-        "optimizers": {cls.__name__: reason(cls) for cls in rule_classes()},
+        "optimizers": {cls.__name__: reason(cls) for cls in classes()},
     }
 
 
@@ -38,12 +38,14 @@ def _or_reason(function, *arguments):
         return str(error)
 
 
-def rule_classes() -> list:
-    """Returns the public subclasses of `RuleOptimizer`, without `RuleOptimizer` itself."""
+def classes() -> list:
+    """Returns the public optimizers that may have kernels."""
     found = {
         value
         for value in vars(public).values()
-        if isinstance(value, type) and issubclass(value, public.RuleOptimizer)
+        if isinstance(value, type)
+        and issubclass(value, tf.compat.v1.train.Optimizer)
+        and hasattr(value, "pure_update")
     }
     return sorted(found - {public.RuleOptimizer}, key=lambda cls: cls.__name__)
 

@@ -62,16 +62,22 @@ def check(
     for each, wanted in expected.items():
         before, after = arrays[each].astype(np.float64), found[each].astype(np.float64)
         wanted = wanted.reshape(after.shape).astype(np.float64)
-        largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
-        allowed = UNITS * largest * _resolution(each.dtype)
-        differs = ~((abs(after - wanted) <= allowed) | (np.isnan(after) & np.isnan(wanted)))
-        differs &= ~(after == wanted)  # equal infinities
+        differs = _differs(before, after, wanted, _resolution(each.dtype))
         if differs.any():
             number = differs.ravel().argmax()
             raise UnsupportedError(
                 f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, but "
                 f"TensorFlow computes {wanted.flat[number]!r}"
             )
+
+
+def _differs(before, after, wanted, resolution):
+    """Returns where the kernel's result `after` is neither `wanted` nor close to it."""
+    with np.errstate(invalid="ignore"):  # comparisons with NaN
+        largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
+        close = abs(after - wanted) <= UNITS * largest * resolution
+    is_same = (after == wanted) | (np.isnan(after) & np.isnan(wanted))  # also equal infinities
+    return ~(close | is_same)
 
 
 def _drawn(random, given, count):

@@ -1,4 +1,4 @@
-"""Describes the rule of a `RuleOptimizer` to `legacy_opt.native`."""
+"""Describes the updates of optimizers to `legacy_opt.native`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot
-from legacy_opt.core.types import Variable
+from legacy_opt.core.types import Tensor, V1Optimizer, Variable
 from legacy_opt.core.update import Addition, Fading
 from legacy_opt.native.emit import emit
 from legacy_opt.native.program import (
@@ -29,8 +29,121 @@ from legacy_opt.native.program import (
 from legacy_opt.native.trace import Results, trace
 
 
+class PureUpdate:
+    """The update of an optimizer as a pure function, from which native kernels are generated.
+
+    Args:
+      optimizer: the optimizer.
+    """
+
+    def __init__(self, optimizer: V1Optimizer) -> None:
+        self.optimizer = optimizer
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        """Returns the slots of a variable, a dict from name to `legacy_opt.Slot`."""
+        raise NotImplementedError
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        """Whether a sparse gradient updates all rows of a variable."""
+        raise NotImplementedError
+
+    def must_wait(self, variable: Variable) -> bool:
+        """Whether a sparse update must wait until TensorFlow calls the update method."""
+        del variable
+        return False
+
+    def scalars(self) -> Dict[str, Tensor]:
+        """Returns the scalars that `function` needs in this training step, by name."""
+        raise NotImplementedError
+
+    def key(self, variable: Variable) -> Any:
+        """Returns what else the kernel of a variable depends on, as a value with a ``repr``."""
+        raise NotImplementedError
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        """Returns the update of a variable, a function with four arguments.
+
+        The arguments are the gradient, the value of the variable, a dict from slot name to value,
+        and a dict with the `scalars`. With a sparse gradient, they are those of the touched rows
+        unless `needs_whole_tensor`.
+
+        Raises:
+          UnsupportedError: the update cannot be compiled. The message says why.
+        """
+        raise NotImplementedError
+
+
+class RuleUpdate(PureUpdate):
+    """The update of a `RuleOptimizer`."""
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        return self.optimizer.slot_layouts(variable)
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return self.optimizer.needs_whole_tensor(variable)
+
+    def scalars(self) -> Dict[str, Tensor]:
+        return self.optimizer.scalars_of_step()
+
+    def key(self, variable: Variable) -> Any:
+        optimizer = self.optimizer
+        hyper = vars(optimizer.hyper_for(variable))
+        flags = {name: value for name, value in hyper.items() if not hasattr(value, "dtype")}
+        # In float64, the numbers of `full_precision` are constants of the kernel.
+        is_double = variable.dtype.base_dtype == tf.float64
+        exact = optimizer.full_precision if is_double else ()
+        return flags, [getattr(optimizer, "_" + name) for name in exact]
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        optimizer = self.optimizer
+        run = optimizer.native_rule(variable, sparse)
+
+        def update(grad, value, slots, scalars):
+            with optimizer.with_scalars(scalars):
+                hyper = optimizer.hyper_for(variable)
+                result = run(grad, value, SimpleNamespace(**slots), hyper)
+            name = type(optimizer).__name__
+            step, changes = checked_results(result, value, slots, variable, name)
+            changed = {
+                name: _change(change)
+                for name, change in changes.items()
+                if change is not slots[name]
+            }
+            return Results(step, changed)
+
+        return update
+
+
+class NoUpdate(PureUpdate):
+    """The update of an optimizer that has no pure function.
+
+    Args:
+      optimizer: the optimizer.
+      reason: why there is none.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, reason: str) -> None:
+        super().__init__(optimizer)
+        self._reason = reason
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        return {}
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return False
+
+    def scalars(self) -> Dict[str, Tensor]:
+        return {}
+
+    def key(self, variable: Variable) -> Any:
+        return self._reason
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        raise UnsupportedError(self._reason)
+
+
 class PureRule(NamedTuple):
-    """The rule of an optimizer as a function of all its inputs, for the updates of a variable.
+    """A `PureUpdate` of one variable, as a function of all its inputs.
 
     Attributes:
       inputs: the inputs.
@@ -47,11 +160,11 @@ class PureRule(NamedTuple):
         return trace(self.inputs, self.rank, self.function)
 
 
-def rule_of(optimizer: Any, variable: Variable, sparse: bool) -> PureRule:
-    """Returns the rule of an optimizer for the updates of a variable.
+def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
+    """Returns the rule by which a variable is updated.
 
     Args:
-      optimizer: the `RuleOptimizer`.
+      update: the update of the optimizer.
       variable: the variable.
       sparse: whether the gradient is sparse.
 
@@ -61,12 +174,13 @@ def rule_of(optimizer: Any, variable: Variable, sparse: bool) -> PureRule:
     dtype = variable.dtype.base_dtype.name
     if variable.shape.rank is None:
         raise UnsupportedError(f"the rank of {variable.name!r} is unknown")
-    run = optimizer.native_rule(variable, sparse)
-    layouts = optimizer.slot_layouts(variable)
+    run = update.function(variable, sparse)
+    by_rows = sparse and not update.needs_whole_tensor(variable)
+    layouts = update.slot_layouts(variable)
     slots = [
         Input(
             name,
-            level_of(layout, variable, sparse),
+            level_of(layout, variable, by_rows),
             (layout.dtype or variable.dtype.base_dtype).name,
             is_slot=True,
         )
@@ -74,29 +188,26 @@ def rule_of(optimizer: Any, variable: Variable, sparse: bool) -> PureRule:
     ]
     scalars = [
         Input(name, SCALAR, tensor.dtype.base_dtype.name)
-        for name, tensor in optimizer.scalars_of_step().items()
+        for name, tensor in update.scalars().items()
     ]
-    grad_input, value_input = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
+    grad, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
 
     def rule(tensors: Dict[Input, Any]) -> Results:
-        seen = {each.name: tensors[each] for each in slots}
-        given = {each.name: tensors[each] for each in scalars}
-        gradient, value = tensors[grad_input], tensors[value_input]
-        with optimizer.with_scalars(given):
-            hyper = optimizer.hyper_for(variable)
-            result = run(gradient, value, SimpleNamespace(**seen), hyper)
-        step, changes = checked_results(result, value, seen, variable, type(optimizer).__name__)
-        changes = {name: _change(each) for name, each in changes.items() if each is not seen[name]}
-        return Results(step, changes)
+        return run(
+            tensors[grad],
+            tensors[value],
+            {each.name: tensors[each] for each in slots},
+            {each.name: tensors[each] for each in scalars},
+        )
 
-    return PureRule([grad_input, value_input, *slots, *scalars], variable.shape.rank, rule)
+    return PureRule([grad, value, *slots, *scalars], variable.shape.rank, rule)
 
 
 def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
     """Returns the C source of the kernel with which an optimizer updates matrices.
 
     Args:
-      optimizer: a new `RuleOptimizer`.
+      optimizer: a new optimizer with the method `pure_update`.
       dtype: the dtype of the matrices.
       sparse: whether the gradient is sparse.
 
@@ -109,12 +220,16 @@ def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
         variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
         optimizer._create_slots([variable])
         optimizer._prepare()
-        sparse = sparse and not optimizer.needs_whole_tensor(variable)
-        return emit(rule_of(optimizer, variable, sparse).program())
+        return emit(rule_of(optimizer.pure_update(), variable, sparse).program())
 
 
-def level_of(layout: Any, variable: Any, sparse: bool) -> int:
+def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
     """Returns the level of a slot: `SCALAR`, `ROW` or `ELEMENT`.
+
+    Args:
+      layout: the layout of the slot.
+      variable: the variable.
+      by_rows: whether the kernel updates only the rows of a sparse gradient.
 
     Raises:
       UnsupportedError: kernels cannot have a slot of this layout.
@@ -123,9 +238,9 @@ def level_of(layout: Any, variable: Any, sparse: bool) -> int:
         # In a partition, the layout's method `add` changes several elements, which kernels cannot.
         if versions.part_of(variable) is not None:
             raise UnsupportedError(f"a {type(layout).__name__} of a partition")
-        return ROW if sparse else SCALAR
+        return ROW if by_rows else SCALAR
     for known, level in (Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW):
-        is_possible = isinstance(layout, known) and (sparse or level != ROW)
+        is_possible = isinstance(layout, known) and (by_rows or level != ROW)
         # Kernels do not call the methods of a layout, so they would ignore overridden methods.
         if is_possible and all(
             getattr(type(layout), name) is getattr(known, name)

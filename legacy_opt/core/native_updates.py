@@ -1,25 +1,35 @@
-"""Runs updates with compiled kernels, if the user has enabled them."""
+"""Runs updates by compiled kernels, if the user has enabled them."""
 
 from __future__ import annotations
 
 import collections
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Iterable, List, NamedTuple, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import gradient_checks, native_check
-from legacy_opt.core.native_rules import rule_of
+from legacy_opt.core.native_rules import PureUpdate, rule_of
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
-from legacy_opt.core.variable_access import here, is_resource, variable_shape
+from legacy_opt.core.variable_access import here, is_resource, on_any_device, variable_shape
 from legacy_opt.native import driver, kernels, modes
 from legacy_opt.native.program import UnsupportedError
 
 # One operation updates several small variables, which have at most this size in total. The size is
 # limited because the operation locks all its variables, and waits for all their gradients.
 GROUP_BYTES = 4 << 20
+
+# The methods by which TensorFlow's v1 optimizers update variables.
+UPDATE_METHODS = (
+    "_apply_dense",
+    "_apply_sparse",
+    "_apply_sparse_duplicate_indices",
+    "_resource_apply_dense",
+    "_resource_apply_sparse",
+    "_resource_apply_sparse_duplicate_indices",
+)
 
 _warned = set()
 # The kernels of each optimizer. Kernels in an attribute would prevent copies of the optimizer.
@@ -43,15 +53,23 @@ class _Update(NamedTuple):
 
 
 def are_enabled(optimizer: Any) -> bool:
-    """Whether the user has enabled kernels for a `RuleOptimizer`."""
+    """Whether the user has enabled kernels for an optimizer with the attribute `native`."""
     return modes.mode_of(optimizer.native) != "off"
 
 
-def apply(optimizer: Any, grad: Tensor, variable: Variable, indices: Optional[Tensor]) -> Any:
+def overrides_update_methods(optimizer: Any, base: type) -> bool:
+    """Whether an optimizer has other update methods than its base class `base`."""
+    return any(
+        getattr(getattr(optimizer, name), "__func__", None) is not getattr(base, name)
+        for name in UPDATE_METHODS
+    )
+
+
+def apply(update: PureUpdate, grad: Tensor, variable: Variable, indices: Optional[Tensor]) -> Any:
     """Updates a variable with a compiled kernel, if the user has enabled kernels.
 
     Args:
-      optimizer: the `RuleOptimizer`.
+      update: the optimizer's update.
       grad: the gradient; for a sparse gradient its rows.
       variable: the variable.
       indices: the row numbers of a sparse gradient, without duplicates; None for a dense gradient.
@@ -62,36 +80,67 @@ def apply(optimizer: Any, grad: Tensor, variable: Variable, indices: Optional[Te
     Raises:
       UnsupportedError: there is no kernel, and the optimizer's mode is "require".
     """
-    if not are_enabled(optimizer):
+    if not are_enabled(update.optimizer):
         return NotImplemented
-    kernel = _kernel_or_none(optimizer, variable, indices is not None)
+    kernel = _kernel_or_none(update, variable, indices is not None)
     if kernel is None:
         return NotImplemented
-    if _needs_dense(optimizer, kernel, variable, indices):
+    grad = _checked(update, grad, variable, indices)
+    if _needs_dense(update, kernel, variable, indices):
         shape = tf.cast(variable_shape(variable), indices.dtype)
         grad, indices = tf.scatter_nd(indices[:, tf.newaxis], grad, shape), None
-    return _run(optimizer, [_Update(kernel, grad, variable, indices)])
+    return _run(update, [_Update(kernel, grad, variable, indices)])
 
 
-def apply_together(
-    optimizer: Any, grads_and_vars: List[GradAndVar], alone: bool
-) -> Tuple[Dict[int, Any], List[GradAndVar]]:
-    """Updates variables before TensorFlow calls the update method of each variable.
+class NativeStep:
+    """The updates by native kernels in one training step.
 
-    Small variables are updated together, and sparse gradients may have duplicate ids.
+    Updates that TensorFlow's update methods need not do run together before the first of these
+    methods: small variables by one operation, and sparse gradients with duplicate ids.
 
     Args:
-      optimizer: the `RuleOptimizer`, for which the user has enabled kernels.
-      grads_and_vars: a list of (gradient, variable) pairs in which no gradient is None.
+      update: the optimizer's update. The user has enabled kernels for the optimizer.
+      grads_and_vars: the (gradient, variable) pairs of the step.
       alone: whether all updates must wait until TensorFlow calls the update methods, because a
         subclass or wrapper runs code before or after these methods.
+    """
 
-    Returns:
-      A dict from the ``id`` of each updated variable to the operation (None when executing
-      eagerly), and a list of the (gradient, variable) pairs for which there is no kernel.
+    def __init__(
+        self, update: PureUpdate, grads_and_vars: Iterable[GradAndVar], alone: bool
+    ) -> None:
+        self._update = update
+        self._waiting = [(grad, var) for grad, var in grads_and_vars if grad is not None]
+        self._alone = alone
+        self._done = {}
+        self.has_started = False
 
-    Raises:
-      UnsupportedError: see `apply`.
+    def start(self) -> List[GradAndVar]:
+        """Runs the updates that need not wait. Call it once.
+
+        Returns:
+          The (gradient, variable) pairs for which there is no kernel.
+
+        Raises:
+          UnsupportedError: see `apply`.
+        """
+        self.has_started = True
+        pairs, self._waiting = self._waiting, []
+        with on_any_device():
+            self._done, others = _apply_together(self._update, pairs, self._alone)
+        return others
+
+    def operation(self, variable: Variable) -> Any:
+        """Returns the operation that updates a variable; NotImplemented if it still must wait.
+
+        When executing eagerly, the result for a variable that has been updated is None.
+        """
+        return self._done.get(id(variable), NotImplemented)
+
+
+def _apply_together(update, grads_and_vars, alone):
+    """Returns a dict from the ``id`` of each updated variable to the operation; see `NativeStep`.
+
+    The second result is the list of pairs without a kernel.
     """
     uses = collections.Counter(id(variable) for _, variable in grads_and_vars)
     groups, done, others = {}, {}, []
@@ -99,36 +148,43 @@ def apply_together(
         if variable.shape.num_elements() == 0:
             continue
         indices = grad.indices if isinstance(grad, tf.IndexedSlices) else None
-        kernel = _kernel_or_none(optimizer, variable, indices is not None)
+        kernel = _kernel_or_none(update, variable, indices is not None)
         if kernel is None:
             others.append((grad, variable))
             continue
         # These updates wait until TensorFlow calls the update method with the rows of equal ids
         # summed. (In `apply`, scatter_nd would add rows of equal ids in any order.)
-        if alone or uses[id(variable)] > 1 or _needs_dense(optimizer, kernel, variable, indices):
+        waits = indices is not None and update.must_wait(variable)
+        waits = waits or alone or uses[id(variable)] > 1
+        if waits or _needs_dense(update, kernel, variable, indices):
             continue
         values = tf.convert_to_tensor(grad) if indices is None else grad.values
-        name = type(optimizer).__name__
-        values = here(gradient_checks.gradient(name, values, variable, indices is not None))
-        update = _Update(kernel, values, variable, here(indices))
-        groups.setdefault(_group(update), []).append(update)
+        values = _checked(update, values, variable, indices)
+        each = _Update(kernel, values, variable, here(indices))
+        groups.setdefault(_group(each), []).append(each)
     for updates in groups.values():
         for part in _parts(updates):
             with tf.device(part[0].variable.device):
-                operation = _run(optimizer, part)
-            done.update((id(update.variable), operation) for update in part)
+                operation = _run(update, part)
+            done.update((id(each.variable), operation) for each in part)
     return done, others
 
 
-def _needs_dense(optimizer, kernel, variable, indices):
+def _checked(update, grad, variable, indices):
+    name = type(update.optimizer).__name__
+    return here(gradient_checks.gradient(name, grad, variable, indices is not None))
+
+
+def _needs_dense(update, kernel, variable, indices):
     """Whether a sparse gradient must be made dense, because the kernel has sums."""
-    return indices is not None and optimizer.needs_whole_tensor(variable) and kernel.program.sums
+    return indices is not None and update.needs_whole_tensor(variable) and kernel.program.sums
 
 
-def _kernel_or_none(optimizer, variable, sparse):
+def _kernel_or_none(update, variable, sparse):
+    optimizer = update.optimizer
     try:
         _check_place(variable)
-        return _kernel(optimizer, variable, sparse and not optimizer.needs_whole_tensor(variable))
+        return _kernel(update, variable, sparse)
     except UnsupportedError as error:
         text = f"{type(optimizer).__name__} runs without a native kernel: {error}"
         if modes.mode_of(optimizer.native) == "require":
@@ -151,26 +207,21 @@ def _check_place(variable):
         raise UnsupportedError(f"{variable.name!r} is on {variable.device}, in another process")
 
 
-def _kernel(optimizer, variable, sparse):
+def _kernel(update, variable, sparse):
     loaded = driver.load()
     if loaded is None:
         raise UnsupportedError("run `legacy-opt build-kernels` first")
-    hyper = optimizer.hyper_for(variable)
-    flags = {name: value for name, value in vars(hyper).items() if not hasattr(value, "dtype")}
     layouts = {
-        name: (type(layout), layout.dtype)
-        for name, layout in optimizer.slot_layouts(variable).items()
+        name: (type(layout), layout.dtype) for name, layout in update.slot_layouts(variable).items()
     }
     # For partitioned variables, `level_of` refuses slots that it accepts for other variables.
     is_part = versions.part_of(variable) is not None
-    dtype = variable.dtype.base_dtype
-    # In float64, the numbers of `full_precision` are constants of the kernel.
-    constants = [repr(getattr(optimizer, "_" + name)) for name in optimizer.full_precision]
-    key = variable.shape.rank, dtype, sparse, flags, layouts, is_part
-    key = repr((key, constants if dtype == tf.float64 else ()))
-    known = _kernels.setdefault(optimizer, {})
+    by_rows = sparse and not update.needs_whole_tensor(variable)
+    kinds = type(update), variable.shape.rank, variable.dtype.base_dtype, sparse, by_rows, is_part
+    key = repr((kinds, layouts, update.key(variable)))
+    known = _kernels.setdefault(update.optimizer, {})
     if key not in known:
-        rule = rule_of(optimizer, variable, sparse)
+        rule = rule_of(update, variable, sparse)
         kernel = kernels.compiled(rule.program())
         native_check.check(kernel, *rule)
         driver.register(loaded, kernel)
@@ -203,28 +254,26 @@ def _parts(updates):
     yield part
 
 
-def _run(optimizer, updates):
+def _run(update, updates):
     """Runs one operation for updates with the same kernel."""
     kernel, grad, variable, indices = updates[0]
+    optimizer = update.optimizer
     slots = [each.name for each in kernel.program.all_slots]
     tensors = [
         _handle(each)
-        for update in updates
-        for each in [
-            update.variable,
-            *(optimizer.get_slot(update.variable, name) for name in slots),
-        ]
+        for one in updates
+        for each in [one.variable, *(optimizer.get_slot(one.variable, name) for name in slots)]
     ]
-    scalars = optimizer.scalars_of_step()
+    scalars = update.scalars()
     given = {
         "variables": tensors,
         "scalars": [scalars[each.name] for each in kernel.program.scalars],
         "use_locking": optimizer._use_locking,
     }
     if indices is None:
-        gradients = [update.grad for update in updates]
+        gradients = [one.grad for one in updates]
         return driver.update(driver.load(), kernel, gradients=gradients, **given)
-    all_rows = optimizer.needs_whole_tensor(variable)
+    all_rows = update.needs_whole_tensor(variable)
     return driver.update_rows(
         driver.load(), kernel, gradient=grad, ids=indices, all_rows=all_rows, **given
     )

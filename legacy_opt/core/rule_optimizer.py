@@ -37,7 +37,8 @@ from legacy_opt.core.global_step import (
     warn_if_it_stands_still,
 )
 from legacy_opt.core.hyperparameters import current, unrounded
-from legacy_opt.core.native_rules import refuse_overridden
+from legacy_opt.core.native_rules import PureUpdate, RuleUpdate, refuse_overridden
+from legacy_opt.core.native_updates import NativeStep
 from legacy_opt.core.rule_application import apply_rule
 from legacy_opt.core.slots import Slot, checked_layouts
 from legacy_opt.core.step import Step
@@ -63,16 +64,8 @@ from legacy_opt.core.variable_access import (
     copied,
     here,
     on_any_device,
+    read_on_own_device,
     variable_shape,
-)
-
-_UPDATES = (
-    "_apply_dense",
-    "_apply_sparse",
-    "_apply_sparse_duplicate_indices",
-    "_resource_apply_dense",
-    "_resource_apply_sparse",
-    "_resource_apply_sparse_duplicate_indices",
 )
 
 
@@ -157,7 +150,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
-    updates_together: ClassVar[bool] = True  # False: native kernels run in `_apply` only
+    updates_together: ClassVar[bool] = True  # False: see `NativeStep`, `alone`
 
     def __init__(
         self,
@@ -274,14 +267,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
         Args:
           variable: the variable.
-          sparse: whether the gradient is sparse.
+          sparse: whether the gradient is sparse. If the optimizer needs the whole tensor, the rule
+            gets the whole tensor also for sparse gradients.
 
         Raises:
           UnsupportedError: the subclass overrides `update_for` or `apply_update`.
         """
-        del variable
         refuse_overridden(self, RuleOptimizer, "apply_update", "update_for")
-        return self.sparse_rule if sparse else self.rule
+        return self.sparse_rule if sparse and not self.needs_whole_tensor(variable) else self.rule
 
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
@@ -408,10 +401,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             self._rule_step = self._rule_step._replace(global_step=tensor)
         pairs = self._rule_step.pairs
         if pairs is not None and not tf.distribute.has_strategy():
-            pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
             if native_updates.are_enabled(self):
-                self._rule_step = self._rule_step._replace(waiting=pairs)
+                alone = native_updates.overrides_update_methods(self, RuleOptimizer)
+                alone = alone or not self.updates_together
+                native = NativeStep(self.pure_update(), pairs, alone)
+                self._rule_step = self._rule_step._replace(native=native)
             else:
+                pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
                 self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
 
     def _apply_dense(self, grad, var):
@@ -445,16 +441,21 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     # From TensorFlow's update methods to `rule`.
 
     def _apply(self, grad, variable, access):
-        if self._rule_step.waiting is not None:
-            self._apply_together()
-        updated = self._rule_step.updated or {}
-        if id(variable) in updated:
-            return updated[id(variable)]
+        native = self._rule_step.native
+        if native is not None:
+            if not native.has_started:
+                others = native.start()
+                with on_any_device():
+                    prepared = self.prepare_step(others)
+                self._rule_step = self._rule_step._replace(prepared=prepared)
+            done = native.operation(variable)
+            if done is not NotImplemented:
+                return done
         sparse = access.indices is not None
         grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
         if variable.shape.num_elements() == 0:
             return tf.no_op()
-        done = native_updates.apply(self, grad, variable, access.indices)
+        done = native_updates.apply(self.pure_update(), grad, variable, access.indices)
         if done is not NotImplemented:
             return done
         densified = sparse and self.needs_whole_tensor(variable)
@@ -465,14 +466,6 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         update = self.update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
-
-    def _apply_together(self):
-        """Runs updates of this step by native kernels; prepares the updates without a kernel."""
-        pairs, alone = self._rule_step.waiting or [], not self._updates_directly()
-        with on_any_device():
-            updated, others = native_updates.apply_together(self, pairs, alone)
-            prepared = self.prepare_step(others)
-        self._rule_step = self._rule_step._replace(waiting=None, updated=updated, prepared=prepared)
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the `Update` of one variable; the slots of the variable must exist already."""
@@ -513,12 +506,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
             return self._get_non_slot_variable(name, graph=graph)
 
-    def _updates_directly(self):
-        """Whether updates may run before TensorFlow calls the update methods."""
-        return self.updates_together and all(
-            getattr(getattr(self, name), "__func__", None) is getattr(RuleOptimizer, name)
-            for name in _UPDATES
-        )
+    def pure_update(self) -> PureUpdate:
+        """Returns the update from which native kernels are generated."""
+        return RuleUpdate(self)
 
     def scalars_of_step(self) -> Dict[str, Tensor]:
         """Returns all scalars from which this step's hyperparameters are computed, by name."""
@@ -545,14 +535,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _read_non_slot(self, name):
         if self._rule_step.non_slots is not None:
             return self._rule_step.non_slots[name]
-        variable = self._non_slot(name)
-        if versions.building() in (versions.EAGER, versions.FUNCTION):
-            return variable.read_value()
-        # Read on the device of the non-slot variable. This code runs in the update of a trained
-        # variable, which may be on another parameter server.
-        graph = tf.compat.v1.get_default_graph()
-        with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
-            return variable.read_value()
+        return read_on_own_device(self._non_slot(name))
 
     def global_step_variable(self) -> GlobalStep:
         """Returns the global step that the rule reads.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional
 
+from legacy_opt.core.native_updates import NativeStep
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 
 
@@ -16,10 +17,7 @@ class Step(NamedTuple):
       tensors: a dict from names of hyperparameters to their tensors in this training step. The
         tensors are kept afterwards, because TF1 programs read `optimizer._lr_t` for summaries.
       prepared: the result of `RuleOptimizer.prepare_step`.
-      waiting: the (gradient, variable) pairs whose variables native kernels may update together;
-        None after the first update of the step, and if native kernels are off.
-      updated: a dict with the variables that native kernels have already updated: from
-        ``id(variable)`` to the kernel's operation, or to None when executing eagerly.
+      native: the updates that native kernels run in this step; None if native kernels are off.
       pairs: all (gradient, variable) pairs; None if variables are updated one by one.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
@@ -29,8 +27,7 @@ class Step(NamedTuple):
 
     tensors: Dict[str, Tensor]
     prepared: Dict[int, Any]
-    waiting: Optional[List[GradAndVar]] = None
-    updated: Optional[Dict[int, Any]] = None
+    native: Optional[NativeStep] = None
     pairs: Optional[List[GradAndVar]] = None
     advanced: Optional[Variable] = None
     global_step: Optional[Tensor] = None
@@ -42,4 +39,4 @@ class Step(NamedTuple):
 
     def after(self) -> Step:
         """Returns the state that is kept after the training step."""
-        return self._replace(prepared={}, waiting=None, updated=None, pairs=None, advanced=None)
+        return self._replace(prepared={}, native=None, pairs=None, advanced=None)

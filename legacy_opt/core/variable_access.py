@@ -69,6 +69,17 @@ def on_any_device():
         yield
 
 
+def read_on_own_device(variable):
+    """Returns the value of a variable, read on its own device.
+
+    The update of another variable, on another parameter server, may call this function.
+    """
+    with on_any_device():
+        in_graph = versions.building() not in (versions.EAGER, versions.FUNCTION)
+        with tf.device(variable.device if in_graph else None):
+            return variable.read_value()
+
+
 def here(value):
     """Copies a tensor into the branch, loop or function that is being built.
 

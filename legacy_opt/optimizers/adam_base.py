@@ -87,9 +87,7 @@ class AdamBase(RuleOptimizer):
     def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         """Returns a rule that rounds like `fused` for dense gradients, and else like `rule`."""
         rule = super().native_rule(variable, sparse)
-        if sparse or self.needs_whole_tensor(variable):
-            return rule
-        return as_fused(rule)
+        return rule if sparse else as_fused(rule)
 
     def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper)

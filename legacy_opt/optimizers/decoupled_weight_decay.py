@@ -18,6 +18,7 @@ import functools
 import inspect
 from typing import (
     Any,
+    ClassVar,
     Collection,
     Iterable,
     Iterator,
@@ -33,11 +34,15 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import (
     argument_checks,
+    duplicate_ids,
     fused_kernels,
     gradient_checks,
     gradient_pairs,
     hyperparameters,
+    native_updates,
 )
+from legacy_opt.core.native_rules import NoUpdate, PureUpdate
+from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import (
     GradAndVar,
     GradsAndVars,
@@ -60,6 +65,8 @@ from legacy_opt.core.variable_access import (
     variable_op,
 )
 from legacy_opt.core.variable_lists import parts_of
+from legacy_opt.optimizers import stock_rules
+from legacy_opt.optimizers.native_weight_decay import DecayedUpdate, factor_of
 
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
@@ -73,12 +80,14 @@ class _DecayStep(NamedTuple):
       variables: the variables to decay; None means all.
       pairs: all (gradient, variable) pairs of the training step.
       after: the operations that the weight decay waits for.
+      native: the updates that native kernels run; None if native kernels are off.
       has_decayed: whether the variable that is being updated has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
     pairs: Sequence[GradAndVar] = ()
     after: Sequence[Any] = ()
+    native: Optional[native_updates.NativeStep] = None
     has_decayed: bool = False
 
 
@@ -131,6 +140,9 @@ class DecoupledWeightDecayExtension:
         (tf.contrib calls these two methods, but this package does not.)
       ValueError: `weight_decay` is NaN or infinite.
     """
+
+    native: Optional[str] = None  # as in RuleOptimizer
+    updates_together: ClassVar[bool] = True  # as in RuleOptimizer
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -228,7 +240,7 @@ class DecoupledWeightDecayExtension:
             try:
                 yield
             finally:
-                self._set_decay_step(pairs=(), after=())
+                self._set_decay_step(pairs=(), after=(), native=None)
 
     def _set_decay_step(self, **attributes):
         self._decay_step = self._decay_step._replace(**attributes)
@@ -271,45 +283,107 @@ class DecoupledWeightDecayExtension:
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._set_decay_step(after=_all_of(self._decay_step.pairs))
+        self._set_decay_step(after=_all_of(self._decay_step.pairs), native=self._native_step())
         super()._prepare()
+
+    def _native_step(self):
+        """Returns the updates by native kernels in this training step; None if kernels are off."""
+        if not native_updates.are_enabled(self) or tf.distribute.has_strategy():
+            return None
+        alone = native_updates.overrides_update_methods(self, DecoupledWeightDecayExtension)
+        alone = alone or not self.updates_together
+        return native_updates.NativeStep(self.pure_update(), self._decay_step.pairs, alone)
 
     # In all update methods, the weight decay precedes the update of the other base class.
 
     def _apply_dense(self, grad, var):
-        with self.decayed(grad, var, WholeVariable()):
-            return super()._apply_dense(grad, var)
+        return self._update(super()._apply_dense, grad, var, WholeVariable(), grad, var)
 
     def _resource_apply_dense(self, grad, handle):
-        with self.decayed(grad, handle, WholeVariable()):
-            return super()._resource_apply_dense(grad, handle)
+        base = super()._resource_apply_dense
+        return self._update(base, grad, handle, WholeVariable(), grad, handle)
 
     def _apply_sparse(self, grad, var):
-        with self.decayed(grad.values, var, Rows(grad.indices)):
-            return super()._apply_sparse(grad, var)
+        rows = Rows(grad.indices)
+        return self._update(super()._apply_sparse, grad.values, var, rows, grad, var)
 
     def _resource_apply_sparse(self, grad, handle, indices):
-        with self.decayed(grad, handle, Rows(indices)):
-            return super()._resource_apply_sparse(grad, handle, indices)
+        base = super()._resource_apply_sparse
+        return self._update(base, grad, handle, Rows(indices), grad, handle, indices)
 
     def _apply_sparse_duplicate_indices(self, grad, var):
-        with self._decayed_past_sum("_apply_sparse_duplicate_indices", grad, var):
-            return super()._apply_sparse_duplicate_indices(grad, var)
+        base = super()._apply_sparse_duplicate_indices
+        return self._update_duplicates(base, grad, var, grad, var)
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        base = super()._resource_apply_sparse_duplicate_indices
         slices = tf.IndexedSlices(grad, indices)
-        with self._decayed_past_sum("_resource_apply_sparse_duplicate_indices", slices, handle):
-            return super()._resource_apply_sparse_duplicate_indices(grad, handle, indices)
+        return self._update_duplicates(base, slices, handle, grad, handle, indices)
 
-    @contextlib.contextmanager
-    def _decayed_past_sum(self, method, grad, variable):
-        """Decays rows if the other base class does not let TensorFlow sum the rows of equal ids."""
-        base = getattr(super(), method)
-        if base.__func__ is getattr(v1.Optimizer, method):
-            yield  # TensorFlow then calls our _[resource_]apply_sparse, which decays the rows.
-            return
-        with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
-            yield
+    def _update(self, base, grad, variable, access, *arguments):
+        """Decays and updates a variable: by a native kernel, or by an operation and then `base`.
+
+        Args:
+          base: the update method of the other base class.
+          grad: the gradient; for a sparse gradient, the tensor of its values.
+          variable: the variable.
+          access: what is updated, `WholeVariable` or `Rows`.
+          *arguments: the arguments of `base`.
+        """
+        if self._decay_step.has_decayed:
+            return base(*arguments)
+        done = self._native_operation(variable)
+        if done is not NotImplemented:
+            return done
+        update = self.pure_update()
+        kernel_decays = access.indices is None or not update.must_wait(variable)
+        if kernel_decays:
+            with after(*self._decay_step.after):
+                done = native_updates.apply(update, grad, variable, access.indices)
+            if done is not NotImplemented:
+                return done
+        with self.decayed(grad, variable, access):
+            if not kernel_decays:
+                done = native_updates.apply(update, grad, variable, access.indices)
+            return base(*arguments) if done is NotImplemented else done
+
+    def _update_duplicates(self, base, grad, variable, *arguments):
+        """Updates a variable from `tf.IndexedSlices` with duplicate ids; see `_update`."""
+        done = self._native_operation(variable)
+        if done is not NotImplemented:
+            return done
+        if base.__func__ is getattr(v1.Optimizer, base.__name__):
+            # TensorFlow sums the rows of equal ids, then calls our _[resource_]apply_sparse.
+            return base(*arguments)
+        ids, values = tf.unique(grad.indices)[0], grad.values
+        if native_updates.are_enabled(self):  # kernels must get each id once
+            one_each = duplicate_ids.summed(grad)
+            ids, values = one_each.indices, one_each.values
+        return self._update(base, values, variable, Rows(ids), *arguments)
+
+    def _native_operation(self, variable):
+        """Returns the result of `NativeStep.operation`; NotImplemented if there is no such step."""
+        native = self._decay_step.native
+        if native is None:
+            return NotImplemented
+        if not native.has_started:
+            with after(*self._decay_step.after):
+                native.start()
+        return native.operation(variable)
+
+    def pure_update(self) -> PureUpdate:
+        """Returns the update from which native kernels are generated."""
+        classes = type(self).__mro__
+        others = classes[classes.index(DecoupledWeightDecayExtension) + 1 :]
+        methods = (*native_updates.UPDATE_METHODS, "_apply_sparse_shared")  # Adam's own method
+        cls = stock_rules.updating_class(others, methods)
+        if cls in stock_rules.RULES:
+            base = stock_rules.StockUpdate(self, stock_rules.RULES[cls])
+        elif cls is RuleOptimizer:
+            base = super().pure_update()
+        else:
+            base = NoUpdate(self, f"the update methods of {cls.__name__} are no rule")
+        return DecayedUpdate(base)
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among the variables to decay."""
@@ -330,7 +404,8 @@ class DecoupledWeightDecayExtension:
             return
         sparse = access.indices is not None
         grad = gradient_checks.gradient(type(self).__name__, grad, variable, sparse)
-        factor = _factor(self, variable.dtype.base_dtype)
+        dtype = variable.dtype.base_dtype
+        factor = factor_of(self, self._weight_decay_tensor, dtype)
         in_order = versions.runs_in_order()
         with after(*([] if in_order else [grad, *self._decay_step.after])):
             decay = _decay_rows if sparse else _decay_whole
@@ -359,18 +434,6 @@ def _decay_rows(variable, access, factor, use_locking):
     locking = {} if is_resource(variable) else {"use_locking": use_locking}
     lost = factor * access.read(variable)
     return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
-
-
-def _factor(optimizer, dtype):
-    """Returns the weight decay in a variable's dtype.
-
-    This is a function, not a method: if a method of the optimizer read the Python number,
-    `to_keras` would assume that the weight decay cannot be changed during training.
-    """
-    tensor = optimizer._weight_decay_tensor
-    if dtype == tf.float32:
-        return tf.cast(tensor, dtype)
-    return hyperparameters.unrounded(tensor, optimizer._weight_decay, dtype)
 
 
 def _all_of(grads_and_vars):

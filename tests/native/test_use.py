@@ -272,35 +272,6 @@ def test_a_kernel_comes_before_tensorflows_kernels(fresh):
     assert not {"ResourceApplyAdagrad", "ResourceApplyAdagradV2", "Switch"} & types
 
 
-class Decayed(legacy_opt.DecoupledWeightDecayExtension, legacy_opt.AdagradDecayOptimizer):
-    """An optimizer whose update methods decay the weights before the kernel runs."""
-
-
-@pytest.mark.parametrize("sparse", [False, True])
-def test_an_update_with_weight_decay(sparse, fresh):
-    def gradient(variable):
-        rows = tf.ones([2, 4])
-        return tf.IndexedSlices(rows, tf.constant([3, 3]), START.shape) if sparse else variable * 2
-
-    values = {}
-    for mode in "off", "require":
-        with tf.Graph().as_default():
-            step = v1.train.get_or_create_global_step()
-            optimizer = Decayed(0.1, 0.5, step, accumulator_decay_step=2)
-            optimizer.native = mode
-            variable = v1.get_variable("w", initializer=START, use_resource=True)
-            train_op = optimizer.apply_gradients([(gradient(variable), variable)], step)
-            with v1.Session() as session:
-                session.run(v1.global_variables_initializer())
-                for _ in range(5):
-                    session.run(train_op)
-                accumulator = optimizer.get_slot(variable, "accumulator")
-                values[mode] = session.run([variable, accumulator])
-    # TensorFlow's kernel multiplies by an approximate reciprocal square root.
-    np.testing.assert_allclose(values["require"][0], values["off"][0], rtol=1e-5)
-    np.testing.assert_allclose(values["require"][1], values["off"][1], rtol=1e-5)
-
-
 @pytest.mark.parametrize("shape", [[], [1], [7, 3]])
 def test_a_sum_over_a_dense_gradient(shape, fresh):
     optimizer = Norm()

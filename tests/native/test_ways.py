@@ -23,6 +23,7 @@ GRADIENT = START / 8 - 1
 STEPS = 4
 OPTIMIZERS = {
     "AdagradDecay": lambda: legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=2),
+    "AdamW": lambda: legacy_opt.AdamWOptimizer(0.1, 0.01),
     "DiffGrad": lambda: legacy_opt.DiffGradOptimizer(0.01),
     "LAMB": lambda: legacy_opt.LAMBOptimizer(0.01, 0.1),
     "LARS": lambda: legacy_opt.LARSOptimizer(0.1),

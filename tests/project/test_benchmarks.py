@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import keras_bridge, optimizers, report, run, timing, workloads
+from benchmarks import keras_bridge, limits, optimizers, report, run, timing, workloads
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support.cases import public_optimizers
 from tests.support.processes import programs
@@ -117,7 +117,8 @@ WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
 WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
 
 
-def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow():
+def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow(monkeypatch):
+    monkeypatch.setattr(run.driver, "load", lambda: None)  # without native kernels
     entries = {entry.name: entry for entry in optimizers.ENTRIES}
     for optimizer in public_optimizers():
         entry = entries[optimizer.__name__.replace("Optimizer", "")]
@@ -144,6 +145,23 @@ def test_a_step_trains(name):
     value = contestant.value(contestant.variables[0])
     contestant.close()
     assert np.isfinite(value).all() and value.any()
+
+
+@pytest.mark.parametrize("slots", range(1, limits.MOST_SLOTS + 1))
+@pytest.mark.parametrize("name", ["W1", "W3"])
+def test_the_c_loop_updates_each_element_once(name, slots):
+    """After one step from zero, the gradient has reached all slots, and the variable is -0.1."""
+    loop = limits.Loop(
+        workloads.WORKLOADS[0].scaled_down(100) if name == "W1" else TINY[name], slots
+    )
+    variable, *states = loop.arrays
+    loop.step()
+    touched = variable != 0
+    assert touched.all() if name == "W1" else 0 < touched.sum() < touched.size
+    for each in states:
+        np.testing.assert_array_equal(each, np.where(touched, np.float32(0.1), 0))
+    np.testing.assert_array_equal(variable, np.where(touched, np.float32(-0.1), 0))
+    loop.close()
 
 
 @pytest.mark.parametrize("use_resource", [False, True])

@@ -75,7 +75,7 @@ def train(threads):
     if hasattr(tf.compat.v1, "disable_eager_execution"):
         tf.compat.v1.disable_eager_execution()
     driver.build()
-    classes = [cls for cls in native_diagnosis.rule_classes() if not native_diagnosis.reason(cls)]
+    classes = [cls for cls in native_diagnosis.classes() if not native_diagnosis.reason(cls)]
     lines = []
     for dtype in DTYPES:
         digest, count = hashlib.md5(), 0

@@ -24,7 +24,7 @@ SEEDS = range(5)
 
 def sources():
     """Yields the C sources of the kernels of all public rules."""
-    for cls in native_diagnosis.rule_classes():
+    for cls in native_diagnosis.classes():
         for dtype in DTYPES:
             for sparse in (False, True):
                 with contextlib.suppress(UnsupportedError):

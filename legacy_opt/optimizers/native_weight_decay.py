@@ -1,0 +1,78 @@
+"""The update of `DecoupledWeightDecayExtension` as a pure function, for native kernels."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, hyperparameters
+from legacy_opt.core.native_rules import PureUpdate, Results
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+
+_NAME = "decoupled_weight_decay"  # the name of the weight decay among the scalars
+
+
+def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
+    """Returns the weight decay in a variable's dtype.
+
+    This is a function, not a method: if a method of the optimizer read the Python number,
+    `to_keras` would assume that the weight decay cannot be changed during training.
+
+    Args:
+      optimizer: the optimizer with the weight decay.
+      tensor: the weight decay of this training step.
+      dtype: the dtype of the variable.
+    """
+    if dtype == tf.float32:
+        return tf.cast(tensor, dtype)
+    return hyperparameters.unrounded(tensor, optimizer._weight_decay, dtype)
+
+
+class DecayedUpdate(PureUpdate):
+    """An update after the decay of the variable, or of the rows that a sparse gradient contains.
+
+    Args:
+      base: the update of the other base class.
+    """
+
+    def __init__(self, base: PureUpdate) -> None:
+        super().__init__(base.optimizer)
+        self._base = base
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        return self._base.slot_layouts(variable)
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return self._base.needs_whole_tensor(variable)
+
+    def must_wait(self, variable: Variable) -> bool:
+        """Whether a sparse gradient decays some rows, but the base updates all rows."""
+        decays = self.optimizer.decays(variable)
+        return decays and self.needs_whole_tensor(variable) or self._base.must_wait(variable)
+
+    def scalars(self) -> Dict[str, Tensor]:
+        return dict(self._base.scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
+
+    def key(self, variable: Variable) -> Any:
+        number = self.optimizer._weight_decay
+        is_number = not (callable(number) or argument_checks.is_tensor_like(number))
+        return (
+            self.optimizer.decays(variable),
+            number if is_number else None,
+            self._base.key(variable),
+        )
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        run = self._base.function(variable, sparse)
+        if not self.optimizer.decays(variable) or sparse and self.needs_whole_tensor(variable):
+            return run
+
+        def update(grad, value, slots, scalars):
+            factor = factor_of(self.optimizer, scalars[_NAME], value.dtype)
+            decayed = value - factor * value
+            results = run(grad, decayed, slots, scalars)
+            return Results(None, results.changes, results.new_value(decayed))
+
+        return update

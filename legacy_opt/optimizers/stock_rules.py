@@ -1,0 +1,333 @@
+"""The updates of TensorFlow's own v1 optimizers, as pure functions.
+
+The formulas are those of the kernels of TensorFlow (training_ops.cc), in the same order. Native
+kernels are generated from these functions. The functions also run where XLA lacks a kernel.
+"""
+
+from __future__ import annotations
+
+import operator
+from types import SimpleNamespace
+from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple, Union
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.native_rules import ASSIGN, PureUpdate, Results, UnsupportedError
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+from legacy_opt.core.variable_access import read_on_own_device
+from legacy_opt.optimizers import adam_base
+
+v1 = tf.compat.v1.train
+
+# The arguments are like those of `RuleOptimizer.rule`; the result has the new value of the variable
+# instead of the update.
+NewValues = Tuple[Tensor, Dict[str, Tensor]]
+StockFunction = Callable[[Tensor, Tensor, SimpleNamespace, SimpleNamespace], NewValues]
+
+
+class StockRule(NamedTuple):
+    """The update of one of TensorFlow's v1 optimizers.
+
+    Attributes:
+      function: computes the new values of the variable (or of its touched rows) and of the slots.
+      tensors: a dict from the names of hyperparameters, as the function reads them, to the
+        attributes of the optimizer that have their tensors after `_prepare`. Of several attributes
+        the first one that exists is used.
+      flags: a dict from names, as the function reads them, to functions that take the optimizer and
+        return True or False.
+      sparse_function: the function for sparse gradients, if it is another one.
+      whole_tensor: whether a sparse gradient updates all rows.
+      refused: a function that takes the optimizer and returns why the function must not become a
+        native kernel, or "".
+      powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
+    """
+
+    function: StockFunction
+    tensors: Dict[str, Union[str, Tuple[str, ...]]]
+    flags: Dict[str, Callable[[V1Optimizer], bool]] = {}
+    sparse_function: Optional[StockFunction] = None
+    whole_tensor: bool = False
+    powers: bool = False
+    refused: Callable[[V1Optimizer], str] = lambda optimizer: ""
+
+
+def _gradient_descent(grad, value, slots, hyper):
+    del slots
+    return value - hyper.learning_rate * grad, {}
+
+
+def _momentum(grad, value, slots, hyper):
+    momentum = slots.momentum * hyper.momentum + grad
+    step = momentum * hyper.learning_rate
+    if hyper.use_nesterov:
+        step = grad * hyper.learning_rate + momentum * hyper.momentum * hyper.learning_rate
+    return value - step, {"momentum": momentum}
+
+
+def _momentum_of_rows(grad, value, slots, hyper):
+    """Like `_momentum`, but the kernel for sparse gradients has another order of products."""
+    momentum = slots.momentum * hyper.momentum + grad
+    step = momentum * hyper.learning_rate
+    if hyper.use_nesterov:
+        step = grad * hyper.learning_rate + momentum * (hyper.learning_rate * hyper.momentum)
+    return value - step, {"momentum": momentum}
+
+
+def _adam(grad, value, slots, hyper):
+    hyper.as_fused = True
+    return _adam_of_rows(grad, value, slots, hyper)
+
+
+def _adam_of_rows(grad, value, slots, hyper):
+    m, v = adam_base.moments(grad, slots, hyper, as_stock=True)
+    step = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
+    return value - step, {"m": m, "v": v}
+
+
+def _adagrad(grad, value, slots, hyper):
+    accumulator = slots.accumulator + grad * grad
+    step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+    return value - step, {"accumulator": accumulator}
+
+
+def _adadelta(grad, value, slots, hyper):
+    rho, epsilon = hyper.rho, hyper.epsilon
+    accum = slots.accum * rho + grad * grad * (1 - rho)
+    step = tf.sqrt(slots.accum_update + epsilon) * tf.math.rsqrt(accum + epsilon) * grad
+    accum_update = slots.accum_update * rho + step * step * (1 - rho)
+    return value - step * hyper.learning_rate, {"accum": accum, "accum_update": accum_update}
+
+
+def _rmsprop(grad, value, slots, hyper):
+    rms = slots.rms + (grad * grad - slots.rms) * (1 - hyper.decay)
+    changes, divisor = {"rms": rms}, rms
+    if hyper.centered:
+        mg = changes["mg"] = slots.mg + (grad - slots.mg) * (1 - hyper.decay)
+        divisor = rms - mg * mg
+    step = grad * hyper.learning_rate / tf.sqrt(divisor + hyper.epsilon)
+    changes["momentum"] = slots.momentum * hyper.momentum + step
+    return value - changes["momentum"], changes
+
+
+def _rmsprop_of_rows(grad, value, slots, hyper):
+    """Like `_rmsprop`, but the kernel for sparse gradients rounds differently."""
+    rms = slots.rms * hyper.decay + grad * grad * (1 - hyper.decay)
+    changes, divisor = {"rms": rms}, rms
+    if hyper.centered:
+        mg = changes["mg"] = slots.mg * hyper.decay + grad * (1 - hyper.decay)
+        divisor = rms - mg * mg
+    step = tf.math.rsqrt(divisor + hyper.epsilon) * hyper.learning_rate * grad
+    changes["momentum"] = slots.momentum * hyper.momentum + step
+    return value - changes["momentum"], changes
+
+
+def _ftrl(grad, value, slots, hyper):
+    accum = slots.accum + grad * grad
+    if hyper.takes_root:
+        raised, before = tf.sqrt(accum), tf.sqrt(slots.accum)
+    else:
+        raised, before = (each**-hyper.learning_rate_power for each in (accum, slots.accum))
+    sigma = (raised - before) / hyper.learning_rate
+    linear = slots.linear + ((grad + 2 * hyper.l2_shrinkage * value) - sigma * value)
+    quadratic = raised / hyper.learning_rate + 2 * hyper.l2
+    proximal = (tf.sign(linear) * hyper.l1 - linear) / quadratic
+    new = tf.compat.v2.where(tf.abs(linear) > hyper.l1, proximal, tf.zeros_like(linear))
+    return new, {"accum": accum, "linear": linear}
+
+
+def _takes_root(optimizer):
+    """Whether the learning rate power of a FtrlOptimizer is the default, a square root."""
+    power = optimizer._learning_rate_power
+    return not argument_checks.is_tensor_like(power) and power == -0.5
+
+
+def _refused_ftrl(optimizer):
+    if optimizer._l2_shrinkage_regularization_strength <= 0:
+        return ""
+    return (
+        "l2_shrinkage_regularization_strength is not 0 (the slot linear would not continue that of "
+        "TensorFlow 2.4, whose kernel multiplies it by the learning rate)"
+    )
+
+
+def _adagrad_da(grad, value, slots, hyper):
+    del value
+    step = hyper.global_step
+    total = slots.gradient_accumulator + grad
+    squares = slots.gradient_squared_accumulator + grad * grad
+    shrunk = tf.sign(total) * tf.maximum(tf.abs(total) - hyper.l1 * step, 0)
+    rate = hyper.learning_rate
+    new = -rate * shrunk / (hyper.l2 * step * rate + tf.sqrt(squares))
+    return new, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
+
+
+def _proximal(grad, value, rate, hyper):
+    moved = value - rate * grad
+    return tf.sign(moved) * tf.maximum(tf.abs(moved) - rate * hyper.l1, 0) / (1 + rate * hyper.l2)
+
+
+def _proximal_adagrad(grad, value, slots, hyper):
+    accumulator = slots.accumulator + grad * grad
+    rate = hyper.learning_rate * tf.math.rsqrt(accumulator)
+    return _proximal(grad, value, rate, hyper), {"accumulator": accumulator}
+
+
+def _proximal_gradient_descent(grad, value, slots, hyper):
+    del slots
+    return _proximal(grad, value, hyper.learning_rate, hyper), {}
+
+
+_RATE = {"learning_rate": "_learning_rate_tensor"}
+_L1 = {"l1": "_l1_regularization_strength_tensor"}
+_L1_AND_L2 = dict(_RATE, **_L1, l2="_l2_regularization_strength_tensor")
+
+#: A dict from TensorFlow's classes to their `StockRule`.
+RULES = {
+    v1.AdadeltaOptimizer: StockRule(
+        _adadelta, {"learning_rate": "_lr_t", "rho": "_rho_t", "epsilon": "_epsilon_t"}
+    ),
+    v1.AdagradDAOptimizer: StockRule(
+        _adagrad_da,
+        dict(
+            _RATE,
+            global_step="_global_step_on_worker",
+            l1="_l1_regularization_strength",
+            l2="_l2_regularization_strength",
+        ),
+    ),
+    v1.AdagradOptimizer: StockRule(_adagrad, _RATE),
+    v1.AdamOptimizer: StockRule(
+        _adam,
+        {
+            "learning_rate": "_lr_t",
+            "beta1": "_beta1_t",
+            "beta2": "_beta2_t",
+            "epsilon": "_epsilon_t",
+        },
+        sparse_function=_adam_of_rows,
+        whole_tensor=True,
+        powers=True,
+    ),
+    v1.FtrlOptimizer: StockRule(
+        _ftrl,
+        dict(
+            _RATE,
+            **_L1,
+            # Newer versions of the class have an argument beta, by which they adjust l2.
+            l2=(
+                "_adjusted_l2_regularization_strength_tensor",
+                "_l2_regularization_strength_tensor",
+            ),
+            l2_shrinkage="_l2_shrinkage_regularization_strength_tensor",
+            learning_rate_power="_learning_rate_power_tensor",
+        ),
+        {"takes_root": _takes_root},
+        refused=_refused_ftrl,
+    ),
+    v1.GradientDescentOptimizer: StockRule(_gradient_descent, _RATE),
+    v1.MomentumOptimizer: StockRule(
+        _momentum,
+        dict(_RATE, momentum="_momentum_tensor"),
+        {"use_nesterov": operator.attrgetter("_use_nesterov")},
+        sparse_function=_momentum_of_rows,
+    ),
+    v1.ProximalAdagradOptimizer: StockRule(_proximal_adagrad, _L1_AND_L2),
+    v1.ProximalGradientDescentOptimizer: StockRule(_proximal_gradient_descent, _L1_AND_L2),
+    v1.RMSPropOptimizer: StockRule(
+        _rmsprop,
+        dict(
+            _RATE,
+            decay="_decay_tensor",
+            momentum="_momentum_tensor",
+            epsilon="_epsilon_tensor",
+        ),
+        {"centered": operator.attrgetter("_centered")},
+        sparse_function=_rmsprop_of_rows,
+    ),
+}
+
+
+def updating_class(classes: Iterable[type], methods: Collection[str]) -> type:
+    """Returns the first of an optimizer's classes that defines one of the update methods `methods`.
+
+    Args:
+      classes: the classes, in the order of method resolution.
+      methods: the names of the methods.
+    """
+    return next(cls for cls in classes if set(methods) & set(vars(cls)))
+
+
+def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
+    """Returns the hyperparameters of a training step, a dict from name to tensor."""
+    found = {}
+    for name, attributes in rule.tensors.items():
+        attributes = (attributes,) if isinstance(attributes, str) else attributes
+        attribute = next(each for each in attributes if hasattr(optimizer, each))
+        found[name] = tf.convert_to_tensor(getattr(optimizer, attribute))
+    if rule.powers:
+        powers = map(read_on_own_device, optimizer._get_beta_accumulators())
+        found.update(zip(("beta1_power", "beta2_power"), powers))
+    return found
+
+
+def hyper_of(
+    rule: StockRule, optimizer: V1Optimizer, scalars: Dict[str, Tensor], dtype: DType
+) -> SimpleNamespace:
+    """Returns the hyperparameters as a rule reads them: tensors of a dtype, and flags.
+
+    Args:
+      rule: the rule.
+      optimizer: the optimizer, which has the flags.
+      scalars: the tensors from `scalars_of`.
+      dtype: the dtype of the variable.
+    """
+    tensors = {name: tf.cast(tensor, dtype) for name, tensor in scalars.items()}
+    return SimpleNamespace(**tensors, **_flags(rule, optimizer))
+
+
+def _flags(rule, optimizer):
+    return {name: bool(flag(optimizer)) for name, flag in rule.flags.items()}
+
+
+class StockUpdate(PureUpdate):
+    """The update of an optimizer of TensorFlow.
+
+    Args:
+      optimizer: the optimizer.
+      rule: its rule.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:
+        super().__init__(optimizer)
+        self._rule = rule
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        names = sorted(self.optimizer.get_slot_names())
+        return {
+            name: Slot() for name in names if self.optimizer.get_slot(variable, name) is not None
+        }
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return self._rule.whole_tensor
+
+    def scalars(self) -> Dict[str, Tensor]:
+        return scalars_of(self._rule, self.optimizer)
+
+    def key(self, variable: Variable) -> Any:
+        return _flags(self._rule, self.optimizer)
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        refused = self._rule.refused(self.optimizer)
+        if refused:
+            raise UnsupportedError(refused)
+        function = sparse and self._rule.sparse_function or self._rule.function
+
+        def update(grad, value, slots, scalars):
+            hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)
+            new, changes = function(grad, value, SimpleNamespace(**slots), hyper)
+            changes = {name: (ASSIGN, change, None) for name, change in changes.items()}
+            return Results(None, changes, new)
+
+        return update
