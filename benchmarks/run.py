@@ -34,6 +34,7 @@ from benchmarks import against, keras_bridge, limits, optimizers, report, timing
 from legacy_opt.native import driver
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
+FUNCTION = "tf.function"  # instead of a kind of variables: a tf.function with resource variables
 _LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
 
 
@@ -52,7 +53,7 @@ def parse_arguments(argv=None):
     add(
         "--quick",
         action="store_true",
-        help="few rounds; without ref variables, without W4 and B4",
+        help="few rounds; without ref variables, tf.function, W4 and B4",
     )
     add(
         "--only",
@@ -93,13 +94,14 @@ def _workload_names(text):
     return names
 
 
-def groups(workload):
+def groups(workload, in_function=False):
     """Returns lists of the `optimizers.Entry`s that are timed on the workload.
 
     The entries of one list are of one family, and are timed together. If the workload has a large
     table, the lists are short, because the tables of all entries of a list are in memory at once.
+    Only entries with native kernels are timed in a `tf.function`.
     """
-    found, entries = [], list(optimizers.ENTRIES)
+    found, entries = [], [] if in_function else list(optimizers.ENTRIES)
     if driver.load() is not None:
         entries += optimizers.NATIVE_ENTRIES
     for family in dict.fromkeys(entry.family for entry in entries):
@@ -119,7 +121,7 @@ def comparisons(workload, variables, entries):
 
     Args:
       workload: the workload.
-      variables: "ref" or "resource".
+      variables: "ref", "resource" or `FUNCTION`.
       entries: the entries that are timed together.
 
     Returns:
@@ -152,7 +154,7 @@ def measure(workload, variables, sizes, rounds):
 
     Args:
       workload: the workload.
-      variables: "ref" or "resource".
+      variables: "ref", "resource" or `FUNCTION`.
       sizes: a dict of all workloads by name.
       rounds: the number of blocks of steps per contestant.
 
@@ -164,13 +166,18 @@ def measure(workload, variables, sizes, rounds):
         if optimizer in optimizers.LOOPS:
             return limits.Loop(sizes[name], optimizers.LOOPS[optimizer])
         make = optimizers.MAKERS[optimizer]
+        if variables == FUNCTION:
+            return workloads.ContestantInFunction(sizes[name], make)
         return workloads.Contestant(sizes[name], make, variables == "resource")
 
     results, states = [], []
-    for entries in groups(workload):
+    for entries in groups(workload, variables == FUNCTION):
         planned = comparisons(workload, variables, entries)
         found, contestants = _compare(planned, contestant, variables, rounds)
-        results += [result._replace(family=entries[0].family) for result in found]
+        found = [result._replace(family=entries[0].family) for result in found]
+        if variables == FUNCTION:
+            found = [each._replace(variables="resource", way=FUNCTION) for each in found]
+        results += found
         states += [
             report.State(key[0], contestant.optimizer, contestant.state_bytes)
             for key, contestant in contestants.items()
@@ -237,7 +244,7 @@ def measure_all(names, sizes, quick, rounds, checkout=None):
     Args:
       names: the names of the workloads.
       sizes: a dict of all workloads by name.
-      quick: whether to leave out ref variables.
+      quick: whether to leave out ref variables and `FUNCTION`.
       rounds: the number of blocks of steps per contestant.
       checkout: see `measure_bridge`.
 
@@ -252,6 +259,8 @@ def measure_all(names, sizes, quick, rounds, checkout=None):
             print(f"{name} ({size.about}), {way} ...", file=sys.stderr)
             results += measure_bridge(size, way, sizes, rounds, checkout)
         kinds = ("resource",) if quick else ("ref", "resource")
+        if tf.executing_eagerly() and not quick and not size.grown_from:
+            kinds += (FUNCTION,)
         for variables in () if name in bridged else kinds:
             print(f"{name} ({size.about}), {variables} variables ...", file=sys.stderr)
             new_results, new_states = measure(size, variables, sizes, rounds)

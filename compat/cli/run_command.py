@@ -53,6 +53,9 @@ def add_command(commands):
         "--force", action="store_true", help="run the script even if names are missing"
     )
     parser.add_argument(
+        "--native", action="store_true", help="use native kernels for optimizers (docs/native.md)"
+    )
+    parser.add_argument(
         "argv",
         metavar="SCRIPT",
         nargs=argparse.PARSER,  # all arguments after SCRIPT belong to the script, even options
@@ -75,7 +78,7 @@ def execute(arguments):
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(script))
     try:
         path, name = module_called(script) if is_module else (path_of_script(script), "__main__")
-        tensorflow = prepare()
+        tensorflow = prepare(arguments.native)
     except (ImportError, OSError) as error:
         print(f"legacy-opt run: {terminal.one_line(error)}", file=sys.stderr)
         return terminal.BAD_INPUT

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import sys
@@ -26,7 +27,7 @@ _removals = []  # functions that undo the changes, to be called in reverse order
 _own_modules = {}
 
 
-def patch_tensorflow() -> Patch:
+def patch_tensorflow(native: bool = False) -> Patch:
     """Adds the optimizer names that TensorFlow removed, and the names of DeepRec, to TensorFlow.
 
     DeepRec is a fork of TensorFlow 1.15. After the call, these and other names refer to objects of
@@ -50,6 +51,11 @@ def patch_tensorflow() -> Patch:
     such modules. Names that the code looks up in `tf`, or imports in a function, are found only
     while a patch is active.
 
+    Args:
+      native: whether optimizers that are created while the patch is active use native kernels, both
+        those of `legacy_opt` and TensorFlow's own (see docs/native.md). This holds even if another
+        patch without `native` is active, and until the last patch ends.
+
     Returns:
       A `Patch`, a context manager. Without `with`, the patch is active until `undo()` is called. If
       several patches are active, the names are removed when the last of these patches ends.
@@ -60,6 +66,8 @@ def patch_tensorflow() -> Patch:
         try:
             if len(_patches) == 1:
                 _put_all()
+            if native:
+                _accelerate_new_optimizers()
             patch.names = dict(_names)
         except BaseException:
             patch.undo()
@@ -93,6 +101,25 @@ class Patch:
                 while _removals:
                     _removals.pop()()
                 _names.clear()
+
+
+def _accelerate_new_optimizers():
+    base = tf.compat.v1.train.Optimizer
+    original = base.__init__
+    if hasattr(original, "before_patch"):
+        return
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        original(self, *args, **kwargs)
+        if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass
+            with contextlib.suppress(TypeError):  # the class has no rule
+                legacy_opt.native.accelerate(self)
+
+    __init__.before_patch = original
+    base.__init__ = __init__
+    _removals.append(functools.partial(setattr, base, "__init__", original))
+    _removals.append(legacy_opt.native.enable())
 
 
 def _put_all():

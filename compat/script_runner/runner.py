@@ -17,8 +17,11 @@ from . import missing_errors
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
-def prepare():
+def prepare(native=False):
     """Sets up TensorFlow 1's names and behaviour for the script's modules.
+
+    Args:
+      native: whether optimizers use native kernels; see `patch_tensorflow`.
 
     Returns:
       The module that the script's `import tensorflow` returns.
@@ -35,7 +38,7 @@ def prepare():
 
     from ..old_names import patching
 
-    patching.patch_tensorflow()
+    patching.patch_tensorflow(native)
     if versions.speaks_v1():
         return tf
     logger = logging.getLogger("tensorflow")

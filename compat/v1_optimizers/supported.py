@@ -5,6 +5,7 @@ import inspect
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer
+from legacy_opt.optimizers.acceleration import Accelerated
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE, attributes
@@ -96,7 +97,8 @@ def check_variables(optimizer, set_in_each_step):
 # `decaying_only` of our optimizers. What these implementations do besides is not needed in Keras:
 # checks, warnings, and a lock for the increment of the global step.
 _ONLY_PREPARE = tuple(
-    vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
+    vars(cls)["apply_gradients"]
+    for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension, Accelerated)
 )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from typing import Optional
+from typing import Callable, Optional
 
 MODES = ("off", "auto", "require")
 VARIABLE = "LEGACY_OPT_NATIVE"
@@ -11,15 +12,24 @@ VARIABLE = "LEGACY_OPT_NATIVE"
 _enabled: Optional[str] = None
 
 
-def enable(require: bool = False) -> None:
+def enable(require: bool = False) -> Callable[[], None]:
     """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs
         as TensorFlow operations, with a `NativeKernelWarning`.
+
+    Returns:
+      A function that undoes this call.
     """
+    before = _enabled
+    _set("require" if require else "auto")
+    return functools.partial(_set, before)
+
+
+def _set(mode):
     global _enabled
-    _enabled = "require" if require else "auto"
+    _enabled = mode
 
 
 def mode_of(native: Optional[str]) -> str:

@@ -18,7 +18,6 @@ import functools
 import inspect
 from typing import (
     Any,
-    ClassVar,
     Collection,
     Iterable,
     Iterator,
@@ -34,15 +33,13 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import (
     argument_checks,
-    duplicate_ids,
     fused_kernels,
     gradient_checks,
     gradient_pairs,
     hyperparameters,
     native_updates,
 )
-from legacy_opt.core.native_rules import NoUpdate, PureUpdate
-from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.native_rules import PureUpdate
 from legacy_opt.core.types import (
     GradAndVar,
     GradsAndVars,
@@ -56,8 +53,6 @@ from legacy_opt.core.types import (
 from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_access import (
     Access,
-    Rows,
-    WholeVariable,
     after,
     copied,
     here,
@@ -65,7 +60,7 @@ from legacy_opt.core.variable_access import (
     variable_op,
 )
 from legacy_opt.core.variable_lists import parts_of
-from legacy_opt.optimizers import stock_rules
+from legacy_opt.optimizers.kernels_first import KernelsFirst
 from legacy_opt.optimizers.native_weight_decay import DecayedUpdate, factor_of
 
 v1 = tf.compat.v1.train
@@ -78,20 +73,16 @@ class _DecayStep(NamedTuple):
 
     Attributes:
       variables: the variables to decay; None means all.
-      pairs: all (gradient, variable) pairs of the training step.
       after: the operations that the weight decay waits for.
-      native: the updates that native kernels run; None if native kernels are off.
       has_decayed: whether the variable that is being updated has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
-    pairs: Sequence[GradAndVar] = ()
     after: Sequence[Any] = ()
-    native: Optional[native_updates.NativeStep] = None
     has_decayed: bool = False
 
 
-class DecoupledWeightDecayExtension:
+class DecoupledWeightDecayExtension(KernelsFirst):
     """Mixin that adds decoupled weight decay to an optimizer; list it as the first base class.
 
     For instance::
@@ -140,9 +131,6 @@ class DecoupledWeightDecayExtension:
         (tf.contrib calls these two methods, but this package does not.)
       ValueError: `weight_decay` is NaN or infinite.
     """
-
-    native: Optional[str] = None  # as in RuleOptimizer
-    updates_together: ClassVar[bool] = True  # as in RuleOptimizer
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
@@ -231,16 +219,13 @@ class DecoupledWeightDecayExtension:
           grads_and_vars: list of (gradient, variable) pairs.
           global_step: the variable that will be incremented, or None.
         """
-        with contextlib.ExitStack() as stack:
-            if hasattr(super(), "applying"):
-                stack.enter_context(super().applying(grads_and_vars, global_step))
-            if not self._decay_step.pairs:  # this is the outermost call
-                self._warn_of_idle_variables(grads_and_vars)
-            self._set_decay_step(pairs=grads_and_vars)
+        if not self._pairs:  # this is the outermost call
+            self._warn_of_idle_variables(grads_and_vars)
+        with super().applying(grads_and_vars, global_step):
             try:
                 yield
             finally:
-                self._set_decay_step(pairs=(), after=(), native=None)
+                self._set_decay_step(after=())
 
     def _set_decay_step(self, **attributes):
         self._decay_step = self._decay_step._replace(**attributes)
@@ -283,53 +268,12 @@ class DecoupledWeightDecayExtension:
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._set_decay_step(after=_all_of(self._decay_step.pairs), native=self._native_step())
+        self._set_decay_step(after=_all_of(self._pairs))
         super()._prepare()
-
-    def _native_step(self):
-        """Returns the updates by native kernels in this training step; None if kernels are off."""
-        if not native_updates.are_enabled(self) or tf.distribute.has_strategy():
-            return None
-        alone = native_updates.overrides_update_methods(self, DecoupledWeightDecayExtension)
-        alone = alone or not self.updates_together
-        return native_updates.NativeStep(self.pure_update(), self._decay_step.pairs, alone)
 
     # In all update methods, the weight decay precedes the update of the other base class.
 
-    def _apply_dense(self, grad, var):
-        return self._update(super()._apply_dense, grad, var, WholeVariable(), grad, var)
-
-    def _resource_apply_dense(self, grad, handle):
-        base = super()._resource_apply_dense
-        return self._update(base, grad, handle, WholeVariable(), grad, handle)
-
-    def _apply_sparse(self, grad, var):
-        rows = Rows(grad.indices)
-        return self._update(super()._apply_sparse, grad.values, var, rows, grad, var)
-
-    def _resource_apply_sparse(self, grad, handle, indices):
-        base = super()._resource_apply_sparse
-        return self._update(base, grad, handle, Rows(indices), grad, handle, indices)
-
-    def _apply_sparse_duplicate_indices(self, grad, var):
-        base = super()._apply_sparse_duplicate_indices
-        return self._update_duplicates(base, grad, var, grad, var)
-
-    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
-        base = super()._resource_apply_sparse_duplicate_indices
-        slices = tf.IndexedSlices(grad, indices)
-        return self._update_duplicates(base, slices, handle, grad, handle, indices)
-
     def _update(self, base, grad, variable, access, *arguments):
-        """Decays and updates a variable: by a native kernel, or by an operation and then `base`.
-
-        Args:
-          base: the update method of the other base class.
-          grad: the gradient; for a sparse gradient, the tensor of its values.
-          variable: the variable.
-          access: what is updated, `WholeVariable` or `Rows`.
-          *arguments: the arguments of `base`.
-        """
         if self._decay_step.has_decayed:
             return base(*arguments)
         done = self._native_operation(variable)
@@ -347,43 +291,13 @@ class DecoupledWeightDecayExtension:
                 done = native_updates.apply(update, grad, variable, access.indices)
             return base(*arguments) if done is NotImplemented else done
 
-    def _update_duplicates(self, base, grad, variable, *arguments):
-        """Updates a variable from `tf.IndexedSlices` with duplicate ids; see `_update`."""
-        done = self._native_operation(variable)
-        if done is not NotImplemented:
-            return done
-        if base.__func__ is getattr(v1.Optimizer, base.__name__):
-            # TensorFlow sums the rows of equal ids, then calls our _[resource_]apply_sparse.
-            return base(*arguments)
-        ids, values = tf.unique(grad.indices)[0], grad.values
-        if native_updates.are_enabled(self):  # kernels must get each id once
-            one_each = duplicate_ids.summed(grad)
-            ids, values = one_each.indices, one_each.values
-        return self._update(base, values, variable, Rows(ids), *arguments)
-
     def _native_operation(self, variable):
-        """Returns the result of `NativeStep.operation`; NotImplemented if there is no such step."""
-        native = self._decay_step.native
-        if native is None:
-            return NotImplemented
-        if not native.has_started:
-            with after(*self._decay_step.after):
-                native.start()
-        return native.operation(variable)
+        with after(*self._decay_step.after):
+            return super()._native_operation(variable)
 
     def pure_update(self) -> PureUpdate:
         """Returns the update from which native kernels are generated."""
-        classes = type(self).__mro__
-        others = classes[classes.index(DecoupledWeightDecayExtension) + 1 :]
-        methods = (*native_updates.UPDATE_METHODS, "_apply_sparse_shared")  # Adam's own method
-        cls = stock_rules.updating_class(others, methods)
-        if cls in stock_rules.RULES:
-            base = stock_rules.StockUpdate(self, stock_rules.RULES[cls])
-        elif cls is RuleOptimizer:
-            base = super().pure_update()
-        else:
-            base = NoUpdate(self, f"the update methods of {cls.__name__} are no rule")
-        return DecayedUpdate(base)
+        return DecayedUpdate(super().pure_update())
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among the variables to decay."""

@@ -22,6 +22,7 @@ v1 = tf.compat.v1
 GRADIENT = START / 8 - 1
 STEPS = 4
 OPTIMIZERS = {
+    "Adam": lambda: legacy_opt.native.accelerate(v1.train.AdamOptimizer(0.01)),
     "AdagradDecay": lambda: legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=2),
     "AdamW": lambda: legacy_opt.AdamWOptimizer(0.1, 0.01),
     "DiffGrad": lambda: legacy_opt.DiffGradOptimizer(0.01),
@@ -74,6 +75,27 @@ def test_a_bridged_optimizer_has_the_bits_of_a_session(api, name, sparse, in_fun
     for _ in range(STEPS):
         run()
     np.testing.assert_array_equal(variable.numpy(), in_a_session(make(name), sparse))
+
+
+@pytest.mark.parametrize("name", ["AdamW", "LazyAdam"])
+def test_an_estimator_resumes_with_the_bits_of_a_session(name, tmp_path):
+    if not versions.has_estimator():
+        pytest.skip("this TensorFlow has no Estimator")
+
+    def model_fn(features, labels, mode):
+        del features, labels
+        step = v1.train.get_global_step()
+        variable = v1.get_variable("w", initializer=START)
+        train_op = make(name).apply_gradients([(gradient(True), variable)], global_step=step)
+        assert is_native({each.type for each in step.graph.get_operations()})
+        return v1.estimator.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
+
+    config = v1.estimator.RunConfig(log_step_count_steps=None)
+    for last in (1, STEPS):
+        estimator = v1.estimator.Estimator(model_fn, str(tmp_path), config)
+        estimator.train(lambda: tf.constant(0.0), max_steps=last)
+    value = v1.train.load_variable(estimator.latest_checkpoint(), "w")
+    np.testing.assert_array_equal(value, in_a_session(make(name), sparse=True))
 
 
 def knows_xla_in_functions():

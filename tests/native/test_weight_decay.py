@@ -7,7 +7,6 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.native.program import UnsupportedError
 
-pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
 v1 = tf.compat.v1
 START = np.random.RandomState(0).uniform(1, 2, (6, 4)).astype(np.float32)
 GRADIENT = np.random.RandomState(1).normal(size=START.shape).astype(np.float32)

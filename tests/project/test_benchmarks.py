@@ -147,6 +147,23 @@ def test_a_step_trains(name):
     assert np.isfinite(value).all() and value.any()
 
 
+@pytest.mark.parametrize("name", ["W2", "W3"])
+def test_a_step_in_a_function_trains_like_in_a_session(name):
+    def trained(contestant):
+        for _ in range(2):
+            contestant.step()
+        value = contestant.value(contestant.variables[0])
+        contestant.close()
+        return value != 0
+
+    make = optimizers.STOCK["stock Adagrad"]
+    in_function = trained(workloads.ContestantInFunction(TINY[name], make))
+    in_session = trained(workloads.Contestant(TINY[name], make, use_resource=True))
+    assert in_function.any()
+    # Building the function runs a step, so its ids are those of one batch more.
+    assert in_function.sum() >= in_session.sum()
+
+
 @pytest.mark.parametrize("slots", range(1, limits.MOST_SLOTS + 1))
 @pytest.mark.parametrize("name", ["W1", "W3"])
 def test_the_c_loop_updates_each_element_once(name, slots):

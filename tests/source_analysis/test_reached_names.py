@@ -28,7 +28,7 @@ def run(tmp_path, monkeypatch, capsys):
     The function returns (exit code, lines on stderr) of the command, which only checks the script.
     """
     monkeypatch.syspath_prepend("replaced by the command")  # the command assigns sys.path[0]
-    monkeypatch.setattr(run_command, "prepare", lambda: tf if versions.speaks_v1() else v1)
+    monkeypatch.setattr(run_command, "prepare", lambda native: tf if versions.speaks_v1() else v1)
     monkeypatch.setattr(run_command, "outcome", lambda start: 0)
     without_hooks = types.SimpleNamespace(install=lambda *_: None)
     monkeypatch.setattr(run_command, "missing_errors", without_hooks, raising=False)

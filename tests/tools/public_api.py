@@ -9,7 +9,7 @@ API appears in a diff of docs/public_api.txt.
 import inspect
 
 import legacy_opt
-from legacy_opt import compat
+from legacy_opt import compat, native
 from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.compat.keras_bridge.session_comparison import Comparison
 from legacy_opt.compat.native_keras.measurement import Measurement
@@ -28,7 +28,7 @@ RESULTS = (
 def text():
     """Returns the content of docs/public_api.txt."""
     parts = []
-    for module in (legacy_opt, compat):
+    for module in (legacy_opt, compat, native):
         names = sorted(module.__all__)
         parts += [heading(module.__name__), *(entry(name, getattr(module, name)) for name in names)]
     parts += [heading("Results")] + [entry(cls.__name__, cls) for cls in RESULTS]

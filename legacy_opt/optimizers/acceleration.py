@@ -1,0 +1,91 @@
+"""Native kernels for optimizers that are not `RuleOptimizer`s, such as TensorFlow's own."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Iterator, Optional
+
+from legacy_opt.core import gradient_pairs
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
+from legacy_opt.optimizers.kernels_first import KernelsFirst, has_rule
+
+
+def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
+    """Lets an optimizer run its updates by native kernels.
+
+    The optimizer keeps its constructor arguments, slots, names and checkpoints. Its results differ
+    in the last bits where TensorFlow's kernels approximate square roots (see docs/native.md).
+
+    Args:
+      optimizer: one of TensorFlow's Adadelta, Adagrad, AdagradDA, Adam, Ftrl, GradientDescent,
+        Momentum, ProximalAdagrad, ProximalGradientDescent and RMSProp optimizers, a subclass with
+        the same update methods, an optimizer of this package, or a wrapper of this package, whose
+        wrapped optimizers are accelerated.
+      require: whether an update without a kernel raises an error. By default, such an update runs
+        as before, with a `NativeKernelWarning`.
+
+    Returns:
+      The same optimizer. The class of an optimizer of TensorFlow changes to a subclass of the same
+      name.
+
+    Raises:
+      TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`, or its class has update
+        methods that are no rule.
+    """
+    if not isinstance(optimizer, V1Optimizer):
+        raise TypeError(
+            f"accelerate takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
+            f"{type(optimizer).__name__}."
+        )
+    found = list(_leaves(optimizer))
+    for each in found:
+        if not (isinstance(each, (KernelsFirst, RuleOptimizer)) or has_rule(type(each))):
+            raise TypeError(
+                f"There are no native kernels for {type(each).__name__}: its update methods are "
+                "no rule. Write its update as a legacy_opt.RuleOptimizer (see "
+                "docs/write_an_optimizer.md)."
+            )
+    for each in found:
+        if not isinstance(each, (KernelsFirst, RuleOptimizer)):
+            each.__class__ = _accelerated(type(each))
+        each.native = "require" if require else "auto"
+    return optimizer
+
+
+def _leaves(optimizer: Any) -> Iterator[V1Optimizer]:
+    """Yields the optimizers inside a wrapper, or the optimizer itself if it is no wrapper."""
+    wrapped = getattr(optimizer, "wrapped", ())
+    for each in wrapped:
+        yield from _leaves(each)
+    if not wrapped:
+        yield optimizer
+
+
+class Accelerated(KernelsFirst):
+    """The first base class of an optimizer that `accelerate` has changed."""
+
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+        **options: Any,
+    ) -> Optional[Operation]:
+        """See `tf.compat.v1.train.Optimizer.apply_gradients`."""
+        me = type(self).__name__
+        with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
+            return super().apply_gradients(given, global_step=global_step, name=name, **options)
+
+    def __reduce__(self):
+        return _restored, (type(self).__bases__[1],), vars(self).copy()
+
+
+@functools.lru_cache(maxsize=None)
+def _accelerated(cls):
+    names = ("__doc__", "__module__", "__qualname__")
+    return type(cls.__name__, (Accelerated, cls), {name: getattr(cls, name) for name in names})
+
+
+def _restored(cls):
+    return object.__new__(_accelerated(cls))
