@@ -2,12 +2,13 @@
 
     python examples_graph_mode/parameter_servers.py
     python examples_graph_mode/parameter_servers.py --sync
+    python examples_graph_mode/parameter_servers.py --native  # after: legacy-opt build-kernels
 
 Two parameter servers store the variables and their slots. Two workers, separate processes with
 separate graphs, train at the same time on alternate batches. Without --sync, workers do not wait
 for each other: while a worker computes a gradient, the other worker may change the variables. With
 --sync, SyncReplicasOptimizer around the same optimizer applies the mean of two gradients in each
-update.
+update. With --native, the servers update the variables by native kernels (docs/native.md).
 
 Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
 with the log-loss of a training in a single process. All processes are stopped at the end, after a
@@ -49,6 +50,7 @@ def parse_arguments(argv=None):
         action="store_true",
         help="each update applies the mean of as many gradients as there are workers",
     )
+    add("--native", action="store_true", help="the servers update by native kernels")
     add("--servers", type=positive_int, default=2, help="parameter servers (default: %(default)s)")
     add("--workers", type=positive_int, default=2, help="(default: %(default)s)")
     add(
@@ -95,9 +97,10 @@ def train_in_cluster(arguments, settings, flights, first, directory):
     if arguments.out:
         options["--checkpoints"] = arguments.out
     command = [word for option in options.items() for word in option]
+    native = ["--native"] * arguments.native
     with Cluster(arguments.timeout, ps=arguments.servers, worker=arguments.workers) as cluster:
-        cluster.start("ps", SERVER)
-        cluster.start("worker", WORKER, *command, *["--sync"] * arguments.sync)
+        cluster.start("ps", SERVER, *native)
+        cluster.start("worker", WORKER, *command, *["--sync"] * arguments.sync, *native)
         cluster.wait("worker")
     found = []
     for index in range(arguments.workers):

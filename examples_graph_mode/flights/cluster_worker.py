@@ -17,6 +17,7 @@ import tensorflow.compat.v1 as tf
 if not __package__:  # run as a program: the package flights is in the folder above
     sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
+import legacy_opt
 from flights.model import Settings, build_logits, build_loss, build_optimizer
 from flights.processes import my_place, stop_with_parent
 
@@ -166,6 +167,8 @@ def be_worker(arguments):
     stop_with_parent()
     cluster, _, index = my_place()
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
+    if arguments.native:
+        legacy_opt.native.enable(require=True, target=server.target)
     with np.load(os.path.join(arguments.directory, "flights.npz")) as file:
         flights = dict(file)
     settings = Settings(**json.loads(arguments.settings))
@@ -215,6 +218,7 @@ def parse_arguments(argv=None):
     add("--settings", required=True, help="`Settings` as JSON")
     add("--batch-size", type=int, required=True)
     add("--sync", action="store_true")
+    add("--native", action="store_true", help="use native kernels")
     add("--last-step", type=int, help="with --sync: the global step to stop at")
     add("--checkpoints", help="directory")
     add("--checkpoint-every", type=int, default=1000)

@@ -1,7 +1,7 @@
 """Starts and stops the processes of a cluster on this machine.
 
 Run as a program, this file is a server: a parameter server, or a worker of a
-`ParameterServerStrategy`.
+`ParameterServerStrategy`. With --native, the server has native kernels.
 """
 
 import contextlib
@@ -159,4 +159,8 @@ if __name__ == "__main__":
     import tensorflow
 
     stop_with_parent()
+    if "--native" in sys.argv:
+        import legacy_opt
+
+        legacy_opt.native.enable()  # before the server is created
     tensorflow.distribute.Server(*my_place(), protocol="grpc").join()

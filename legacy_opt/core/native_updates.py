@@ -203,8 +203,11 @@ def _check_place(variable):
     device = tf.DeviceSpec.from_string(variable.device or "")
     if device.device_type not in (None, "CPU"):
         raise UnsupportedError(f"{variable.name!r} is on {variable.device}; kernels run on CPUs")
-    if device.job not in (None, "localhost"):
-        raise UnsupportedError(f"{variable.name!r} is on {variable.device}, in another process")
+    if device.job not in (None, "localhost") and modes.target_of_sessions() is None:
+        raise UnsupportedError(
+            f"{variable.name!r} is on {variable.device}, in another process: pass the target of "
+            "your sessions, as in legacy_opt.native.enable(target=server.target)"
+        )
 
 
 def _kernel(update, variable, sparse):
@@ -226,6 +229,9 @@ def _kernel(update, variable, sparse):
         native_check.check(kernel, *rule)
         driver.register(loaded, kernel)
         known[key] = kernel
+    target = modes.target_of_sessions()
+    if target is not None and tf.DeviceSpec.from_string(variable.device or "").job is not None:
+        driver.check_server(loaded, known[key].key, variable.device, target)
     return known[key]
 
 

@@ -6,6 +6,7 @@ This driver has nothing to do with the `V1Driver` of `to_keras`.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 from pathlib import Path
 from typing import Any, List, NamedTuple, Optional, Sequence
@@ -15,6 +16,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.native import cache
 from legacy_opt.native.kernels import Kernel
+from legacy_opt.native.program import UnsupportedError
 
 _SOURCES = ("driver.cc", "update.h", "kernel.h")
 
@@ -83,6 +85,45 @@ def load() -> Optional[Driver]:
     library.legacy_opt_set_folder(str(found.parent).encode())
     _loaded.append(Driver(operations, library))
     return _loaded[0]
+
+
+def check_server(driver: Driver, key: str, device: str, target: str) -> None:
+    """Checks that another process has the driver and a kernel. Each process is asked once.
+
+    Args:
+      driver: the driver of this process.
+      key: the kernel's key.
+      device: a device of the other process.
+      target: the target of sessions that reach the process.
+
+    Raises:
+      UnsupportedError: the process lacks the driver or the kernel.
+    """
+    reason = _lack_of_server(driver.operations, key, device.partition("/device:")[0], target)
+    if reason:
+        raise UnsupportedError(reason)
+
+
+@functools.lru_cache(maxsize=None)
+def _lack_of_server(operations, key, process, target):
+    """Returns what a process lacks for a kernel, or an empty string."""
+    config = tf.compat.v1.ConfigProto(device_filters=[process])
+    try:
+        with tf.Graph().as_default(), tf.device(process):
+            found = operations.legacy_opt_has_kernel(kernel=key)
+            with tf.compat.v1.Session(target, config=config) as session:
+                has_kernel = session.run(found)
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
+        return (
+            f"the process {process} has no driver: it must call legacy_opt.native.enable() before "
+            "it creates its tf.train.Server"
+        )
+    if has_kernel:
+        return ""
+    return (
+        f"the process {process} does not have the kernel {key}: let it use the same folder of "
+        f"kernels, by {cache.FOLDER_VARIABLE}"
+    )
 
 
 def update(

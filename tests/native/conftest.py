@@ -22,7 +22,8 @@ def kernels_folder(tmp_path_factory):
 @pytest.fixture
 def fresh(monkeypatch):
     """Forgets calls of `enable`, the environment variable, and which warnings were given."""
-    monkeypatch.setattr(modes, "_enabled", None)
+    monkeypatch.setattr(modes, "_mode", None)
+    monkeypatch.setattr(modes, "_target", None)
     monkeypatch.delenv(modes.VARIABLE, raising=False)
     monkeypatch.setattr(native_updates, "_warned", set())
     return monkeypatch

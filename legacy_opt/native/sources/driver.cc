@@ -390,6 +390,24 @@ class RowsOp : public UpdateOp {
   bool all_rows_ = false;
 };
 
+// Asks the process in which it runs whether it has a kernel, or can load it.
+class HasKernelOp : public OpKernel {
+ public:
+  explicit HasKernelOp(OpKernelConstruction* context) : OpKernel(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("kernel", &key_));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    Tensor* found = nullptr;
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &found));
+    const legacy_opt_kernel* kernel = nullptr;
+    found->scalar<bool>()() = Find(key_, &kernel).empty();
+  }
+
+ private:
+  std::string key_;
+};
+
 #define LEGACY_OPT_ATTRIBUTES                                              \
   Attr("T: {half, bfloat16, float, double}")                               \
       .Attr("S: list(type) >= 0")                                          \
@@ -430,6 +448,13 @@ REGISTER_OP("LegacyOptUpdateRowsRef")
     .Attr("I: {int32, int64}")
     .Attr("all_rows: bool = false")
     .LEGACY_OPT_ATTRIBUTES;
+
+REGISTER_OP("LegacyOptHasKernel")
+    .Output("found: bool")
+    .Attr("kernel: string")
+    .SetIsStateful()
+    .SetShapeFn([](shape_inference::InferenceContext*) { return Status(); });
+REGISTER_KERNEL_BUILDER(Name("LegacyOptHasKernel").Device(DEVICE_CPU), HasKernelOp);
 
 // TensorFlow's name for 64 bits is long long in old versions, and int64_t in new ones.
 using Int64 = EnumToDataType<DT_INT64>::Type;

@@ -1,0 +1,99 @@
+"""Tests native kernels on a parameter server, a process on this machine."""
+
+import contextlib
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native import cache
+from legacy_opt.native.program import UnsupportedError
+from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
+
+from .training import START, is_native
+
+sys.path.insert(0, str(EXAMPLES))
+
+from flights.processes import free_addresses
+
+pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
+v1 = tf.compat.v1
+SERVER = """
+import sys
+import tensorflow as tf
+import legacy_opt
+if sys.argv[2] == "True":
+    legacy_opt.native.enable()
+server = tf.distribute.Server({"ps": [sys.argv[1]]}, "ps", 0, protocol="grpc")
+print("started", flush=True)
+server.join()
+"""
+
+
+@contextlib.contextmanager
+def server(enabled=True, environment=()):
+    """Starts a server process; yields the target of its sessions."""
+    (address,) = free_addresses(1)
+    with programs.forked("-c", SERVER, address, enabled, environment=environment):
+        yield "grpc://" + address
+
+
+def trained(target, device, use_resource):
+    """Returns the variables after three steps, by name, and the types of all operations."""
+    with tf.Graph().as_default() as graph, tf.device(device):
+        step = v1.train.get_or_create_global_step()
+        table = v1.get_variable("table", initializer=START, use_resource=use_resource)
+        bias = v1.get_variable("bias", initializer=START[0], use_resource=use_resource)
+        grad = tf.IndexedSlices(tf.constant(START[:3] / 8), tf.constant([4, 1, 4]), START.shape)
+        pairs = [(grad, table), (tf.constant(START[1] / 8), bias)]
+        train_op = legacy_opt.LazyAdamOptimizer(0.1).apply_gradients(pairs, step)
+        with v1.Session(target) as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(3):
+                session.run(train_op)
+            values = session.run({each.op.name: each for each in v1.global_variables()})
+        return values, {each.type for each in graph.get_operations()}
+
+
+def assert_same(actual, expected):
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_server_with_kernels(use_resource, fresh):
+    with server() as target:
+        legacy_opt.native.enable(require=True, target=target)
+        actual, types = trained(target, "/job:ps/task:0", use_resource)
+    assert is_native(types)
+    expected, types = trained("", "", use_resource)
+    assert is_native(types)
+    assert_same(actual, expected)
+
+
+def test_a_server_without_a_driver(fresh):
+    with server(enabled=False) as target:
+        legacy_opt.native.enable(require=True, target=target)
+        with pytest.raises(UnsupportedError, match="/job:ps/task:0 has no driver: it must call"):
+            trained(target, "/job:ps/task:0", True)
+        legacy_opt.native.enable(target=target)
+        with pytest.warns(NativeKernelWarning, match="without a native kernel: the process /job:p"):
+            actual, types = trained(target, "/job:ps/task:0", True)
+    assert not is_native(types)
+    fresh.setenv("LEGACY_OPT_NATIVE", "off")
+    fresh.setattr(legacy_opt.native.modes, "_mode", None)
+    assert_same(actual, trained("", "", True)[0])
+
+
+def test_a_server_with_another_folder_of_kernels(fresh, tmp_path, kernels_folder):
+    for path in kernels_folder.glob("driver-*.so"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with server(environment={cache.FOLDER_VARIABLE: str(tmp_path)}) as target:
+        legacy_opt.native.enable(require=True, target=target)
+        with pytest.raises(UnsupportedError, match="does not have the kernel [0-9a-f]{32}: let it"):
+            trained(target, "/job:ps/task:0", True)
