@@ -73,6 +73,36 @@ class PureUpdate:
         raise NotImplementedError
 
 
+class ChangedUpdate(PureUpdate):
+    """An update that does something else besides another update, `base`.
+
+    Args:
+      base: the other update.
+    """
+
+    def __init__(self, base: PureUpdate) -> None:
+        super().__init__(base.optimizer)
+        self.base = base
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        return self.base.slot_layouts(variable)
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return self.base.needs_whole_tensor(variable)
+
+    def must_wait(self, variable: Variable) -> bool:
+        return self.base.must_wait(variable)
+
+    def scalars(self) -> Dict[str, Tensor]:
+        return self.base.scalars()
+
+    def key(self, variable: Variable) -> Any:
+        return type(self.base), self.base.key(variable)
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        return self.base.function(variable, sparse)
+
+
 class RuleUpdate(PureUpdate):
     """The update of a `RuleOptimizer`."""
 

@@ -11,6 +11,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import gradient_checks, native_check
 from legacy_opt.core.native_rules import PureUpdate, rule_of
+from legacy_opt.core.native_scaling import identity_of, unscaled
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
 from legacy_opt.core.variable_access import here, is_resource, on_any_device, variable_shape
@@ -40,12 +41,14 @@ class _Update(NamedTuple):
     """An update of a variable by a kernel.
 
     Attributes:
-      kernel: the `Kernel`.
+      pure: the `PureUpdate`.
+      kernel: its `Kernel`.
       grad: the gradient; for a sparse gradient its rows.
       variable: the variable.
       indices: the row numbers of a sparse gradient, perhaps with duplicates; None for a dense one.
     """
 
+    pure: PureUpdate
     kernel: Any
     grad: Tensor
     variable: Variable
@@ -82,14 +85,14 @@ def apply(update: PureUpdate, grad: Tensor, variable: Variable, indices: Optiona
     """
     if not are_enabled(update.optimizer):
         return NotImplemented
-    kernel = _kernel_or_none(update, variable, indices is not None)
-    if kernel is None:
+    found = _update_or_none(update, grad, variable, indices)
+    if found is None:
         return NotImplemented
-    grad = _checked(update, grad, variable, indices)
-    if _needs_dense(update, kernel, variable, indices):
+    if _needs_dense(found):
         shape = tf.cast(variable_shape(variable), indices.dtype)
-        grad, indices = tf.scatter_nd(indices[:, tf.newaxis], grad, shape), None
-    return _run(update, [_Update(kernel, grad, variable, indices)])
+        dense = tf.scatter_nd(found.indices[:, tf.newaxis], found.grad, shape)
+        found = found._replace(grad=dense, indices=None)
+    return _run([found])
 
 
 class NativeStep:
@@ -147,52 +150,50 @@ def _apply_together(update, grads_and_vars, alone):
     for grad, variable in grads_and_vars:
         if variable.shape.num_elements() == 0:
             continue
-        indices = grad.indices if isinstance(grad, tf.IndexedSlices) else None
-        kernel = _kernel_or_none(update, variable, indices is not None)
-        if kernel is None:
+        sparse = isinstance(grad, tf.IndexedSlices)
+        values, indices = (grad.values, grad.indices) if sparse else (grad, None)
+        found = _update_or_none(update, values, variable, indices)
+        if found is None:
             others.append((grad, variable))
             continue
         # These updates wait until TensorFlow calls the update method with the rows of equal ids
         # summed. (In `apply`, scatter_nd would add rows of equal ids in any order.)
-        waits = indices is not None and update.must_wait(variable)
-        waits = waits or alone or uses[id(variable)] > 1
-        if waits or _needs_dense(update, kernel, variable, indices):
-            continue
-        values = tf.convert_to_tensor(grad) if indices is None else grad.values
-        values = _checked(update, values, variable, indices)
-        each = _Update(kernel, values, variable, here(indices))
-        groups.setdefault(_group(each), []).append(each)
+        waits = sparse and (update.must_wait(variable) or _needs_dense(found))
+        if not (waits or alone or uses[id(variable)] > 1):
+            groups.setdefault(_group(found), []).append(found)
     for updates in groups.values():
         for part in _parts(updates):
             with tf.device(part[0].variable.device):
-                operation = _run(update, part)
+                operation = _run(part)
             done.update((id(each.variable), operation) for each in part)
     return done, others
 
 
-def _checked(update, grad, variable, indices):
-    name = type(update.optimizer).__name__
-    return here(gradient_checks.gradient(name, grad, variable, indices is not None))
-
-
-def _needs_dense(update, kernel, variable, indices):
+def _needs_dense(update):
     """Whether a sparse gradient must be made dense, because the kernel has sums."""
-    return indices is not None and update.needs_whole_tensor(variable) and kernel.program.sums
+    whole = update.indices is not None and update.pure.needs_whole_tensor(update.variable)
+    return whole and update.kernel.program.sums
 
 
-def _kernel_or_none(update, variable, sparse):
-    optimizer = update.optimizer
+def _update_or_none(pure, grad, variable, indices):
+    """Returns the `_Update` by a kernel; warns and returns None if there is no kernel."""
+    optimizer = pure.optimizer
+    name, sparse = type(optimizer).__name__, indices is not None
     try:
         _check_place(variable)
-        return _kernel(update, variable, sparse)
+        if not sparse:
+            pure, grad = unscaled(pure, tf.convert_to_tensor(grad))
+        kernel = _kernel(pure, variable, sparse)
     except UnsupportedError as error:
-        text = f"{type(optimizer).__name__} runs without a native kernel: {error}"
+        text = f"{name} runs without a native kernel: {error}"
         if modes.mode_of(optimizer.native) == "require":
             raise UnsupportedError(text) from None
         if text not in _warned:
             _warned.add(text)
             warn(text, NativeKernelWarning)
         return None
+    grad = here(gradient_checks.gradient(name, grad, variable, sparse))
+    return _Update(pure, kernel, grad, variable, here(indices))
 
 
 def _check_place(variable):
@@ -240,7 +241,9 @@ def _group(update):
     variable = update.variable
     if update.indices is not None or _bytes(update) > GROUP_BYTES:
         return id(variable)
-    return update.kernel.key, variable.device, is_resource(variable)
+    factors = getattr(update.pure, "factors", ())
+    scalars = tuple(identity_of(factor.scalar) for factor in factors)
+    return update.kernel.key, variable.device, is_resource(variable), scalars
 
 
 def _bytes(update):
@@ -260,26 +263,29 @@ def _parts(updates):
     yield part
 
 
-def _run(update, updates):
-    """Runs one operation for updates with the same kernel."""
-    kernel, grad, variable, indices = updates[0]
-    optimizer = update.optimizer
+def _run(updates):
+    """Runs one operation for updates with the same kernel and the same scalars."""
+    pure, kernel, grad, variable, indices = updates[0]
+    optimizer = pure.optimizer
     slots = [each.name for each in kernel.program.all_slots]
     tensors = [
         _handle(each)
-        for one in updates
-        for each in [one.variable, *(optimizer.get_slot(one.variable, name) for name in slots)]
+        for update in updates
+        for each in [
+            update.variable,
+            *(optimizer.get_slot(update.variable, name) for name in slots),
+        ]
     ]
-    scalars = update.scalars()
+    scalars = pure.scalars()
     given = {
         "variables": tensors,
         "scalars": [scalars[each.name] for each in kernel.program.scalars],
         "use_locking": optimizer._use_locking,
     }
     if indices is None:
-        gradients = [one.grad for one in updates]
+        gradients = [update.grad for update in updates]
         return driver.update(driver.load(), kernel, gradients=gradients, **given)
-    all_rows = update.needs_whole_tensor(variable)
+    all_rows = pure.needs_whole_tensor(variable)
     return driver.update_rows(
         driver.load(), kernel, gradient=grad, ids=indices, all_rows=all_rows, **given
     )

@@ -1,4 +1,4 @@
-"""Native kernels for optimizers that are not `RuleOptimizer`s, such as TensorFlow's own."""
+"""`accelerate`: enables native kernels for an optimizer, also for TensorFlow's own."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
 
     Args:
       optimizer: one of TensorFlow's Adadelta, Adagrad, AdagradDA, Adam, Ftrl, GradientDescent,
-        Momentum, ProximalAdagrad, ProximalGradientDescent and RMSProp optimizers, a subclass with
-        the same update methods, an optimizer of this package, or a wrapper of this package, whose
-        wrapped optimizers are accelerated.
+        Momentum, ProximalAdagrad, ProximalGradientDescent and RMSProp optimizers, or a subclass
+        that does not override their update methods; or an optimizer of this package. If it is a
+        wrapper, the optimizers inside are accelerated.
       require: whether an update without a kernel raises an error. By default, such an update runs
         as before, with a `NativeKernelWarning`.
 
@@ -31,7 +31,7 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
 
     Raises:
       TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`, or its class has update
-        methods that are no rule.
+        methods of its own, which are not generated from a rule.
     """
     if not isinstance(optimizer, V1Optimizer):
         raise TypeError(
@@ -42,8 +42,8 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
     for each in found:
         if not (isinstance(each, (KernelsFirst, RuleOptimizer)) or has_rule(type(each))):
             raise TypeError(
-                f"There are no native kernels for {type(each).__name__}: its update methods are "
-                "no rule. Write its update as a legacy_opt.RuleOptimizer (see "
+                f"There are no native kernels for {type(each).__name__}, because it has update "
+                "methods of its own. Write its update as a legacy_opt.RuleOptimizer (see "
                 "docs/write_an_optimizer.md)."
             )
     for each in found:
@@ -63,7 +63,7 @@ def _leaves(optimizer: Any) -> Iterator[V1Optimizer]:
 
 
 class Accelerated(KernelsFirst):
-    """The first base class of an optimizer that `accelerate` has changed."""
+    """Mixin that `accelerate` adds to the class of an optimizer."""
 
     def apply_gradients(
         self,

@@ -126,7 +126,7 @@ class KernelsFirst:
             return stock_rules.StockUpdate(self, stock_rules.RULES[cls])
         if cls is RuleOptimizer:
             return super().pure_update()
-        return NoUpdate(self, f"the update methods of {cls.__name__} are no rule")
+        return NoUpdate(self, f"{cls.__name__} has update methods of its own")
 
 
 def has_rule(optimizer_class: type) -> bool:

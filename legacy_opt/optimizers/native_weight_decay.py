@@ -7,8 +7,7 @@ from typing import Any, Callable, Dict
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, hyperparameters
-from legacy_opt.core.native_rules import PureUpdate, Results
-from legacy_opt.core.slots import Slot
+from legacy_opt.core.native_rules import ChangedUpdate, Results
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 
 _NAME = "decoupled_weight_decay"  # the name of the weight decay among the scalars
@@ -30,42 +29,26 @@ def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
     return hyperparameters.unrounded(tensor, optimizer._weight_decay, dtype)
 
 
-class DecayedUpdate(PureUpdate):
-    """An update after the decay of the variable, or of the rows that a sparse gradient contains.
-
-    Args:
-      base: the update of the other base class.
-    """
-
-    def __init__(self, base: PureUpdate) -> None:
-        super().__init__(base.optimizer)
-        self._base = base
-
-    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        return self._base.slot_layouts(variable)
-
-    def needs_whole_tensor(self, variable: Variable) -> bool:
-        return self._base.needs_whole_tensor(variable)
+class DecayedUpdate(ChangedUpdate):
+    """An update after the decay of the variable, or of the rows that a sparse gradient contains."""
 
     def must_wait(self, variable: Variable) -> bool:
         """Whether a sparse gradient decays some rows, but the base updates all rows."""
         decays = self.optimizer.decays(variable)
-        return decays and self.needs_whole_tensor(variable) or self._base.must_wait(variable)
+        return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
 
     def scalars(self) -> Dict[str, Tensor]:
-        return dict(self._base.scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
+        return dict(super().scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
 
     def key(self, variable: Variable) -> Any:
+        # In float64, a weight decay that is a number is a constant of the kernel.
         number = self.optimizer._weight_decay
-        is_number = not (callable(number) or argument_checks.is_tensor_like(number))
-        return (
-            self.optimizer.decays(variable),
-            number if is_number else None,
-            self._base.key(variable),
-        )
+        if callable(number) or argument_checks.is_tensor_like(number):
+            number = None
+        return self.optimizer.decays(variable), number, super().key(variable)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        run = self._base.function(variable, sparse)
+        run = super().function(variable, sparse)
         if not self.optimizer.decays(variable) or sparse and self.needs_whole_tensor(variable):
             return run
 

@@ -67,9 +67,9 @@ class Expected:
 def least(dtype):
     """Returns the smallest number for which a relative error of eps may be assumed.
 
-    Kernels flush numbers below `tiny`, the smallest normal number, to zero. For a number of
-    tiny / eps or more, this is a relative error of at most eps. float16 kernels do not flush,
-    because they compute in float32.
+    Kernels flush numbers below `tiny`, the smallest normal number, to zero. A flushed term changes
+    a sum by less than tiny. If the sum is at least tiny / eps, its relative error is at most eps.
+    float16 kernels do not flush, because they compute in float32.
     """
     info = np.finfo(dtype)
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
@@ -140,10 +140,10 @@ def with_other_betas(case, seed):
 
     TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the new v should be
     g * g, but it has the rounding error of the old v, which may be large. In the oracle a beta2 of
-    eps causes an error of the same size. The change is 2 * eps because `nudged` may undo one eps.
-    With even seeds the change is negative, so the new v is negative where g * g is smaller than the
-    rounding error of the old v. The square root of such an element is NaN, and the element is not
-    compared.
+    eps causes an error of the same size. The change is 2 * eps, because `nudged` may change the new
+    v by eps times the old v in the other direction. With even seeds the change is negative, so the
+    new v is negative where g * g is smaller than the rounding error of the old v. The square root
+    of such an element is NaN, and the element is not compared.
     """
     if seed is None:
         return case.arguments

@@ -98,7 +98,7 @@ class Learner:
 
     Args:
         name: the optimizer, one of `NAMES`.
-        stop: the number of the batch at which training ends; batches of all processes are counted.
+        stop: training ends when all processes together have trained this many batches.
         own: the number of batches after which this process ends.
         send_all: whether to send the state after each batch.
     """

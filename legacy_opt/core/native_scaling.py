@@ -1,0 +1,125 @@
+"""Multiplies gradients inside native kernels, instead of by TensorFlow operations before them.
+
+For example, `tf.clip_by_global_norm` multiplies each gradient by a scalar, and so writes a tensor
+of the gradient's size. A kernel that gets the original gradient and the scalar computes the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.native_rules import ChangedUpdate, PureUpdate, Results
+from legacy_opt.core.types import Tensor, Variable
+from legacy_opt.core.variable_access import is_value
+
+_MOST_FACTORS = 4
+_OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}
+
+
+class Factor(NamedTuple):
+    """A product with a scalar, or a quotient by a scalar.
+
+    Attributes:
+      operation: the type of the TensorFlow operation, "Mul" or "RealDiv".
+      scalar: the scalar, a tensor with one element.
+    """
+
+    operation: str
+    scalar: Tensor
+
+
+class ScaledUpdate(ChangedUpdate):
+    """An update whose gradient is multiplied or divided by scalars first.
+
+    Args:
+      base: the update.
+      factors: the factors, in the order in which they are applied.
+    """
+
+    def __init__(self, base: PureUpdate, factors: List[Factor]) -> None:
+        super().__init__(base)
+        self.factors = factors
+
+    def scalars(self) -> Dict[str, Tensor]:
+        factors = {_name(i): factor.scalar for i, factor in enumerate(self.factors)}
+        return dict(super().scalars(), **factors)
+
+    def key(self, variable: Variable) -> Any:
+        return [factor.operation for factor in self.factors], super().key(variable)
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        run = super().function(variable, sparse)
+
+        def update(grad, value, slots, scalars):
+            for i, factor in enumerate(self.factors):
+                grad = _OPERATIONS[factor.operation](grad, scalars[_name(i)])
+            return run(grad, value, slots, scalars)
+
+        return update
+
+
+def _name(i):
+    return f"gradient_factor_{i}"
+
+
+def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
+    """Finds the tensor from which products with scalars have made a dense gradient.
+
+    Args:
+      update: the update for the gradient.
+      grad: the gradient.
+
+    Returns:
+      The update for the original gradient, and the original gradient. They are the arguments if
+      there are no such products, and when executing eagerly.
+    """
+    factors, found = [], grad
+    while versions.is_symbolic(found) and len(factors) < _MOST_FACTORS:
+        operation = found.op
+        if operation.control_inputs:
+            break
+        if operation.type == "Identity":
+            found = operation.inputs[0]
+            continue
+        operands = _operands(operation)
+        if operands is None:
+            break
+        found, scalar = operands
+        factors.append(Factor(operation.type, scalar))
+    # A tensor that shares a variable's memory may change before the kernel reads it.
+    if not factors or is_value(found) or found.dtype != grad.dtype:
+        return update, grad
+    return ScaledUpdate(update, factors[::-1]), found
+
+
+def _operands(operation):
+    """Returns the tensor and the scalar of a product or quotient; None for other operations."""
+    if operation.type not in _OPERATIONS:
+        return None
+    first, second = operation.inputs
+    if _is_scaled(operation, first, second):
+        return first, second
+    if operation.type == "Mul" and _is_scaled(operation, second, first):
+        return second, first
+    return None
+
+
+def _is_scaled(operation, tensor, scalar):
+    shape = operation.outputs[0].shape
+    same = shape.rank is not None and shape.as_list() == _list(tensor.shape)
+    return same and scalar.shape.num_elements() == 1
+
+
+def _list(shape):
+    return None if shape.rank is None else shape.as_list()
+
+
+def identity_of(scalar: Tensor) -> Any:
+    """Returns a value that is equal for scalars that are the same, or constants of equal value."""
+    operation = scalar.op
+    if operation.type != "Const" or operation.control_inputs:
+        return id(scalar)
+    return tf.make_ndarray(operation.get_attr("value")).tobytes()

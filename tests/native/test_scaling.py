@@ -1,0 +1,129 @@
+"""Tests gradients that are multiplied by scalars, which native kernels do themselves."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+
+from .training import START, Sgd
+
+v1 = tf.compat.v1
+GRADIENT = np.random.RandomState(1).normal(size=START.shape).astype(np.float32)
+
+
+def by_global_norm(grads):
+    return tf.clip_by_global_norm(grads, 0.5)[0]
+
+
+def by_norm(grads):
+    return [tf.clip_by_norm(grad, 0.5) for grad in grads]
+
+
+def mean_of_three(grads):
+    return [grad / 3 for grad in grads]
+
+
+def in_a_chain(grads):
+    return [tf.identity(0.3 * (grad / tf.reduce_max(grad))) * 7 for grad in grads]
+
+
+SCALINGS = [by_global_norm, by_norm, mean_of_three, in_a_chain]
+
+
+def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer):
+    """Returns the values of two variables after a step, and the operations of the kernels."""
+    with tf.Graph().as_default() as graph:
+        grads = [tf.negative(tf.cast(-each, dtype), name="raw") for each in (GRADIENT, GRADIENT[0])]
+        variables = [
+            v1.get_variable(f"v{i}", initializer=tf.cast(each, dtype), use_resource=True)
+            for i, each in enumerate((START, START[0]))
+        ]
+        optimizer = Sgd()
+        optimizer.native = mode
+        train_op = wrap(optimizer).apply_gradients(list(zip(scale(grads), variables)))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            values = session.run(variables)
+        return values, [each for each in graph.get_operations() if "LegacyOpt" in each.type]
+
+
+def gradients_of(operations):
+    """Returns the names of the operations that compute the gradients of kernels."""
+    names = [each.op.name for operation in operations for each in operation.inputs]
+    return sorted(name for name in names if name.startswith("raw"))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("scale", SCALINGS)
+def test_a_kernel_gets_the_gradient_before_the_product(scale, dtype, fresh):
+    dtype = getattr(tf, dtype)
+    actual, operations = trained(scale, "require", dtype)
+    expected, _ = trained(scale, "off", dtype)
+    assert gradients_of(operations) == ["raw", "raw_1"]
+    # Only updates with the same scalar share an operation.
+    assert len(operations) == (1 if scale in (by_global_norm, mean_of_three) else 2)
+    for each, value in zip(actual, expected):
+        np.testing.assert_array_equal(each, value)
+
+
+def test_the_products_of_a_wrapper(fresh):
+    def wrap(optimizer):
+        return legacy_opt.ClipByGlobalNormOptimizer(optimizer, 0.5)
+
+    actual, operations = trained(list, "require", wrap=wrap)
+    assert gradients_of(operations) == ["raw", "raw_1"]
+    for each, value in zip(actual, trained(list, "off", wrap=wrap)[0]):
+        np.testing.assert_array_equal(each, value)
+
+
+def times_value(grads):
+    """A product with a tensor that shares the variable's memory in a Session."""
+    return [2 * v1.global_variables()[i].read_value() for i in range(2)]
+
+
+def after_a_check(grads):
+    factor = tf.constant(2.0)
+    with tf.control_dependencies([tf.debugging.assert_all_finite(grads[0], "not finite")]):
+        return [factor * grad for grad in grads]
+
+
+def by_elements(grads):
+    return [grad * tf.ones_like(grad) for grad in grads]
+
+
+def of_another_shape(grads):
+    """The gradient has one element and the other factor has the variable's shape."""
+    return [tf.reduce_sum(grad, keepdims=True) * tf.ones(grad.shape) for grad in grads]
+
+
+@pytest.mark.parametrize("scale", [times_value, after_a_check, by_elements])
+def test_products_that_tensorflow_computes(scale, fresh):
+    actual, operations = trained(scale, "require")
+    assert gradients_of(operations) == []
+    for each, value in zip(actual, trained(scale, "off")[0]):
+        np.testing.assert_array_equal(each, value)
+
+
+def test_a_product_of_a_smaller_tensor(fresh):
+    actual, _ = trained(of_another_shape, "require")
+    for each, value in zip(actual, trained(of_another_shape, "off")[0]):
+        np.testing.assert_array_equal(each, value)
+
+
+def test_a_function(fresh):
+    optimizer, variable = Sgd(), tf.Variable(START)
+    optimizer.native = "require"
+
+    @tf.function
+    def step():
+        (grad,) = by_global_norm([tf.negative(tf.constant(-GRADIENT), name="raw")])
+        optimizer.apply_gradients([(grad, variable)])
+
+    graph = step.get_concrete_function().graph
+    operations = [each for each in graph.get_operations() if "LegacyOpt" in each.type]
+    assert gradients_of(operations) == ["raw"]
+    step()
+    (clipped,) = by_global_norm([tf.constant(GRADIENT)])
+    np.testing.assert_array_equal(variable.numpy(), START - np.float32(0.5) * clipped.numpy())
