@@ -314,7 +314,7 @@ class Fit:
             optimizer = make(None)
             self._model.compile(optimizer, "mse")
             self.variables, self.iterations = self._model.weights, optimizer.iterations
-        self._watch = _watch(keras)
+        self._watch = watch(keras)
         random = np.random.RandomState(1)
         self._x = (0.1 * random.randn(_MODEL_ROWS, inputs)).astype(np.float32)
         self._y = random.randn(_MODEL_ROWS, outputs).astype(np.float32)
@@ -358,7 +358,7 @@ def _sum_of_products(keras, workload):
     return SumOfProducts()
 
 
-def _watch(keras):
+def watch(keras):
     class Watch(keras.callbacks.Callback):
         """Records the time of each batch."""
 

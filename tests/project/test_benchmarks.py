@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import keras_bridge, limits, optimizers, report, run, timing, workloads
+from benchmarks import embeddings, keras_bridge, limits, optimizers, report, run, timing, workloads
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support.cases import public_optimizers
 from tests.support.processes import programs
@@ -162,6 +162,19 @@ def test_a_step_in_a_function_trains_like_in_a_session(name):
     assert in_function.any()
     # Building the function runs a step, so its ids are those of one batch more.
     assert in_function.sum() >= in_session.sum()
+
+
+def test_trainings_with_an_embedding():
+    names = list(embeddings.makers(versions.keras_facts()["generation"]))[:1]
+    names += ["v1 Adam, to_keras", "LazyAdam, to_keras"]
+    results = {name: embeddings.train(name, rows=50, steps=5) for name in names}
+    assert all(each["seconds"] > 0 for each in results.values())
+    states = [each["state"] for each in results.values()]
+    assert min(states) > 2 * 50 * 4 * embeddings.COLUMNS
+    lines = list(embeddings.lines_of(50, results))
+    assert lines[2].startswith(f"| {names[0]} | ")
+    assert lines[3].endswith(" | 0 |")
+    assert lines[4].endswith(" | another algorithm |")
 
 
 @pytest.mark.parametrize("slots", range(1, limits.MOST_SLOTS + 1))
