@@ -68,6 +68,9 @@ def makers(newest):
         found[f"{name}, to_keras"] = newest, lambda make=make: _bridged(newest, make())
     for name, make in v1_optimizers.items():
         found[f"{name}, native"] = newest, lambda make=make: _bridged(newest, make(), native=True)
+    if newest == 3:
+        lazy = v1_optimizers["LazyAdam"]
+        found["LazyAdam, native, Keras 2"] = 2, lambda: _bridged(2, lazy(), native=True)
     return found
 
 
@@ -149,8 +152,9 @@ def plot(path, found):
     for name in next(iter(found.values())):
         rows = [count for count, results in found.items() if name in results]
         times = [1e3 * found[count][name]["seconds"] for count in rows]
-        style = "--" if name.startswith("Keras") else ("-" if "native" in name else ":")
-        axes.loglog(rows, times, style, marker="o", label=name)
+        is_native = "native" in name
+        style = "--" if name.startswith("Keras") else "-" if is_native else ":"
+        axes.loglog(rows, times, style, marker="o" if is_native else ".", label=name)
     axes.set_xlabel("rows of the Embedding (32 columns)")
     axes.set_ylabel("milliseconds of a training step")
     axes.grid(True, which="major", alpha=0.3)

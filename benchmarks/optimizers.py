@@ -191,13 +191,12 @@ _WHOLE_TABLE = [
 
 def _native(make):
     """Returns an `Entry.make` for the same optimizer with native kernels."""
+    return lambda step: legacy_opt.native.accelerate(make(step), require=True)
 
-    def made(step):
-        optimizer = make(step)
-        optimizer.native = "require"
-        return optimizer
 
-    return made
+def _clipped(step):
+    inner = _plain(legacy_opt.AdamWeightDecayOptimizer, weight_decay_rate=0.01)(step)
+    return legacy_opt.ClipByGlobalNormOptimizer(inner, 1.0)
 
 
 def _natives(stock, goals):
@@ -257,6 +256,12 @@ _NATIVE_BESIDE_ADAGRAD = {
     "MomentumW": {"W1": None, "W2": None, "W3": None},
     "PowerSign": {"W3": 1.00},
 }
+#: TensorFlow's own optimizers with native kernels, each compared with itself.
+_ACCELERATED = {
+    "stock Adam": {"W1": 0.80, "W2": 0.60, "W3": 0.50},
+    "stock Adagrad": {"W1": 0.80, "W2": 0.60, "W3": None},
+    "stock Momentum": {"W1": 0.80, "W2": 0.60, "W3": None},
+}
 _LIMITS = [
     Entry("only TensorFlow's unique", limits.OnlyUnique, "stock Adagrad", {"W3": None}),
 ]
@@ -270,9 +275,17 @@ FAMILIES = {
 }
 #: The families that need native kernels.
 NATIVE_FAMILIES = {
-    "Native kernels, compared with Adam": _natives("stock Adam", _NATIVE_BESIDE_ADAM),
+    "Native kernels, compared with Adam": _natives("stock Adam", _NATIVE_BESIDE_ADAM)
+    + [
+        Entry("clipping and AdamWeightDecay, native", _native(_clipped), "stock Adam", {"W1": 1.0}),
+        Entry("clipping and AdamWeightDecay", _clipped, "stock Adam", {"W1": None}),
+    ],
     "Native kernels, compared with Adagrad": _natives("stock Adagrad", _NATIVE_BESIDE_ADAGRAD)
     + _LIMITS,
+    "Native kernels of TensorFlow's own optimizers": [
+        Entry(f"{name}, native", _native(STOCK[name]), name, goals)
+        for name, goals in _ACCELERATED.items()
+    ],
 }
 ENTRIES = [
     entry._replace(family=family) for family, entries in FAMILIES.items() for entry in entries
