@@ -333,7 +333,7 @@ def bits(session):
     """Trains with native kernels on every lane; all results must have the same bits."""
     pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]
     home = str(ENVIRONMENTS / "bits")
-    session.run(sys.executable, "-m", "tests.tools.bits", home, *pythons, external=True)
+    session.run(pythons[-1], "-m", "tests.tools.bits", home, *pythons, external=True)
 
 
 @nox.session(python=False)
