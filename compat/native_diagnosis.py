@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
@@ -21,7 +21,7 @@ def facts() -> Dict[str, Any]:
         "cpp_compiler": _or_reason(cache.find_compiler, "C++", "CXX", "c++"),
         "folder": _or_reason(lambda: str(cache.folder())),
         "driver": _or_reason(_driver),
-        "kernels": _or_reason(lambda: len(list(cache.folder().glob("[0-9a-f]*.so")))),
+        "kernels": _or_reason(lambda: len(list(cache.folder().glob("[0-9a-f]" * 32 + ".so")))),
         "optimizers": {cls.__name__: reason(cls) for cls in classes()},
     }
 
@@ -63,8 +63,16 @@ def made(cls: type) -> Any:
 def reason(cls: type) -> Optional[str]:
     """Returns why there is no kernel for dense or for sparse gradients (float32), or None."""
     try:
-        for sparse in (False, True):
-            native_rules.source_of(made(cls), tf.float32, sparse)
+        sources(cls)
     except UnsupportedError as error:
         return str(error)
     return None
+
+
+def sources(cls: type) -> List[str]:
+    """Returns the C sources of the kernels for dense and for sparse gradients (float32).
+
+    Raises:
+      UnsupportedError: there is no kernel for one of these.
+    """
+    return [native_rules.source_of(made(cls), tf.float32, sparse) for sparse in (False, True)]

@@ -54,22 +54,23 @@ def plain_lines(table):
 
 
 @contextlib.contextmanager
-def progress(label, total, stream):
+def progress(label, total, stream, unit="B"):
     """Shows a progress bar if `stream` is a terminal and tqdm is installed.
 
     Args:
       label: the name of the work.
-      total: the number of bytes to process.
+      total: the number of units to process.
       stream: the file to print to.
+      unit: the name of the unit; by default, a byte.
 
     Yields:
-      A function that advances the bar by a number of bytes.
+      A function that advances the bar by a number of units.
     """
     tqdm = _tqdm() if stream.isatty() else None
     if tqdm is None:
         yield lambda count: None
         return
-    with tqdm(desc=label, total=total, file=stream, unit="B", unit_scale=True) as bar:
+    with tqdm(desc=label, total=total, file=stream, unit=unit, unit_scale=True) as bar:
         yield bar.update
 
 

@@ -1,0 +1,26 @@
+"""Tests `legacy-opt build-kernels`, and what `legacy-opt doctor` says about kernels."""
+
+import json
+import shutil
+
+import legacy_opt
+from legacy_opt.compat import native_diagnosis
+from legacy_opt.compat.cli import main
+from legacy_opt.native import cache, driver
+
+
+def test_build_kernels(tmp_path, monkeypatch, capsys):
+    """AdaMax has a kernel for dense and one for sparse gradients; Shampoo has none."""
+    built = driver.path()
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
+    shutil.copy(str(built), str(tmp_path))
+    classes = [legacy_opt.AdaMaxOptimizer, legacy_opt.ShampooOptimizer]
+    monkeypatch.setattr(native_diagnosis, "classes", lambda: classes)
+    assert main(["build-kernels", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == {"driver": str(tmp_path / built.name), "kernels": 2}
+    assert len(list(tmp_path.glob("*.so"))) == 3
+    facts = native_diagnosis.facts()
+    assert facts["kernels"] == 2
+    assert facts["optimizers"]["AdaMaxOptimizer"] is None
+    assert "a slot of the layout" in facts["optimizers"]["ShampooOptimizer"]
