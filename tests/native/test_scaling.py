@@ -101,7 +101,7 @@ def of_another_shape(grads):
 @pytest.mark.parametrize("scale", [times_value, after_a_check, by_elements])
 def test_products_that_tensorflow_computes(scale, fresh):
     actual, operations = trained(scale, "require")
-    assert gradients_of(operations) == []
+    assert {operation.inputs[-1].op.type for operation in operations} == {"Mul"}
     for each, value in zip(actual, trained(scale, "off")[0]):
         np.testing.assert_array_equal(each, value)
 
