@@ -32,7 +32,6 @@ from legacy_opt.compat import to_keras
 v1 = tf.compat.v1
 COLUMNS, BATCH, WARM_UP = 32, 4096, 3
 _RATE = 0.01
-_APIS = {2: "optimizer_v2", 3: "keras3"}
 
 
 def _own(generation, legacy=False):
@@ -44,7 +43,7 @@ def _own(generation, legacy=False):
 def _bridged(generation, optimizer, native=False):
     if native:
         legacy_opt.native.accelerate(optimizer, require=True)
-    return to_keras(optimizer, api=_APIS[generation])
+    return to_keras(optimizer, api=keras_bridge.APIS[generation])
 
 
 def makers(newest):

@@ -24,13 +24,14 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
-from benchmarks.workloads import BATCHES, Workload, zipf_ids
+from benchmarks.workloads import Workload, gradient_of
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
 
 v1 = tf.compat.v1
 
 LEARNING_RATE = 0.01
+APIS = {2: "optimizer_v2", 3: "keras3"}  # the argument `api` of to_keras, by Keras' generation
 _MODEL_ROWS = 8  # the batch size of `Fit`
 
 WORKLOADS = [
@@ -116,8 +117,7 @@ def makers(generation):
         home = getattr(home, "legacy", home)  # optimizers of the class OptimizerV2
 
     def bridged(make):
-        api = {2: "optimizer_v2", 3: "keras3"}[generation]
-        return lambda step: to_keras(make(None), api=api)
+        return lambda step: to_keras(make(None), api=APIS[generation])
 
     def own(name, **arguments):
         return lambda step: getattr(home, name)(LEARNING_RATE, **arguments)
@@ -240,10 +240,10 @@ class Step:
             is_v1 = isinstance(optimizer, v1.train.Optimizer)
             arguments = {"global_step": count} if is_v1 else {}
             self.iterations = count if is_v1 else optimizer.iterations
-            read_gradient = _gradient(workload, self.iterations)
+            read_gradient = gradient_of(workload)
 
             def train():
-                gradient = read_gradient()
+                gradient = read_gradient(self.iterations)
                 pairs = [(gradient, variable) for variable in self.variables]
                 return optimizer.apply_gradients(pairs, **arguments)
 
@@ -267,27 +267,6 @@ class Step:
         """Frees the variables."""
         self.step = self.variables = self.iterations = None
         self._context.leave()
-
-
-def _gradient(workload, iterations):
-    """Returns a function that returns the gradient. All variables have the same gradient."""
-    random = np.random.RandomState(1)
-
-    def resident(shape):
-        values = (0.1 * random.randn(*shape)).astype(np.float32)
-        return tf.compat.v2.Variable(values, trainable=False)
-
-    if not workload.ids:
-        values = resident(workload.shape)
-        return values.read_value
-    values = resident((workload.ids,) + workload.shape[1:])
-    batches = tf.compat.v2.Variable(zipf_ids(workload), trainable=False)
-
-    def slices():
-        ids = tf.gather(batches, tf.convert_to_tensor(iterations) % BATCHES)
-        return tf.IndexedSlices(values.read_value(), ids, tf.constant(workload.shape, tf.int64))
-
-    return slices
 
 
 class Fit:

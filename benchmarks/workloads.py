@@ -98,11 +98,14 @@ class Contestant:
             )
             optimizer = make(global_step)
             self.optimizer = type(optimizer).__name__
-            gradient = _gradient(workload)(global_step)
+            gradient = gradient_of(workload)(global_step)
             train = optimizer.apply_gradients(
                 [(gradient, variable) for variable in self.variables], global_step=global_step
             )
-            self.state_bytes = _state_bytes(optimizer, self.variables)
+            self.state_bytes = {
+                name: sum(_bytes(optimizer.get_slot(variable, name)) for variable in self.variables)
+                for name in optimizer.get_slot_names()
+            }
             self._session = v1.Session()
             self._session.run(v1.global_variables_initializer())
             self.step = self._session.make_callable(train)
@@ -118,70 +121,29 @@ class Contestant:
         self._session = None
 
 
-class ContestantInFunction:
-    """Like `Contestant`, but the step is a `tf.function`, with resource variables.
-
-    Args:
-      workload: the `Workload`.
-      make: called with the global step variable, returns the optimizer.
-    """
-
-    def __init__(self, workload, make):
-        self.variables = [
-            tf.Variable(tf.zeros(workload.shape), name=f"variable_{i}")
-            for i in range(workload.variables)
-        ]
-        global_step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        optimizer = make(global_step)
-        self.optimizer = type(optimizer).__name__
-        gradient_of = _gradient(workload)
-
-        @tf.function
-        def step():
-            gradient = gradient_of(global_step)
-            pairs = [(gradient, variable) for variable in self.variables]
-            optimizer.apply_gradients(pairs, global_step=global_step)
-
-        step()  # creates the slots
-        self.state_bytes = _state_bytes(optimizer, self.variables)
-        self.step = step
-
-    def value(self, variable):
-        """Returns the value of a variable or slot as an array."""
-        return variable.numpy()
-
-    def close(self):
-        """Frees the variables."""
-        self.step = self.variables = None
-
-
-def _state_bytes(optimizer, variables):
-    return {
-        name: sum(_bytes(optimizer.get_slot(variable, name)) for variable in variables)
-        for name in optimizer.get_slot_names()
-    }
-
-
 def _bytes(variable):
     if variable is None:  # the optimizer has this slot only for some variables
         return 0
     return variable.shape.num_elements() * variable.dtype.base_dtype.size
 
 
-def _gradient(workload):
-    """Returns a function that takes the global step and returns the gradient."""
+def gradient_of(workload):
+    """Returns a function that takes the global step and returns the gradient.
+
+    The gradients of all contestants are equal.
+    """
 
     def resident(value):  # a variable that is not trained
         return v1.Variable(value, trainable=False, use_resource=True)
 
     shape = (workload.ids,) + workload.shape[1:] if workload.ids else workload.shape
-    values = resident(tf.random.normal(shape, stddev=0.1))
+    values = resident((0.1 * np.random.RandomState(1).randn(*shape)).astype(np.float32))
     if not workload.ids:
         return lambda step: values.read_value()
     batches = resident(zipf_ids(workload))
 
     def sparse(step):
-        ids = tf.gather(batches, step % BATCHES)
+        ids = tf.gather(batches, tf.convert_to_tensor(step) % BATCHES)
         return tf.IndexedSlices(values.read_value(), ids, tf.constant(workload.shape, tf.int64))
 
     return sparse

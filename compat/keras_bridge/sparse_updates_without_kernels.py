@@ -52,10 +52,10 @@ def _apply_rows(rule, optimizer, grad, variable, rows):
     slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
     slots = {name: slot for name, slot in slots.items() if slot is not None}
     seen = {name: rows.read(slot) for name, slot in slots.items()}
-    hyper = stock_rules.hyper_of(
-        rule, optimizer, stock_rules.scalars_of(rule, optimizer), grad.dtype
-    )
-    new, changes = rule.function(grad, rows.read(variable), SimpleNamespace(**seen), hyper)
+    scalars = stock_rules.scalars_of(rule, optimizer)
+    hyper = stock_rules.hyper_of(rule, optimizer, scalars, grad.dtype)
+    update = rule.function_for(sparse=True)
+    new, changes = update(grad, rows.read(variable), SimpleNamespace(**seen), hyper)
     with tf.control_dependencies([new] + list(changes.values())):
         written = [rows.assign(variable, new)]
         written += [rows.assign(slots[name], value) for name, value in changes.items()]

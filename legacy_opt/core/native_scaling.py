@@ -108,13 +108,10 @@ def _operands(operation):
 
 
 def _is_scaled(operation, tensor, scalar):
-    shape = operation.outputs[0].shape
-    same = shape.rank is not None and shape.as_list() == _list(tensor.shape)
-    return same and scalar.shape.num_elements() == 1
-
-
-def _list(shape):
-    return None if shape.rank is None else shape.as_list()
+    ranks = operation.outputs[0].shape.rank, tensor.shape.rank
+    if None in ranks or scalar.shape.num_elements() != 1:
+        return False
+    return operation.outputs[0].shape.as_list() == tensor.shape.as_list()
 
 
 def identity_of(scalar: Tensor) -> Any:

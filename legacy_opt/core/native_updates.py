@@ -60,14 +60,6 @@ def are_enabled(optimizer: Any) -> bool:
     return modes.mode_of(optimizer.native) != "off"
 
 
-def overrides_update_methods(optimizer: Any, base: type) -> bool:
-    """Whether an optimizer has other update methods than its base class `base`."""
-    return any(
-        getattr(getattr(optimizer, name), "__func__", None) is not getattr(base, name)
-        for name in UPDATE_METHODS
-    )
-
-
 def apply(update: PureUpdate, grad: Tensor, variable: Variable, indices: Optional[Tensor]) -> Any:
     """Updates a variable with a compiled kernel, if the user has enabled kernels.
 
@@ -101,19 +93,22 @@ class NativeStep:
     Updates that TensorFlow's update methods need not do run together before the first of these
     methods: small variables by one operation, and sparse gradients with duplicate ids.
 
+    All updates wait until TensorFlow calls the update methods if a subclass or wrapper runs code
+    before or after these methods.
+
     Args:
-      update: the optimizer's update. The user has enabled kernels for the optimizer.
+      optimizer: the optimizer, for which the user has enabled kernels.
+      base: its base class whose update methods use this object.
       grads_and_vars: the (gradient, variable) pairs of the step.
-      alone: whether all updates must wait until TensorFlow calls the update methods, because a
-        subclass or wrapper runs code before or after these methods.
     """
 
-    def __init__(
-        self, update: PureUpdate, grads_and_vars: Iterable[GradAndVar], alone: bool
-    ) -> None:
-        self._update = update
+    def __init__(self, optimizer: Any, base: type, grads_and_vars: Iterable[GradAndVar]) -> None:
+        self._update = optimizer.pure_update()
         self._waiting = [(grad, var) for grad, var in grads_and_vars if grad is not None]
-        self._alone = alone
+        self._alone = not optimizer.updates_together or any(
+            getattr(getattr(optimizer, name), "__func__", None) is not getattr(base, name)
+            for name in UPDATE_METHODS
+        )
         self._done = {}
         self.has_started = False
 
@@ -204,11 +199,17 @@ def _check_place(variable):
     device = tf.DeviceSpec.from_string(variable.device or "")
     if device.device_type not in (None, "CPU"):
         raise UnsupportedError(f"{variable.name!r} is on {variable.device}; kernels run on CPUs")
-    if device.job not in (None, "localhost") and modes.target_of_sessions() is None:
+    if _is_remote(variable) and modes.target_of_sessions() is None:
         raise UnsupportedError(
             f"{variable.name!r} is on {variable.device}, in another process: pass the target of "
             "your sessions, as in legacy_opt.native.enable(target=server.target)"
         )
+
+
+def _is_remote(variable):
+    """Whether a variable is in another process."""
+    job = tf.DeviceSpec.from_string(variable.device or "").job
+    return job not in (None, "localhost")
 
 
 def _kernel(update, variable, sparse):
@@ -230,9 +231,8 @@ def _kernel(update, variable, sparse):
         native_check.check(kernel, *rule)
         driver.register(loaded, kernel)
         known[key] = kernel
-    target = modes.target_of_sessions()
-    if target is not None and tf.DeviceSpec.from_string(variable.device or "").job is not None:
-        driver.check_server(loaded, known[key].key, variable.device, target)
+    if _is_remote(variable):
+        driver.check_server(loaded, known[key].key, variable.device, modes.target_of_sessions())
     return known[key]
 
 

@@ -150,7 +150,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
-    updates_together: ClassVar[bool] = True  # False: see `NativeStep`, `alone`
+    updates_together: ClassVar[bool] = True  # False: see `NativeStep`
 
     def __init__(
         self,
@@ -402,9 +402,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         pairs = self._rule_step.pairs
         if pairs is not None and not tf.distribute.has_strategy():
             if native_updates.are_enabled(self):
-                alone = native_updates.overrides_update_methods(self, RuleOptimizer)
-                alone = alone or not self.updates_together
-                native = NativeStep(self.pure_update(), pairs, alone)
+                native = NativeStep(self, RuleOptimizer, pairs)
                 self._rule_step = self._rule_step._replace(native=native)
             else:
                 pairs = [(grad, variable) for grad, variable in pairs if grad is not None]

@@ -53,9 +53,7 @@ class KernelsFirst:
     def _prepare(self):
         super()._prepare()
         if self._pairs and native_updates.are_enabled(self) and not tf.distribute.has_strategy():
-            alone = native_updates.overrides_update_methods(self, KernelsFirst)
-            alone = alone or not self.updates_together
-            self._native_step = native_updates.NativeStep(self.pure_update(), self._pairs, alone)
+            self._native_step = native_updates.NativeStep(self, KernelsFirst, self._pairs)
 
     def _apply_dense(self, grad, var):
         return self._update(super()._apply_dense, grad, var, WholeVariable(), grad, var)
@@ -104,10 +102,11 @@ class KernelsFirst:
         if base.__func__ is getattr(v1.Optimizer, base.__name__):
             # TensorFlow sums the rows of equal ids, then calls our _[resource_]apply_sparse.
             return base(*arguments)
-        ids, values = tf.unique(grad.indices)[0], grad.values
         if native_updates.are_enabled(self):  # kernels must get each id once
             one_each = duplicate_ids.summed(grad)
             ids, values = one_each.indices, one_each.values
+        else:
+            ids, values = tf.unique(grad.indices)[0], grad.values
         return self._update(base, values, variable, Rows(ids), *arguments)
 
     def _native_operation(self, variable):

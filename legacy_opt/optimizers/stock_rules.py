@@ -52,6 +52,10 @@ class StockRule(NamedTuple):
     powers: bool = False
     refused: Callable[[V1Optimizer], str] = lambda optimizer: ""
 
+    def function_for(self, sparse: bool) -> StockFunction:
+        """Returns the function for sparse or for dense gradients."""
+        return self.sparse_function if sparse and self.sparse_function else self.function
+
 
 def _gradient_descent(grad, value, slots, hyper):
     del slots
@@ -322,7 +326,7 @@ class StockUpdate(PureUpdate):
         refused = self._rule.refused(self.optimizer)
         if refused:
             raise UnsupportedError(refused)
-        function = sparse and self._rule.sparse_function or self._rule.function
+        function = self._rule.function_for(sparse)
 
         def update(grad, value, slots, scalars):
             hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)

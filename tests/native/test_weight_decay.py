@@ -12,9 +12,9 @@ START = np.random.RandomState(0).uniform(1, 2, (6, 4)).astype(np.float32)
 GRADIENT = np.random.RandomState(1).normal(size=START.shape).astype(np.float32)
 IDS = np.array([4, 1, 4], np.int32)  # a repeated id; rows 0, 2, 3 and 5 have no gradient
 DECAY, RATE = np.float32(0.25), np.float32(0.5)
-DECAYING_OPERATIONS = {"GradientDescent", "ResourceApplyGradientDescent"} | {
-    "ScatterSub",
-    "ResourceScatterSub",
+DECAYING_OPERATIONS = {
+    *("ApplyGradientDescent", "ResourceApplyGradientDescent"),
+    *("ScatterSub", "ResourceScatterSub"),
 }
 
 

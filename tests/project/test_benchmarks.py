@@ -157,7 +157,7 @@ def test_a_step_in_a_function_trains_like_in_a_session(name):
         return value != 0
 
     make = optimizers.STOCK["stock Adagrad"]
-    in_function = trained(workloads.ContestantInFunction(TINY[name], make))
+    in_function = trained(keras_bridge.Step(TINY[name], make))
     in_session = trained(workloads.Contestant(TINY[name], make, use_resource=True))
     assert in_function.any()
     # Building the function runs a step, so its ids are those of one batch more.
