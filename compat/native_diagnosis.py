@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
+import re
 from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
@@ -20,15 +22,24 @@ def facts() -> Dict[str, Any]:
         "c_compiler": _or_reason(lambda: cache.compiler()[0]),
         "cpp_compiler": _or_reason(cache.find_compiler, "C++", "CXX", "c++"),
         "folder": _or_reason(lambda: str(cache.folder())),
-        "driver": _or_reason(_driver),
-        "kernels": _or_reason(lambda: len(list(cache.folder().glob("[0-9a-f]" * 32 + ".so")))),
+        "driver": _or_reason(lambda: str(driver.find())),
+        "kernels": _or_reason(lambda: _kernels_in(cache.folder())),
+        "prebuilt": _prebuilt(),
         "optimizers": {cls.__name__: reason(cls) for cls in classes()},
     }
 
 
-def _driver():
-    path = driver.path()
-    return str(path) if path.exists() else None
+def _kernels_in(folder):
+    return len(list(folder.glob("[0-9a-f]" * 32 + ".so")))
+
+
+def _prebuilt():
+    folder = cache.prebuilt_folder()
+    if folder is None:
+        return None
+    versions = [path.name.split("-")[1] for path in folder.glob("driver-*.so")]
+    versions.sort(key=lambda text: [int(number) for number in re.findall("[0-9]+", text)])
+    return {"folder": str(folder), "kernels": _kernels_in(folder), "drivers": versions}
 
 
 def _or_reason(function, *arguments):
@@ -50,14 +61,20 @@ def classes() -> list:
     return sorted(found - {public.RuleOptimizer}, key=lambda cls: cls.__name__)
 
 
-def made(cls: type) -> Any:
-    """Creates an optimizer. Its required arguments are 0.1, except `global_step`, which is None."""
+def made(cls: type, **choices: Any) -> Any:
+    """Creates an optimizer.
+
+    Args:
+      cls: the class.
+      **choices: some arguments. Other required arguments are 0.1; `global_step` is that of the
+        graph if there is one, and otherwise None.
+    """
     required = {
-        name: None if name == "global_step" else 0.1
+        name: tf.compat.v1.train.get_global_step() if name == "global_step" else 0.1
         for name, parameter in inspect.signature(cls).parameters.items()
         if parameter.default is parameter.empty
     }
-    return cls(**required)
+    return cls(**dict(required, **choices))
 
 
 def reason(cls: type) -> Optional[str]:
@@ -75,4 +92,5 @@ def sources(cls: type) -> List[str]:
     Raises:
       UnsupportedError: there is no kernel for one of these.
     """
-    return [native_rules.source_of(made(cls), tf.float32, sparse) for sparse in (False, True)]
+    make = functools.partial(made, cls)
+    return [native_rules.source_of(make, tf.float32, sparse) for sparse in (False, True)]

@@ -111,8 +111,11 @@ def _native_texts(native):
         yield native["error"]
         return
     yield f"mode {native['mode']}; C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
-    yield f"driver {native['driver'] or 'not built; run: legacy-opt build-kernels'}"
+    yield f"driver: {native['driver']}"
     yield f"{native['kernels']} compiled kernels in {native['folder']}"
+    if native["prebuilt"]:
+        drivers = ", ".join(native["prebuilt"]["drivers"])
+        yield f"legacy-opt-native: {native['prebuilt']['kernels']} kernels, drivers for {drivers}"
     have = [name for name, reason in native["optimizers"].items() if reason is None]
     yield f"optimizers with kernels: {', '.join(have)}"
     for name, reason in native["optimizers"].items():

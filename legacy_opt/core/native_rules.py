@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
@@ -233,13 +233,22 @@ def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
     return PureRule([grad, value, *slots, *scalars], variable.shape.rank, rule)
 
 
-def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
-    """Returns the C source of the kernel with which an optimizer updates matrices.
+def source_of(
+    make: Callable[[], Any],
+    dtype: Any,
+    sparse: bool,
+    shape: Sequence[int] = (2, 2),
+    change: Callable[[PureUpdate], PureUpdate] = lambda update: update,
+) -> str:
+    """Returns the C source of the kernel with which an optimizer updates a variable.
 
     Args:
-      optimizer: a new optimizer with the method `pure_update`.
-      dtype: the dtype of the matrices.
+      make: a function that makes the optimizer, which has the method `pure_update`. It is called in
+        a new graph with a global step.
+      dtype: the dtype of the variable.
       sparse: whether the gradient is sparse.
+      shape: the shape of the variable, which is named "w".
+      change: a function that takes the optimizer's update and returns the update to compile.
 
     Raises:
       UnsupportedError: there is no kernel.
@@ -247,10 +256,11 @@ def source_of(optimizer: Any, dtype: Any, sparse: bool) -> str:
     """
     with tf.Graph().as_default():
         tf.compat.v1.train.get_or_create_global_step()
-        variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
+        optimizer = make()
+        variable = tf.compat.v1.get_variable("w", shape, dtype, use_resource=True)
         optimizer._create_slots([variable])
         optimizer._prepare()
-        return emit(rule_of(optimizer.pure_update(), variable, sparse).program())
+        return emit(rule_of(change(optimizer.pure_update()), variable, sparse).program())
 
 
 def level_of(layout: Any, variable: Any, by_rows: bool) -> int:

@@ -214,8 +214,6 @@ def _is_remote(variable):
 
 def _kernel(update, variable, sparse):
     loaded = driver.load()
-    if loaded is None:
-        raise UnsupportedError("run `legacy-opt build-kernels` first")
     layouts = {
         name: (type(layout), layout.dtype) for name, layout in update.slot_layouts(variable).items()
     }

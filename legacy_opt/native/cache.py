@@ -1,23 +1,25 @@
-"""Compiles kernels, and keeps them in a folder of the user."""
+"""Finds compiled kernels, or compiles them and keeps them in a folder of the user."""
 
 from __future__ import annotations
 
 import ctypes
 import functools
 import hashlib
+import importlib.util
 import os
 import shutil
 import stat
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from legacy_opt.native.program import UnsupportedError
 
 SOURCES = Path(__file__).with_name("sources")
 HEADERS = ("kernel.h", "elementary.h")
 FOLDER_VARIABLE = "LEGACY_OPT_KERNELS"
+PREBUILT_PACKAGE = "legacy_opt_native"
 # -ffp-contract=off forbids fused multiply-add, so that a source computes the same bits on every
 # processor. -fno-math-errno and -fno-trapping-math only let the compiler vectorize.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
@@ -52,6 +54,22 @@ def folder() -> Path:
         ) from None
     check_owner(path)
     return path
+
+
+def prebuilt_folder() -> Optional[Path]:
+    """Returns the folder of the package legacy-opt-native; None if it is not installed.
+
+    Like Python's modules, its files are used whoever owns them.
+    """
+    found = importlib.util.find_spec(PREBUILT_PACKAGE)
+    return Path(found.origin).parent if found and found.origin else None
+
+
+def prebuilt(name: str) -> Optional[Path]:
+    """Returns the path of a library in the package legacy-opt-native; None if it lacks this."""
+    folder_ = prebuilt_folder()
+    path = folder_ and folder_ / name
+    return path if path and path.exists() else None
 
 
 def check_owner(path: Path) -> None:
@@ -102,17 +120,19 @@ def key_of(source: str) -> str:
 
 
 def load(source: str) -> Tuple[str, ctypes.CDLL]:
-    """Returns the key and the library of a C source; compiles it if the folder does not have it.
+    """Returns the key and the library of a C source; compiles the source if necessary.
 
     Raises:
       NoCompilerError: the kernel cannot be compiled or stored. Nothing is left half-written.
     """
     key = key_of(source)
     if key not in _loaded:
-        path = folder() / f"{key}.so"
-        if not path.exists():
-            compile_library(compiler(), source, ".c", path)
-        check_owner(path)
+        path = prebuilt(f"{key}.so")
+        if path is None:
+            path = folder() / f"{key}.so"
+            if not path.exists():
+                compile_library(compiler(), source, ".c", path)
+            check_owner(path)
         try:
             # The library must stay loaded: the driver keeps pointers into it.
             _loaded[key] = ctypes.CDLL(str(path))

@@ -5,16 +5,17 @@ This driver has nothing to do with the `V1Driver` of `to_keras`.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 from pathlib import Path
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native import cache
+from legacy_opt.native import cache, probe
 from legacy_opt.native.kernels import Kernel
 from legacy_opt.native.program import UnsupportedError
 
@@ -42,49 +43,88 @@ def _flags() -> List[str]:
     return [*own, *(flag for flag in flags if not flag.startswith("--std"))]
 
 
+@functools.lru_cache(maxsize=None)
+def name() -> str:
+    """Returns the file name of this TensorFlow's driver."""
+    build_ = versions.tensorflow_build()
+    texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
+    key = hashlib.sha256("\0".join([*build_, *texts]).encode()).hexdigest()
+    return f"driver-{tf.__version__}-{key[:16]}.so"
+
+
 def path() -> Path:
-    """Returns the path of this TensorFlow's driver, whether it exists or not.
+    """Returns the path at which `build` stores the driver, whether it exists or not.
 
     Raises:
       NoCompilerError: see `cache.folder`.
     """
-    version, revision = versions.tensorflow_build()
-    texts = [(cache.SOURCES / name).read_text() for name in _SOURCES]
-    key = hashlib.sha256("\0".join([version, revision, *texts]).encode()).hexdigest()
-    return cache.folder() / f"driver-{version}-{key[:16]}.so"
+    return cache.folder() / name()
 
 
 def build() -> Path:
-    """Compiles the driver for this TensorFlow if it does not exist. Returns its path.
+    """Returns the path of a driver for this TensorFlow; compiles it if there is none.
 
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails. No incomplete file is left.
     """
-    target = path()
-    if target.exists():
-        return target
+    with contextlib.suppress(UnsupportedError):
+        return find()
     command = [cache.find_compiler("C++", "CXX", "c++"), *_flags()]
-    cache.compile_library(command, (cache.SOURCES / _SOURCES[0]).read_text(), ".cc", target)
-    return target
+    source = (cache.SOURCES / _SOURCES[0]).read_text()
+    cache.compile_library(command, source, ".cc", path())
+    return path()
 
 
-def load() -> Optional[Driver]:
-    """Returns the driver of this TensorFlow; None if it has not been built."""
-    if _loaded:
-        return _loaded[0]
-    found = path()
-    if not found.exists():
-        return None
-    cache.check_owner(found)
-    # This precedes ctypes.CDLL, because TensorFlow lists only operations that its own call
-    # registers.
-    operations = tf.load_op_library(str(found))
-    library = ctypes.CDLL(str(found))
-    library.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    library.legacy_opt_set_folder.argtypes = [ctypes.c_char_p]
-    library.legacy_opt_set_folder(str(found.parent).encode())
-    _loaded.append(Driver(operations, library))
+def find() -> Path:
+    """Returns the path of the driver for this TensorFlow.
+
+    This is the driver of the package legacy-opt-native, or the one that `build` has compiled.
+
+    Raises:
+      UnsupportedError: there is none. The message says what to do.
+    """
+    lack, prebuilt = "", cache.prebuilt(name())
+    if prebuilt is not None:
+        failure = probe.failure(prebuilt)
+        if not failure:
+            return prebuilt
+        lack = f"the driver of legacy-opt-native does not work with this TensorFlow ({failure}): "
+    elif cache.prebuilt_folder() is not None:
+        lack = f"legacy-opt-native has no driver for this build of TensorFlow {tf.__version__}: "
+    built = path()
+    if not built.exists():
+        raise UnsupportedError(lack + "run `legacy-opt build-kernels` first")
+    cache.check_owner(built)
+    return built
+
+
+def load() -> Driver:
+    """Returns the driver of this TensorFlow.
+
+    Raises:
+      UnsupportedError: see `find`.
+    """
+    if not _loaded:
+        _loaded.append(opened(find()))
     return _loaded[0]
+
+
+def opened(library_path: Path) -> Driver:
+    """Loads a driver. Raises an UnsupportedError if it cannot be loaded."""
+    try:
+        # This precedes ctypes.CDLL, because TensorFlow lists only operations that its own call
+        # registers.
+        operations = tf.load_op_library(str(library_path))
+        library = ctypes.CDLL(str(library_path))
+    except (tf.errors.OpError, OSError) as error:
+        raise UnsupportedError(f"the driver {library_path} cannot be loaded: {error}") from None
+    library.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    library.legacy_opt_set_folders.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+    folder = ""
+    with contextlib.suppress(cache.NoCompilerError):  # prebuilt kernels need no folder
+        folder = str(cache.folder())
+    library.legacy_opt_set_folders(folder.encode(), str(cache.prebuilt_folder() or "").encode())
+    return Driver(operations, library)
 
 
 def check_server(driver: Driver, key: str, device: str, target: str) -> None:
@@ -122,7 +162,7 @@ def _lack_of_server(operations, key, process, target):
         return ""
     return (
         f"the process {process} does not have the kernel {key}: let it use the same folder of "
-        f"kernels, by {cache.FOLDER_VARIABLE}"
+        f"kernels, by {cache.FOLDER_VARIABLE}, or install the same legacy-opt-native there"
     )
 
 

@@ -68,13 +68,11 @@ def compiled(program: Program) -> Kernel:
     try:
         table = kernel.table
     except ValueError:
-        raise cache.NoCompilerError(
-            f"{kernel.key}.so in {cache.folder()} has no kernel. Delete it."
-        ) from None
+        raise cache.NoCompilerError(f"{kernel.library._name} has no kernel. Delete it.") from None
     expected = [len(each) for each in (program.scalars, program.slots, program.row_slots)]
     if table.abi != ABI or [table.scalars, table.slots, table.row_slots] != expected:
         raise cache.NoCompilerError(
-            f"The kernel {kernel.key}.so in {cache.folder()} does not fit its rule. Delete it."
+            f"The kernel {kernel.library._name} does not fit its rule. Delete it."
         )
     return kernel
 

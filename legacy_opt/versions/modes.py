@@ -2,6 +2,9 @@
 
 import contextlib
 import functools
+import glob
+import mmap
+import os
 
 import tensorflow as tf
 
@@ -59,14 +62,19 @@ def tensorflow_version():
 
 
 def tensorflow_build():
-    """Returns TensorFlow's version and source revision, which identify a build."""
-    return tf.__version__, tf.version.GIT_VERSION
+    """Returns what identifies a build: TensorFlow's version, its source revision, its C++ ABI."""
+    return tf.__version__, tf.version.GIT_VERSION, str(tf.sysconfig.CXX11_ABI_FLAG)
 
 
 def cpp_standard():
-    """Returns the C++ standard that TensorFlow's headers need, as a compiler flag."""
-    # The oldest TensorFlow with this class is the oldest whose headers need C++17.
-    has_cpp17 = hasattr(tf, "types") and hasattr(tf.types.experimental, "ConcreteFunction")
+    """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag."""
+    # With C++17, Abseil's string_view is the standard library's, so the names of TensorFlow's
+    # functions contain the latter.
+    paths = glob.glob(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.*"))
+    with open(paths[0], "rb") as file, mmap.mmap(
+        file.fileno(), 0, access=mmap.ACCESS_READ
+    ) as library:
+        has_cpp17 = library.find(b"St17basic_string_view") >= 0
     return "-std=c++17" if has_cpp17 else "-std=c++14"
 
 

@@ -58,11 +58,13 @@ def compiler(folder, script):
     return str(path)
 
 
+# After this, $1 is the compiler's output file.
+OUTPUT = 'until [ "$1" = -o ]; do shift; done; shift; '
 FAILURES = {
     "no compiler": ("exit 127", "is not on PATH"),
-    "a compiler that is killed": ('echo > "$4"; kill -9 $$', "cannot compile"),
+    "a compiler that is killed": (OUTPUT + 'echo > "$1"; kill -9 $$', "cannot compile"),
     "a full disk": ('ulimit -f 1; exec cc "$@"', "cannot compile"),
-    "a foreign library": (f'cp {shutil.which("true")} "$4"', "cannot be loaded"),
+    "a foreign library": (OUTPUT + f'cp {shutil.which("true")} "$1"', "cannot be loaded"),
     "another program's library": ('cc "$@" -Dlegacy_opt_table=other', "has no kernel"),
     "an old kernel": ('sed -i s/LEGACY_OPT_ABI,/7,/ "$2"; cc "$@"', "does not fit"),
 }

@@ -57,13 +57,13 @@ def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
 @pytest.mark.parametrize("sparse", [False, True])
 def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
-    optimizer = native_diagnosis.made(cls)
+    make = functools.partial(native_diagnosis.made, cls)
     reason = UNSUPPORTED.get(cls.__name__.replace("Optimizer", ""))
     if reason is None:
-        assert "legacy_opt_table" in native_rules.source_of(optimizer, getattr(tf, dtype), sparse)
+        assert "legacy_opt_table" in native_rules.source_of(make, getattr(tf, dtype), sparse)
     else:
         with pytest.raises(UnsupportedError, match=reason):
-            native_rules.source_of(optimizer, getattr(tf, dtype), sparse)
+            native_rules.source_of(make, getattr(tf, dtype), sparse)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if not is_supported(name)])

@@ -60,7 +60,8 @@ using namespace tensorflow;
 struct Registry {
   std::mutex mutex;
   std::unordered_map<std::string, const legacy_opt_kernel*> kernels;
-  std::string folder;
+  std::string folder;    // the user's folder of compiled kernels
+  std::string prebuilt;  // the folder of the package legacy-opt-native; "" if not installed
 };
 
 Registry& registry() {
@@ -79,15 +80,23 @@ std::string CheckTable(const legacy_opt_kernel* kernel) {
   return fits ? "" : "has an invalid table";
 }
 
+std::string Load(const std::string& path, const legacy_opt_kernel** found) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return std::string("cannot be loaded: ") + dlerror();
+  const auto* kernel =
+      static_cast<const legacy_opt_kernel*>(dlsym(library, "legacy_opt_table"));
+  const std::string error = CheckTable(kernel);
+  if (error.empty()) *found = kernel;
+  return error;
+}
+
 // Loads <folder>/<key>.so if folder and file belong to this user, and nobody else may write to them.
-std::string Load(const std::string& folder, const std::string& key,
-                 const legacy_opt_kernel** found) {
-  const bool is_hash = key.size() == 32 && key.find_first_not_of("0123456789abcdef") == key.npos;
-  if (!is_hash) return "is not named by a hash";
+std::string LoadOwn(const std::string& folder, const std::string& name,
+                    const legacy_opt_kernel** found) {
   if (folder.empty()) {
     return "is not registered in this process, and LEGACY_OPT_KERNELS names no folder of kernels";
   }
-  const std::string path = folder + "/" + key + ".so";
+  const std::string path = folder + name;
   struct stat state;
   if (lstat(folder.c_str(), &state) || !S_ISDIR(state.st_mode) || state.st_uid != geteuid() ||
       (state.st_mode & 022)) {
@@ -97,13 +106,7 @@ std::string Load(const std::string& folder, const std::string& key,
   if (!S_ISREG(state.st_mode) || state.st_uid != geteuid() || (state.st_mode & 022)) {
     return "is not loaded: others may write to " + path;
   }
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return std::string("cannot be loaded: ") + dlerror();
-  const auto* kernel =
-      static_cast<const legacy_opt_kernel*>(dlsym(library, "legacy_opt_table"));
-  const std::string error = CheckTable(kernel);
-  if (error.empty()) *found = kernel;
-  return error;
+  return Load(path, found);
 }
 
 // Returns an error message, or an empty string.
@@ -115,10 +118,14 @@ std::string Find(const std::string& key, const legacy_opt_kernel** found) {
     *found = known->second;
     return "";
   }
+  const bool is_hash = key.size() == 32 && key.find_first_not_of("0123456789abcdef") == key.npos;
+  if (!is_hash) return "legacy_opt: the kernel " + key + " is not named by a hash";
+  const std::string name = "/" + key + ".so", path = all.prebuilt + name;
   std::string folder = all.folder;
   const char* given = std::getenv("LEGACY_OPT_KERNELS");
   if (folder.empty() && given) folder = given;
-  const std::string error = Load(folder, key, found);
+  const bool is_prebuilt = !all.prebuilt.empty() && !access(path.c_str(), R_OK);
+  const std::string error = is_prebuilt ? Load(path, found) : LoadOwn(folder, name, found);
   if (!error.empty()) return "legacy_opt: the kernel " + key + " " + error;
   all.kernels[key] = *found;
   return "";
@@ -134,9 +141,11 @@ LEGACY_OPT_EXPORT int legacy_opt_register(const char* key, const legacy_opt_kern
   return 1;
 }
 
-LEGACY_OPT_EXPORT void legacy_opt_set_folder(const char* folder) {
+// Sets the folders of the registry. An empty string is no folder.
+LEGACY_OPT_EXPORT void legacy_opt_set_folders(const char* folder, const char* prebuilt) {
   std::lock_guard<std::mutex> lock(registry().mutex);
   registry().folder = folder;
+  registry().prebuilt = prebuilt;
 }
 
 // The variables of one operation: locked, and referenced as long as this object lives.

@@ -1,0 +1,111 @@
+"""Tries a prebuilt driver in a child process, which a driver for another TensorFlow may end."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.native import cache, kernels
+from legacy_opt.native.program import ELEMENT, GRADIENT, VALUE, Input, Program
+from legacy_opt.native.trace import Results, trace
+
+v1 = tf.compat.v1
+_PROGRAM = f"""
+import sys
+sys.path[:] = sys.argv[2:]
+from {__name__} import main
+main(sys.argv[1])
+"""
+_SECONDS = 120  # importing TensorFlow from a network drive takes long
+
+
+@functools.lru_cache(maxsize=None)
+def failure(driver: Path) -> str:
+    """Returns why a driver does not work with this TensorFlow, or an empty string.
+
+    A child process imports TensorFlow and runs the driver, which takes some seconds. The folder of
+    kernels records that a driver works.
+
+    Args:
+      driver: the path of the driver.
+    """
+    record = None
+    with contextlib.suppress(cache.NoCompilerError):
+        record = cache.folder() / f"works-{_identity(driver)}"
+    if record is not None and record.exists():
+        return ""
+    found = _failure_in_child(driver)
+    if record is not None and not found:
+        with contextlib.suppress(OSError):  # such as a full disk: the next process tries again
+            record.touch(mode=0o600)
+    return found
+
+
+def _identity(driver):
+    """Returns a hash that changes when the driver or TensorFlow is installed again."""
+    files = [str(driver), tf.__file__]
+    states = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in files]
+    return hashlib.sha256(repr(states).encode()).hexdigest()[:32]
+
+
+def _failure_in_child(driver):
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, str(driver), *map(os.path.abspath, sys.path)],
+            env=dict(os.environ, CUDA_VISIBLE_DEVICES="-1"),
+            cwd=str(driver.parent),  # otherwise -c could import modules from the user's folder
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, TypeError, subprocess.SubprocessError) as error:
+        return str(error)
+    if done.returncode == 0:
+        return ""
+    if done.returncode < 0:
+        return f"it ends the process by signal {-done.returncode}"
+    return (done.stdout.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+
+
+def program() -> Program:
+    """Returns the program that the child process runs: gradient descent with the rate 1."""
+    inputs = [Input(name, ELEMENT, "float32") for name in (GRADIENT, VALUE)]
+    return trace(inputs, 2, lambda tensors: Results(tensors[inputs[0]], {}))
+
+
+def main(path: str) -> None:
+    """Updates variables with a driver. Runs in the child process.
+
+    Args:
+      path: the path of the driver.
+
+    Raises:
+      RuntimeError: the driver computes something wrong.
+    """
+    from legacy_opt.native import driver  # which imports this module
+
+    loaded, kernel = driver.opened(Path(path)), kernels.compiled(program())
+    driver.register(loaded, kernel)
+    for use_resource in False, True:
+        with tf.Graph().as_default(), v1.Session() as session:
+            start = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+            variable = v1.get_variable("w", initializer=start, use_resource=use_resource)
+            target = [variable.handle if use_resource else versions.ref_of(variable)]
+            dense = driver.update(loaded, kernel, target, [], [start / 4], True)
+            rows = driver.update_rows(loaded, kernel, target, [], start[:1], tf.constant([1]), True)
+            session.run(v1.global_variables_initializer())
+            session.run(dense)
+            session.run(rows)
+            value = session.run(variable).tolist()
+        if value != [[0.75, 1.5], [1.25, 1.0]]:
+            raise RuntimeError(f"it computes {value}")

@@ -1,0 +1,111 @@
+"""Compiles what the package legacy-opt-native contains (`make native-wheel`).
+
+python native_wheel/build.py driver FOLDER    # for the TensorFlow of this Python
+python native_wheel/build.py kernels FOLDER   # the same for every TensorFlow
+"""
+
+import concurrent.futures
+import contextlib
+import functools
+import inspect
+import itertools
+import os
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import legacy_opt
+from legacy_opt.compat import native_diagnosis
+from legacy_opt.core import native_rules
+from legacy_opt.core.argument_checks import WrongTypeError
+from legacy_opt.core.native_scaling import Factor, ScaledUpdate
+from legacy_opt.native import cache, driver, probe
+from legacy_opt.native.emit import emit
+from legacy_opt.native.program import UnsupportedError
+from legacy_opt.optimizers import stock_rules
+
+DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
+# The values of constructor arguments that choose a kernel. The variable is named "w".
+CHOICES = {
+    "apply_sparse_rmsprop": (False, True),
+    "bias_correction": (True, False),
+    "centered": (False, True),
+    "exclude_from_layer_adaptation": (None, ["w"]),
+    "exclude_from_weight_decay": (None, ["w"]),
+    "factored": (True, False),
+    "multiply_by_parameter_scale": (True, False),
+    "skip_list": (None, ["w"]),
+    "use_nesterov": (False, True),
+}
+# The values of arguments that only one class has, or that are constants of its kernels.
+CHOICES_OF_CLASS = {
+    "AdafactorOptimizer": {"beta1": (0.0, 0.9), "learning_rate": (None, 0.1)},
+    "AdamWeightDecayOptimizer": {"beta_2": (0.999, 0.98)},
+}
+# Products that clipping, means and loss scaling make of a float32 gradient.
+PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))
+
+
+def optimizers():
+    """Yields functions that make an optimizer; each chooses another kernel or other slots."""
+    ours, stock = native_diagnosis.classes(), list(stock_rules.RULES)
+    extended = [
+        legacy_opt.extend_with_decoupled_weight_decay(cls)
+        for cls in ours + stock
+        if not issubclass(cls, legacy_opt.DecoupledWeightDecayExtension)
+        and "weight_decay" not in inspect.signature(cls).parameters
+    ]
+    for cls in ours + stock + extended:
+        known = inspect.signature(cls).parameters
+        choices = dict(CHOICES, **CHOICES_OF_CLASS.get(cls.__name__, {}))
+        choices = {name: values for name, values in choices.items() if name in known}
+        for values in itertools.product(*choices.values()):
+            yield functools.partial(accelerated, cls, **dict(zip(choices, values)))
+
+
+def accelerated(cls, **arguments):
+    """Makes an optimizer with kernels."""
+    return legacy_opt.native.accelerate(native_diagnosis.made(cls, **arguments))
+
+
+def scaled(operations, update):
+    """Returns an update that multiplies or divides the gradient by scalars first."""
+    if not operations:
+        return update
+    return ScaledUpdate(update, [Factor(each, tf.ones([])) for each in operations])
+
+
+def sources():
+    """Yields the C source of each kernel; some are yielded several times."""
+    yield emit(probe.program())
+    kinds = [
+        (dtype, sparse, shape, products)
+        for dtype, sparse, shape in itertools.product(DTYPES, (False, True), ((2, 2), (2,)))
+        for products in PRODUCTS
+        if not products or (dtype == tf.float32 and not sparse)
+    ]
+    for make, (dtype, sparse, shape, products) in itertools.product(optimizers(), kinds):
+        change = functools.partial(scaled, products)
+        with contextlib.suppress(UnsupportedError, WrongTypeError):
+            yield native_rules.source_of(make, dtype, sparse, shape, change)
+
+
+def main(what, folder):
+    """Compiles into a folder."""
+    Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    os.environ[cache.FOLDER_VARIABLE] = folder
+    if what == "driver":
+        print(driver.build())
+        return
+    import tqdm  # not in the environments that only compile a driver
+
+    found = set(sources())
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(tqdm.tqdm(pool.map(cache.load, found), "kernels", len(found)))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,162 @@
+"""Tests that the drivers and kernels of the package legacy-opt-native are used.
+
+Each test makes such a package of files that this machine compiles. `make native-wheel` builds the
+package itself.
+"""
+
+import shutil
+
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import native_diagnosis
+from legacy_opt.compat.cli import doctor_command
+from legacy_opt.core import native_rules
+from legacy_opt.native import cache, driver, probe
+from legacy_opt.native.emit import emit
+from legacy_opt.native.program import UnsupportedError
+from tests.support.processes import programs
+
+from .rules import traced
+from .training import Sgd
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """Yields the folder of an installed package that has no files yet, except `__init__.py`.
+
+    The folder of kernels is new, and the process has loaded no kernels.
+    """
+    folder = tmp_path / "site-packages" / cache.PREBUILT_PACKAGE
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(folder.parent))
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
+    monkeypatch.setattr(cache, "_loaded", {})
+    probe.failure.cache_clear()
+    yield folder
+    probe.failure.cache_clear()
+
+
+def add(package, source, kernels_folder):
+    """Adds the kernel of a C source to the package."""
+    name = cache.key_of(source) + ".so"
+    if not (kernels_folder / name).exists():
+        cache.compile_library(cache.compiler(), source, ".c", kernels_folder / name)
+    shutil.copy(str(kernels_folder / name), str(package))
+
+
+TRAIN = """
+import sys
+sys.path[:0] = sys.argv[1:]
+from legacy_opt.native import cache
+from tests.native.training import START, is_native, native, trained
+value, slot, types = trained(native())
+assert is_native(types)
+assert (value == START - 0.5).all() and (slot == 1).all()
+print("trained without a compiler")
+"""
+
+
+@pytest.mark.every_lane  # each TensorFlow has a driver of its own
+def test_a_machine_without_compilers(package, kernels_folder):
+    """It trains even if the folder of kernels cannot be created."""
+    add(package, emit(probe.program()), kernels_folder)
+    add(package, native_rules.source_of(Sgd, tf.float32, False), kernels_folder)
+    shutil.copy(str(kernels_folder / driver.name()), str(package))
+    no_folder = package / "__init__.py" / "kernels"
+    environment = {cache.FOLDER_VARIABLE: str(no_folder), "CC": "none", "CXX": "none"}
+    done = programs.run("-c", TRAIN, package.parent, environment=environment, seconds=120)
+    assert done.returncode == 0, done.stderr
+    assert "trained without a compiler" in done.stdout
+
+
+@pytest.fixture
+def children(monkeypatch):
+    """Replaces the child process that tries a driver; returns the list of its failures."""
+    failures = []
+    monkeypatch.setattr(probe, "_failure_in_child", lambda path: failures.pop())
+    return failures
+
+
+def test_a_driver_is_tried_once(package, children):
+    prebuilt = package / driver.name()
+    prebuilt.touch()
+    children.append("")
+    for _ in range(2):
+        assert driver.find() == prebuilt
+        probe.failure.cache_clear()  # as in a new process
+    shutil.copystat(__file__, str(prebuilt))  # the package is installed again
+    children.append("it computes 7")
+    with pytest.raises(UnsupportedError, match="Flow .it computes 7.: run `legacy-opt bui"):
+        driver.find()
+
+
+def test_a_driver_that_ends_its_process(package):
+    source = "__attribute__((constructor)) void end(void) { __builtin_trap(); }"
+    cache.compile_library(cache.compiler(), source, ".c", package / driver.name())
+    with pytest.raises(UnsupportedError, match="it ends the process by signal"):
+        driver.find()
+
+
+def test_a_driver_that_is_no_library(package):
+    (package / driver.name()).write_text("no library")
+    with pytest.raises(UnsupportedError, match="invalid ELF header|file too short"):
+        driver.find()
+
+
+def test_a_compiled_driver_that_is_no_library(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "_loaded", [])
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
+    driver.path().write_text("no library")
+    with pytest.raises(UnsupportedError, match=f"{driver.name()} cannot be loaded: "):
+        driver.load()
+
+
+def test_the_driver_that_is_compiled_replaces_one_that_does_not_work(
+    package, children, kernels_folder
+):
+    (package / driver.name()).touch()
+    children.append("it computes 7")
+    built = cache.folder() / driver.name()
+    shutil.copy(str(kernels_folder / driver.name()), str(built))
+    assert driver.find() == built
+
+
+def test_another_tensorflow(package, monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    (package / driver.name().replace("driver-", "driver-1.")).touch()
+    with pytest.raises(UnsupportedError, match="legacy-opt-native has no driver for this build of"):
+        driver.find()
+    with pytest.raises(cache.NoCompilerError, match="There is no C.. compiler"):
+        driver.build()
+
+
+@pytest.fixture
+def loaded(kernels_folder):
+    return driver.load()
+
+
+def test_the_driver_finds_prebuilt_kernels(loaded, package, kernels_folder, request):
+    """A server gets the hash of a kernel that its process has not used."""
+    source = emit(traced(lambda grad, value: grad + 4.75))
+    add(package, source, kernels_folder)
+    key = cache.key_of(source)
+    set_folders = loaded.library.legacy_opt_set_folders
+    request.addfinalizer(lambda: set_folders(str(kernels_folder).encode(), b""))
+    set_folders(b"", str(package).encode())
+    for name, expected in {key: True, "0" * 32: False, f"../{package.name}/{key}": False}.items():
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            found = loaded.operations.legacy_opt_has_kernel(kernel=name)
+            assert session.run(found) == expected
+
+
+def test_doctor(package, children, monkeypatch):
+    monkeypatch.setattr(native_diagnosis, "classes", list)
+    for name in driver.name(), "driver-1.2.3-0123456789abcdef.so", "0" * 32 + ".so":
+        (package / name).touch()
+    children.append("")
+    facts = native_diagnosis.facts()
+    assert facts["driver"] == str(package / driver.name())
+    (line,) = [text for text in doctor_command._native_texts(facts) if "legacy-opt-native" in text]
+    assert line == f"legacy-opt-native: 1 kernels, drivers for 1.2.3, {tf.__version__}"
