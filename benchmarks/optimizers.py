@@ -235,6 +235,7 @@ _SLOTS = {
     "PowerSign": 1,
 }
 _NATIVE_BESIDE_ADAM = {
+    "Adafactor": {"W1": 1.20, "W2": None},
     "AdagradDecay": {"W1": 0.50, "W2": 0.60},
     "AdamW": {"W1": 0.65, "W2": 0.60},
     "AdamWeightDecay": {"W1": 0.65, "W2": 0.60},

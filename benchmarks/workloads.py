@@ -53,7 +53,7 @@ class Workload(NamedTuple):
 
 
 WORKLOADS = [
-    Workload("W1", "one variable of 10 M", (10**7,)),
+    Workload("W1", "one matrix of 10 M", (2500, 4000)),
     Workload("W2", "200 variables of 64x64", (64, 64), variables=200),
     Workload("W3", "4,096 ids of 1 M x 16", (10**6, 16), ids=4096),
     Workload("W4", "4,096 ids of 10 M x 16", (10**7, 16), ids=4096, grown_from="W3"),

@@ -11,9 +11,11 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.native import kernels
+from legacy_opt.native.matrix_axes import axes_of
 from legacy_opt.native.program import (
     ADD,
     GRADIENT,
+    ROW,
     SCALAR,
     VALUE,
     Input,
@@ -47,17 +49,20 @@ def check(
         that of the largest of three numbers: the old value, TensorFlow's new value, and the
         difference between these two.
     """
-    random = np.random.RandomState(0)
-    count = ELEMENTS if rank else 1
-    arrays = {each: _drawn(random, each, count) for each in inputs}
+    random, program = np.random.RandomState(0), kernel.program
+    shape = ([ELEMENTS] + [1] * (rank - 1))[:rank]
+    if program.has_matrices:
+        shape = [2] * (rank - 2) + [4, ELEMENTS // 4]
+    arrays = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
     try:
-        expected = _composed(arrays, rank, rule)
+        expected = _composed(arrays, rule)
     except (tf.errors.OpError, TypeError, ValueError):
         return  # this TensorFlow cannot run the rule in this dtype: there is nothing to compare
     found = {each: array.copy() for each, array in arrays.items()}
     by_name = {each.name: array for each, array in found.items() if not each.is_slot}
     slots = {each.name: array for each, array in found.items() if each.is_slot}
-    rows = range(count) if kernel.program.row_slots else None
+    by_rows = any(each.level == ROW for each in program.row_slots)
+    rows = range(ELEMENTS) if by_rows else None
     kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
     for each, wanted in expected.items():
         before, after = arrays[each].astype(np.float64), found[each].astype(np.float64)
@@ -80,26 +85,29 @@ def _differs(before, after, wanted, resolution):
     return ~(close | is_same)
 
 
-def _drawn(random, given, count):
+def _drawn(random, given, shape, has_matrices):
     """Returns values as in a training: integers are 3, other scalars below 1, slots positive."""
     dtype = tf.as_dtype(given.dtype).as_numpy_dtype
+    if given.level == SCALAR:
+        shape = ()
+    elif has_matrices:
+        shape = tuple(shape[axis] for axis in axes_of(given.level, len(shape)))
     if given.dtype.startswith("int"):
-        return np.full(() if given.level == SCALAR else (count,), 3, dtype)
+        return np.full(shape, 3, dtype)
     if given.level == SCALAR:
         return np.array(random.uniform(0.1, 0.9), dtype)
     low = 0.1 if given.is_slot else -2
-    return random.uniform(low, 2, count).astype(dtype)
+    return random.uniform(low, 2, shape).astype(dtype)
 
 
-def _composed(arrays, rank, rule):
+def _composed(arrays, rule):
     """Returns the new values that TensorFlow computes: a dict from `Input` to array."""
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         tensors, feeds = {}, {}
         for given, array in arrays.items():
-            shape = [] if given.level == SCALAR else ([array.size] + [1] * (rank - 1))[:rank]
-            tensors[given] = v1.placeholder(given.dtype, shape)
-            feeds[tensors[given]] = array.reshape(shape)
+            tensors[given] = v1.placeholder(given.dtype, array.shape)
+            feeds[tensors[given]] = array
         results = rule(tensors)
         found = {}
         for given, tensor in tensors.items():

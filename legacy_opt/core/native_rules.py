@@ -9,16 +9,19 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.rule_application import checked_results
-from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot
+from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.types import Tensor, V1Optimizer, Variable
 from legacy_opt.core.update import Addition, Fading
 from legacy_opt.native.emit import emit
+from legacy_opt.native.matrix_axes import axes_of
 from legacy_opt.native.program import (
     ADD,
     ASSIGN,
     ELEMENT,
     FADE,
     GRADIENT,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
     ROW,
     SCALAR,
     VALUE,
@@ -279,7 +282,13 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
         if versions.part_of(variable) is not None:
             raise UnsupportedError(f"a {type(layout).__name__} of a partition")
         return ROW if by_rows else SCALAR
-    for known, level in (Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW):
+    levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
+    if isinstance(layout, TensorSlot) and not by_rows:
+        rank, axes = variable.shape.rank, layout.axes(variable)
+        for level in (MATRIX_ROW, MATRIX_COLUMN) if rank > 1 else ():
+            if axes == axes_of(level, rank):
+                levels.append((TensorSlot, level))
+    for known, level in levels:
         is_possible = isinstance(layout, known) and (by_rows or level != ROW)
         # Kernels do not call the methods of a layout, so they would ignore overridden methods.
         if is_possible and all(

@@ -165,9 +165,9 @@ def _apply_together(update, grads_and_vars, alone):
 
 
 def _needs_dense(update):
-    """Whether a sparse gradient must be made dense, because the kernel has sums."""
+    """Whether a sparse gradient must be made dense, because the kernel needs all elements."""
     whole = update.indices is not None and update.pure.needs_whole_tensor(update.variable)
-    return whole and update.kernel.program.sums
+    return whole and update.kernel.program.needs_all_elements
 
 
 def _update_or_none(pure, grad, variable, indices):

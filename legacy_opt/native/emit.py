@@ -17,9 +17,13 @@ from legacy_opt.native.operations import (
 )
 from legacy_opt.native.program import (
     ADD,
+    AFTER_SUMS,
     ELEMENT,
     FADE,
     GRADIENT,
+    MATRIX,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
     MOST_SCALARS,
     MOST_SLOTS,
     MOST_SUMS,
@@ -33,6 +37,23 @@ from legacy_opt.native.program import (
     UnsupportedError,
 )
 
+_LEVELS_OF_SUMS = (SCALAR, MATRIX, MATRIX_ROW, MATRIX_COLUMN)
+# Adds n terms to 16 partial sums, and adds these.
+_ADDITION = [
+    "VECTORIZED static void add_terms(double* restrict parts, double* terms, int64_t n) {",
+    "  for (; n % 16; ++n) terms[n] = 0;",
+    "  for (int64_t first = 0; first < n; first += 16)",
+    "    for (int i = 0; i < 16; ++i) parts[i] += terms[first + i];",
+    "}",
+    "",
+    "static double total(double* parts) {",
+    "  for (int half = 8; half; half /= 2)",
+    "    for (int i = 0; i < half; ++i) parts[i] += parts[i + half];",
+    "  return parts[0];",
+    "}",
+    "",
+]
+
 
 def emit(program: Program) -> str:
     """Returns the C source of a program's kernel.
@@ -40,30 +61,39 @@ def emit(program: Program) -> str:
     Raises:
       UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
     """
-    return _Emitter(program).source()
+    if program.has_matrices:
+        # Imported here, because the module needs this one.
+        from legacy_opt.native.emit_matrices import MatrixEmitter
+
+        return MatrixEmitter(program).source()
+    return Emitter(program).source()
 
 
-class _Emitter:
-    def __init__(self, program):
+class Emitter:
+    """Writes the functions of a kernel, in the order of kernel.h.
+
+    Args:
+      program: the program.
+    """
+
+    def __init__(self, program: Program) -> None:
         self._program = program
         self._lines = ['#include "kernel.h"', '#include "elementary.h"', ""]
         # The values that are computed once per update or row, before the loop over elements.
         self._hoisted = [
-            node for node in program.nodes if node.level < ELEMENT and node.operation != "Const"
+            node
+            for node in program.nodes
+            if node.level in (SCALAR, ROW) and node.operation != "Const"
         ]
+        self._sums = program.sums(SCALAR)
 
-    def source(self):
+    def source(self) -> str:
+        """Returns the C source."""
         program = self._program
         _check_limits(program)
-        fields = "".join(f" {type_of(node)} {name_of(node)};" for node in self._hoisted)
-        self._lines.append(f"typedef struct {{ char unused;{fields} }} hoisted_t;\n")
+        self._struct("hoisted_t", self._hoisted)
         self._prepare()
-        if program.row_slots:
-            self._prepare_row()
-        if program.sums:
-            self._reduce()
-            self._after_sums()
-        self._update()
+        self._functions()
         if program.fades:
             self._fade()
         if program.scalar_slots:
@@ -72,83 +102,113 @@ class _Emitter:
         self._table()
         return "\n".join(self._lines) + "\n"
 
-    # The functions of a kernel, in the order of kernel.h.
+    def _functions(self):
+        """Writes the functions that differ for variables that are stacks of matrices."""
+        if self._program.row_slots:
+            self._prepare_row()
+        if self._sums:
+            self._sum("reduce", "sums")
+            self._after_sums()
+        self._update()
 
     def _prepare(self):
-        nodes = [node for node in self._hoisted if node.level == SCALAR and not node.after_sums]
+        nodes = [n for n in self._hoisted if n.level == SCALAR and n.stage < AFTER_SUMS]
         self._open("prepare(const void* const* scalars, const void* const* scalar_slots, void* to)")
         self._hoist(nodes)
         self._close()
 
     def _prepare_row(self):
-        nodes = [node for node in self._hoisted if node.level == ROW and not node.after_sums]
+        nodes = [node for node in self._hoisted if node.level == ROW and node.stage < AFTER_SUMS]
         self._open("prepare_row(void* const* row_slots, void* to)")
         self._hoist(nodes)
         for i, slot in enumerate(self._program.row_slots):
             self._write_slot(slot, f"*({stored(slot.dtype)}*)row_slots[{i}]")
         self._close()
 
-    def _reduce(self):
-        """Adds element i to the partial sum i % 16, then adds the 16 partial sums.
+    def _sum(self, name, sums):
+        """Writes the function `name`, which adds up the operands of `self._sums`.
 
-        So the result does not depend on the length of vector instructions.
+        Adds element i to the partial sum i % 16, then adds the 16 partial sums. So the result does
+        not depend on the length of vector instructions.
         """
-        program = self._program
-        operands = [node.inputs[0] for node in program.sums]
-        terms = ", ".join(f"double* restrict terms{i}" for i in range(len(operands)))
-        self._element_loop(
-            f"reduce_block({self._arrays('const ')}, const hoisted_t* from, int64_t n, {terms})",
-            [(node, f"terms{i}[i] = (double){{}};") for i, node in enumerate(operands)],
-        )
-        count = len(operands)
+        count = len(self._sums)
+        self._terms(name, [node.inputs[0] for node in self._sums])
         self._lines += [
-            "VECTORIZED static void add_terms(double* restrict parts, double* terms, int64_t n) {",
-            "  for (; n % 16; ++n) terms[n] = 0;",
-            "  for (int64_t first = 0; first < n; first += 16)",
-            "    for (int i = 0; i < 16; ++i) parts[i] += terms[first + i];",
-            "}",
-            "",
-            "static void reduce(const void* value, const void* const* slots, const void* gradient,",
-            "                   const void* from, int64_t n, double* sums) {",
+            *self._sum_signature(name, f"double* {sums}"),
             f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
             "  for (int64_t first = 0; first < n; first += 512) {",
             "    const int64_t m = n - first < 512 ? n - first : 512;",
-            f"    reduce_block({self._pointers('const ', 'first')}, from, m, "
-            + ", ".join(f"terms[{i}]" for i in range(count))
-            + ");",
+            self._call_terms(name, count),
             f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
             "  }",
-            f"  for (int k = 0; k < {count}; ++k) {{",
-            "    for (int half = 8; half; half /= 2)",
-            "      for (int i = 0; i < half; ++i) parts[k][i] += parts[k][i + half];",
-            "    sums[k] = parts[k][0];",
-            "  }",
+            f"  for (int k = 0; k < {count}; ++k) {sums}[k] = total(parts[k]);",
         ]
         self._close()
 
+    def _terms(self, name, operands):
+        """Writes a function that computes the terms of sums for at most 512 elements."""
+        terms = "".join(f", double* restrict terms{i}" for i in range(len(operands)))
+        self._element_loop(
+            f"{name}_block({self._arrays('const ')}, {self._outer()}, int64_t n{terms})",
+            [(node, f"terms{i}[i] = (double){{}};") for i, node in enumerate(operands)],
+        )
+        if not any("add_terms(" in line for line in self._lines):
+            self._lines += _ADDITION
+
+    def _call_terms(self, name, count):
+        terms = "".join(f", terms[{i}]" for i in range(count))
+        arrays = self._pointers("const ", "first")
+        return f"    {name}_block({arrays}, {self._outer_from('first')}, m{terms});"
+
+    def _sum_signature(self, name, sums):
+        return [
+            f"static void {name}(const void* value, const void* const* slots, "
+            "const void* gradient,",
+            f"                   const void* from, int64_t n, {sums}) {{",
+        ]
+
+    def _outer(self):
+        """Returns the parameters of a loop over elements with the values that it does not change.
+
+        `_outer_from` returns their arguments if the loop begins at an element.
+        """
+        return "const hoisted_t* from"
+
+    def _outer_from(self, first):
+        del first
+        return "from"
+
     def _after_sums(self):
-        nodes = [node for node in self._hoisted if node.after_sums]
+        nodes = [node for node in self._hoisted if node.stage == AFTER_SUMS]
         if any(node.level == ROW for node in nodes):
             raise UnsupportedError("a value per row that depends on a sum")
         self._open("after_sums(const double* sums, int64_t count, void* to)")
         self._hoist(nodes)
         self._close()
 
-    def _update(self):
+    def _results(self):
+        """Returns the new values of an element, with the statements that store them."""
         program = self._program
         results = [(program.value, store(program.dtype, "value[i]"))]
         for i, slot in enumerate(program.slots):
             if slot.name in program.changes:
                 node = program.changes[slot.name].node
                 results.append((node, store(slot.dtype, f"slot{i}[i]")))
-        signature = f"{self._arrays('')}, const hoisted_t* from, int64_t n"
-        self._element_loop(f"update_all({signature})", results)
-        self._lines += [
+        return results
+
+    def _update(self):
+        signature = f"{self._arrays('')}, {self._outer()}, int64_t n"
+        self._element_loop(f"update_all({signature})", self._results())
+        self._lines += self._update_signature()
+        arguments = f"{self._pointers('', '0')}, {self._outer_from('0')}"
+        self._lines.append(f"  update_all({arguments}, n);")
+        self._close()
+
+    def _update_signature(self):
+        return [
             "static void update(void* value, void* const* slots, const void* gradient,",
             "                   const void* from, int64_t n) {",
-            f"  update_all({self._pointers('', '0')}, from, n);",
         ]
-        self._close()
 
     def _fade(self):
         self._lines += [
@@ -192,27 +252,37 @@ class _Emitter:
 
     def _table(self):
         program = self._program
-        functions = [
-            "prepare",
-            "prepare_row" if program.row_slots else "0",
-            "reduce" if program.sums else "0",
-            "after_sums" if program.sums else "0",
-            "update",
-            "fade" if program.fades else "0",
-            "finish" if program.scalar_slots else "0",
-            "add",
-        ]
-        counts = [program.scalars, program.slots, program.row_slots, program.scalar_slots]
+        slots = [program.slots, program.row_slots, program.column_slots, program.scalar_slots]
+        counts = [len(each) for each in [program.scalars, *slots]]
         self._lines += [
             '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
             f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[program.dtype][0]},",
-            f"  {', '.join(str(len(each)) for each in counts)}, {len(program.sums)},",
+            f"  {', '.join(map(str, counts))}, {len(self._sums)},",
             f"  {{{_numbers(program.scalars)}}}, {{{_numbers(program.all_slots)}}},",
-            f"  {', '.join(functions)}",
+            *(f"  .{name} = {value}," for name, value in self._fields()),
             "};",
         ]
 
+    def _fields(self):
+        """Returns the other fields of the kernel's table, as (name, value); missing ones are 0."""
+        program = self._program
+        exist = {
+            "prepare": True,
+            "prepare_row": program.row_slots,
+            "reduce": self._sums,
+            "after_sums": self._sums,
+            "update": True,
+            "fade": program.fades,
+            "finish": program.scalar_slots,
+            "add": True,
+        }
+        return [(name, name) for name, exists in exist.items() if exists]
+
     # Helpers of the methods above.
+
+    def _struct(self, name, nodes):
+        fields = "".join(f" {type_of(node)} {name_of(node)};" for node in nodes)
+        self._lines.append(f"typedef struct {{ char unused;{fields} }} {name};\n")
 
     def _open(self, signature):
         self._lines += [f"static void {signature} {{", "  hoisted_t* const h = to; (void)h;"]
@@ -246,19 +316,26 @@ class _Emitter:
         self._lines.append("  " + store(slot.dtype, place).format(value))
 
     def _element_loop(self, signature, results):
-        needed = _needed([node for node, _ in results])
+        needed = needed_for([node for node, _ in results])
         self._lines.append(f"VECTORIZED static void {signature} {{")
         for node in self._hoisted:
             if node in needed:
                 self._read_hoisted(node, "from")
+        self._read_lines(needed)
         self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
         for node in self._program.nodes:
+            if node.level == MATRIX_COLUMN and node in needed:
+                name = name_of(node)
+                self._lines.append(f"    const {type_of(node)} {name} = column_{name}[i];")
             if node.level == ELEMENT and node in needed:
                 self._lines.append(
                     f"    const {type_of(node)} {name_of(node)} = {self._code(node)};"
                 )
         self._lines += ["    " + statement.format(text_of(node)) for node, statement in results]
         self._lines += ["  }", "}", ""]
+
+    def _read_lines(self, needed):
+        """Reads the values of a row and of the columns, if there are matrices."""
 
     def _arrays(self, const):
         kind = stored(self._program.dtype)
@@ -283,9 +360,12 @@ class _Emitter:
         if node.operation == "Input":
             return load(node.dtype, self._place(node.detail))
         if node.operation in SUMS:
-            mean = " / (double)count" if node.operation == "Mean" else ""
-            return rounded(node.dtype, f"({type_of(node)})(sums[{node.detail}]{mean})")
+            return self._sum_of(node, f"sums[{node.detail}]", "count")
         return expression(node)
+
+    def _sum_of(self, node, total, count):
+        mean = f" / (double){count}" if node.operation == "Mean" else ""
+        return rounded(node.dtype, f"({type_of(node)})({total}{mean})")
 
     def _place(self, given):
         program = self._program
@@ -311,7 +391,7 @@ def _hoisted(node: Node, struct: str) -> str:
     return text_of(node) if node.operation == "Const" else f"{struct}->{name_of(node)}"
 
 
-def _needed(nodes: Iterable[Node]) -> Set[Node]:
+def needed_for(nodes: Iterable[Node]) -> Set[Node]:
     """Returns the nodes that a loop over elements must read or compute to get `nodes`."""
     found: Set[Node] = set()
     waiting = list(nodes)
@@ -328,7 +408,7 @@ def _check_limits(program: Program) -> None:
     for what, given, most in (
         ("slots", program.all_slots, MOST_SLOTS),
         ("hyperparameters", program.scalars, MOST_SCALARS),
-        ("sums", program.sums, MOST_SUMS),
+        *(("sums", program.sums(level), MOST_SUMS) for level in _LEVELS_OF_SUMS),
     ):
         if len(given) > most:
             raise UnsupportedError(f"{len(given)} {what}: a kernel has at most {most}")

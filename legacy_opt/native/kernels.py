@@ -11,10 +11,11 @@ from legacy_opt.native import cache
 from legacy_opt.native.emit import emit
 from legacy_opt.native.program import MOST_SCALARS, MOST_SLOTS, Program
 
-ABI = 1  # LEGACY_OPT_ABI of sources/kernel.h
+ABI = 2  # LEGACY_OPT_ABI of sources/kernel.h
 _POINTER = ctypes.c_void_p
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)
 _SIZE = ctypes.c_int64
+_OF_ROW = [_POINTER, _POINTERS, _POINTER, _POINTER, _POINTER, _POINTER]
 
 
 class _Table(ctypes.Structure):
@@ -22,7 +23,7 @@ class _Table(ctypes.Structure):
 
     _fields_ = [
         *((name, ctypes.c_int32) for name in ("abi", "hoisted_bytes", "dtype", "scalars", "slots")),
-        *((name, ctypes.c_int32) for name in ("row_slots", "scalar_slots", "sums")),
+        *((name, ctypes.c_int32) for name in ("row_slots", "column_slots", "scalar_slots", "sums")),
         ("scalar_dtypes", ctypes.c_int32 * MOST_SCALARS),
         ("slot_dtypes", ctypes.c_int32 * MOST_SLOTS),
         ("prepare", ctypes.CFUNCTYPE(None, _POINTERS, _POINTERS, _POINTER)),
@@ -36,6 +37,23 @@ class _Table(ctypes.Structure):
         ("fade", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER, _SIZE)),
         ("finish", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER)),
         ("add", ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _SIZE)),
+        *((name, ctypes.c_int32) for name in ("row_sums", "column_sums")),
+        *((name, ctypes.c_int32) for name in ("row_bytes", "column_values")),
+        (
+            "reduce_lines",
+            ctypes.CFUNCTYPE(
+                None, _POINTER, _POINTERS, _POINTER, _POINTER, _SIZE, _POINTER, _POINTER
+            ),
+        ),
+        *(
+            (
+                name,
+                ctypes.CFUNCTYPE(None, _POINTERS, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER),
+            )
+            for name in ("after_rows", "after_columns")
+        ),
+        ("reduce_row", ctypes.CFUNCTYPE(None, *_OF_ROW, _SIZE, _POINTER)),
+        ("update_row", ctypes.CFUNCTYPE(None, *_OF_ROW, _SIZE)),
     ]
 
 
@@ -70,7 +88,9 @@ def compiled(program: Program) -> Kernel:
     except ValueError:
         raise cache.NoCompilerError(f"{kernel.library._name} has no kernel. Delete it.") from None
     expected = [len(each) for each in (program.scalars, program.slots, program.row_slots)]
-    if table.abi != ABI or [table.scalars, table.slots, table.row_slots] != expected:
+    expected.append(len(program.column_slots))
+    found = [table.scalars, table.slots, table.row_slots, table.column_slots]
+    if table.abi != ABI or found != expected:
         raise cache.NoCompilerError(
             f"The kernel {kernel.library._name} does not fit its rule. Delete it."
         )
@@ -89,7 +109,8 @@ def run(
 
     Args:
       kernel: the kernel.
-      value: the variable's value, contiguous.
+      value: the variable's value, contiguous. For a kernel with matrices, all arrays have their
+        shapes; otherwise shapes do not matter.
       gradient: the gradient of the whole variable, or of `rows` in their order.
       slots: the values of all slots by name, contiguous. A scalar slot may be the first element of
         an array.
@@ -103,7 +124,9 @@ def run(
     scalar_slots = _pointers([slots[each.name] for each in program.scalar_slots])
     given = [np.asarray(scalars[each.name]) for each in program.scalars]
     table.prepare(_pointers(given), scalar_slots, hoisted)
-    if rows is None:
+    if program.has_matrices:
+        _update_matrices(kernel, value, slots, gradient, hoisted)
+    elif rows is None:
         _update(table, value, element_slots, gradient, hoisted)
     else:
         if program.fades:
@@ -131,6 +154,51 @@ def _update(table, value, slots, gradient, hoisted):
         table.reduce(*arrays, value.size, sums.ctypes.data)
         table.after_sums(sums.ctypes.data, value.size, hoisted)
     table.update(*arrays, value.size)
+
+
+def _update_matrices(kernel, value, slots, gradient, hoisted):
+    """Updates a stack of matrices; see `UpdateMatrices` in sources/update.h."""
+    program, table = kernel.program, kernel.table
+    count = value.shape[-1]
+    sums = np.zeros(table.sums)
+    lines = []  # for each matrix, the values of its rows and of its columns
+    for matrix in np.ndindex(value.shape[:-2]):
+        rows = value.shape[-2]
+        row_sums, column_sums = (
+            np.zeros((rows, table.row_sums)),
+            np.zeros((table.column_sums, count)),
+        )
+        if table.reduce_lines:
+            for row in range(rows):
+                arrays = _row(program, value, slots, gradient, (*matrix, row))
+                to = row_sums[row].ctypes.data, column_sums.ctypes.data
+                table.reduce_lines(*arrays, hoisted, count, *to)
+        of_rows = np.zeros((rows, table.row_bytes), np.uint8)
+        of_columns = np.zeros(table.column_values * count + 1)
+        for names, function, of_lines, to, sizes in (
+            (program.row_slots, table.after_rows, row_sums, of_rows, (rows, count)),
+            (program.column_slots, table.after_columns, column_sums, of_columns, (rows, count)),
+        ):
+            pointers = _pointers([slots[each.name][matrix] for each in names])
+            function(pointers, of_lines.ctypes.data, *sizes, hoisted, to.ctypes.data)
+        lines += [((*matrix, row), of_rows[row], of_columns) for row in range(rows)]
+    if table.sums:
+        for index, of_row, of_columns in lines:
+            part = np.zeros(table.sums)
+            arrays = _row(program, value, slots, gradient, index)
+            buffers = hoisted, of_row.ctypes.data, of_columns.ctypes.data
+            table.reduce_row(*arrays, *buffers, count, part.ctypes.data)
+            sums += part
+        table.after_sums(sums.ctypes.data, value.size, hoisted)
+    for index, of_row, of_columns in lines:
+        arrays = _row(program, value, slots, gradient, index)
+        table.update_row(*arrays, hoisted, of_row.ctypes.data, of_columns.ctypes.data, count)
+
+
+def _row(program, value, slots, gradient, index):
+    """Returns the pointers to a row's values, to its slots, and to its gradient."""
+    here = _pointers([slots[each.name][index] for each in program.slots])
+    return value[index].ctypes.data, here, gradient[index].ctypes.data
 
 
 def _pointers(arrays):

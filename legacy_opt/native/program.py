@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-# The level of a value says whether it belongs to the whole update, to a row, or to an element.
-SCALAR, ROW, ELEMENT = range(3)
+# The level of a value says what it belongs to: the whole update, a row of a sparse gradient, or an
+# element; if the variable is a stack of matrices, also a matrix, or a row or column of a matrix.
+SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = range(6)
 
 GRADIENT, VALUE = "gradient", "value"
 
@@ -13,8 +14,19 @@ GRADIENT, VALUE = "gradient", "value"
 # a new value, and all others are multiplied by a factor.
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 
-# Operations that combine all elements of a variable.
+# Operations that combine several elements: all of a variable, or those of a row or column of a
+# matrix. Or they combine the values of all rows of a matrix.
 SUMS = ("Sum", "Mean")
+
+# The stage of a value: the last of the sums on which it depends. Sums of one stage are computed in
+# one pass over the variable.
+BEFORE_SUMS, AFTER_LINES, AFTER_MATRICES, AFTER_SUMS = range(4)
+_STAGES = {
+    MATRIX_ROW: AFTER_LINES,
+    MATRIX_COLUMN: AFTER_LINES,
+    MATRIX: AFTER_MATRICES,
+    SCALAR: AFTER_SUMS,
+}
 
 # The limits of kernels, as in sources/kernel.h.
 MOST_SLOTS, MOST_SCALARS, MOST_SUMS = 8, 32, 8
@@ -30,7 +42,7 @@ class Input(NamedTuple):
     Attributes:
       name: `GRADIENT`, `VALUE`, or the name of a slot or scalar. A slot and a scalar may have the
         same name.
-      level: `SCALAR`, `ROW` or `ELEMENT`.
+      level: the level, for example `SCALAR` or `ELEMENT`.
       dtype: the name of the input's dtype.
       is_slot: whether the input is a slot.
     """
@@ -49,10 +61,11 @@ class Node:
       operation: the type of the TensorFlow operation that computes the value, or "Input".
       dtype: the name of its dtype.
       inputs: a tuple of nodes.
-      level: `SCALAR`, `ROW` or `ELEMENT`.
-      after_sums: whether it depends on a sum over all elements.
+      level: the level, for example `SCALAR` or `ELEMENT`.
+      stage: the last of the sums on which it depends: `BEFORE_SUMS`, `AFTER_LINES` (over rows or
+        columns of matrices), `AFTER_MATRICES` or `AFTER_SUMS` (over all elements).
       detail: the `Input` of an input; the value of a constant; for a sum, its position among the
-        sums of the program.
+        program's sums of the same level.
     """
 
     def __init__(
@@ -70,7 +83,8 @@ class Node:
         self.inputs = inputs
         self.level = level
         self.detail = detail
-        self.after_sums = operation in SUMS or any(each.after_sums for each in inputs)
+        own = _STAGES[level] if operation in SUMS else BEFORE_SUMS
+        self.stage = max([own, *(each.stage for each in inputs)])
 
 
 class Change(NamedTuple):
@@ -94,10 +108,10 @@ class Program(NamedTuple):
       dtype: the name of the variable's dtype.
       scalars: the scalar inputs that the rule uses.
       slots: the slots with one value per element.
-      row_slots: the slots with one value per row.
+      row_slots: the slots with one value per row, or per row of each matrix.
+      column_slots: the slots with one value per column of each matrix.
       scalar_slots: the slots with one value per variable.
       nodes: all nodes, each after its inputs.
-      sums: the nodes whose operation is in `SUMS`.
       value: the variable's new value.
       changes: a dict from the name of each changed slot to its `Change`.
     """
@@ -106,16 +120,30 @@ class Program(NamedTuple):
     scalars: List[Input]
     slots: List[Input]
     row_slots: List[Input]
+    column_slots: List[Input]
     scalar_slots: List[Input]
     nodes: List[Node]
-    sums: List[Node]
     value: Node
     changes: Dict[str, Change]
 
     @property
     def all_slots(self) -> List[Input]:
         """All slots, in the order in which a kernel gets them."""
-        return self.slots + self.row_slots + self.scalar_slots
+        return self.slots + self.row_slots + self.column_slots + self.scalar_slots
+
+    def sums(self, level: int) -> List[Node]:
+        """Returns the sums of a level, such as `SCALAR` for those over all elements."""
+        return [node for node in self.nodes if node.operation in SUMS and node.level == level]
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether there are values that belong to matrices, or to their rows or columns."""
+        return any(MATRIX <= each.level <= MATRIX_COLUMN for each in self.nodes + self.all_slots)
+
+    @property
+    def needs_all_elements(self) -> bool:
+        """Whether an element's new value depends on other elements."""
+        return bool(self.sums(SCALAR)) or self.has_matrices
 
     @property
     def fades(self) -> bool:

@@ -7,11 +7,17 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tup
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt.native import matrix_axes
 from legacy_opt.native.operations import DTYPES, ELEMENTWISE
 from legacy_opt.native.program import (
     ADD,
+    AFTER_LINES,
+    AFTER_SUMS,
     ELEMENT,
     FADE,
+    MATRIX,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
     ROW,
     SCALAR,
     SUMS,
@@ -35,6 +41,11 @@ _NAMES = {
     "Inv": "Reciprocal",
     "SelectV2": "Select",
 }
+
+_LINES = (MATRIX_ROW, MATRIX_COLUMN)
+# The levels of a sum over a line, as (level of the operand, level of the sum).
+_SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
+_LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
 
 class Results(NamedTuple):
@@ -69,9 +80,10 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
       UnsupportedError: the rule cannot be compiled, for example because one of its operations has
         no C code.
     """
-    reader = _Reader()
+    reader = _MatrixReader if any(each.level in _LINES for each in inputs) else _Reader
+    reader = reader(rank)
     with tf.Graph().as_default():
-        tensors = {each: reader.placeholder(each, rank) for each in inputs}
+        tensors = {each: reader.placeholder(each) for each in inputs}
         (value,) = [tensor for given, tensor in tensors.items() if given.name == VALUE]
         dtypes = {given.name: given.dtype for given in inputs if given.is_slot}
         try:
@@ -91,18 +103,22 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
 class _Reader:
     """Converts tensors to nodes."""
 
-    def __init__(self):
+    def __init__(self, rank):
+        self._rank = rank
         self._inputs = {}  # name of a placeholder -> Input
         self._of_tensors = {}  # (name of an operation, number of its output) -> Node
-        self._nodes = {}  # (operation, dtype, numbers of the inputs, detail) -> Node
-        self._sums = []
+        self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
 
-    def placeholder(self, given, rank):
+    def placeholder(self, given):
         """Returns a placeholder for an `Input`."""
-        shape = {SCALAR: [], ROW: ([None] + [1] * (rank - 1))[:rank], ELEMENT: [None] * rank}
-        tensor = tf.compat.v1.placeholder(given.dtype, shape[given.level])
+        tensor = tf.compat.v1.placeholder(given.dtype, self.shape(given.level))
         self._inputs[tensor.op.name] = given
         return tensor
+
+    def shape(self, level):
+        """Returns the shape of the placeholder of an input."""
+        rank = self._rank
+        return {SCALAR: [], ROW: ([None] + [1] * (rank - 1))[:rank], ELEMENT: [None] * rank}[level]
 
     def change(self, how, tensor, factor):
         """Returns the `Change` of a slot."""
@@ -142,37 +158,56 @@ class _Reader:
         nodes = tuple(self._of_tensors[self._key(each)] for each in _operands(tensor))
         if kind in _UNCHANGED or kind == "Fill":
             return nodes[0]
-        if kind in _RESHAPING and nodes[0].level == SCALAR:
+        if kind in _RESHAPING and self.keeps_elements(tensor, nodes[0]):
             return nodes[0]
         if kind in SUMS:
             return self._sum(kind, tensor, nodes[0])
         if kind not in ELEMENTWISE:
             raise UnsupportedError(f"the operation {operation.type} ({operation.name!r})")
-        return self._node(kind, dtype, nodes, max(each.level for each in nodes))
+        return self._node(kind, dtype, nodes, self.level(tensor, nodes))
 
-    def _sum(self, kind, tensor, node):
+    def keeps_elements(self, tensor, node):
+        """Whether a kernel can ignore a change of the shape of `node`."""
+        del tensor
+        return node.level == SCALAR
+
+    def level(self, tensor, nodes):
+        """Returns the level of the result of an elementwise operation."""
+        del tensor
+        return max(each.level for each in nodes)
+
+    def level_of_sum(self, tensor, node):
+        """Returns the level of a sum.
+
+        Raises:
+          UnsupportedError: kernels cannot compute the sum.
+        """
         operand = tensor.op.inputs[0]
         axes = _constant_array(tensor.op.inputs[1].op)
         rank = operand.shape.rank
         if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
-            raise UnsupportedError(f"{kind} over some of the axes ({tensor.op.name!r})")
+            raise UnsupportedError("over some of the axes")
         if node.level != ELEMENT:
-            raise UnsupportedError(
-                f"{kind} of a value with fewer elements than the variable ({tensor.op.name!r})"
-            )
-        if node.after_sums:
+            raise UnsupportedError("of a value with fewer elements than the variable")
+        return SCALAR
+
+    def _sum(self, kind, tensor, node):
+        try:
+            level = self.level_of_sum(tensor, node)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{kind} {error} ({tensor.op.name!r})") from None
+        known = sum(each.operation in SUMS and each.level == level for each in self._nodes.values())
+        found = self._node(kind, tensor.dtype.base_dtype.name, (node,), level)
+        if node.stage == found.stage:
             raise UnsupportedError(
                 f"{kind} of a value that depends on another sum ({tensor.op.name!r})"
             )
-        known = len(self._sums)
-        found = self._node(kind, tensor.dtype.base_dtype.name, (node,), SCALAR)
         if found.detail is None:
             found.detail = known
-            self._sums.append(found)
         return found
 
     def _node(self, operation, dtype, inputs, level, detail=None):
-        key = operation, dtype, tuple(each.number for each in inputs), repr(detail)
+        key = operation, dtype, level, tuple(each.number for each in inputs), repr(detail)
         if key not in self._nodes:
             self._nodes[key] = Node(len(self._nodes), operation, dtype, inputs, level, detail)
         return self._nodes[key]
@@ -190,12 +225,63 @@ class _Reader:
         return Program(
             dtype,
             scalars,
-            *([each for each in slots if each.level == level] for level in (ELEMENT, ROW, SCALAR)),
+            *([each for each in slots if each.level in levels] for levels in _LEVELS_OF_SLOTS),
             list(self._nodes.values()),
-            self._sums,
             value,
             changes,
         )
+
+
+class _MatrixReader(_Reader):
+    """Converts tensors to nodes if the variable is a stack of matrices whose lines have slots."""
+
+    def __init__(self, rank):
+        super().__init__(rank)
+        self._axes = {}  # (name of an operation, number of its output) -> axes
+
+    def placeholder(self, given):
+        tensor = super().placeholder(given)
+        self._axes[self._key(tensor)] = matrix_axes.axes_of(given.level, self._rank)
+        return tensor
+
+    def shape(self, level):
+        return [None] * len(matrix_axes.axes_of(level, self._rank))
+
+    def _axes_of(self, tensor):
+        """Returns the axes of a tensor. Those of constants do not matter."""
+        while tensor.op.type in _UNCHANGED:
+            tensor = tensor.op.inputs[0]
+        return self._axes.get(self._key(tensor), ())
+
+    def keeps_elements(self, tensor, node):
+        if tensor.op.type == "ExpandDims":
+            position = _constant_array(tensor.op.inputs[1].op)
+            if position is not None:
+                axes = self._axes_of(tensor.op.inputs[0])
+                self._axes[self._key(tensor)] = matrix_axes.expanded(axes, int(position))
+                return True
+        return super().keeps_elements(tensor, node)
+
+    def level(self, tensor, nodes):
+        axes = matrix_axes.broadcast(map(self._axes_of, _operands(tensor)))
+        self._axes[self._key(tensor)] = axes
+        return matrix_axes.level_of(axes, self._rank, [each.level for each in nodes])
+
+    def level_of_sum(self, tensor, node):
+        operation = tensor.op
+        positions = _constant_array(operation.inputs[1].op)
+        if positions is None:
+            raise UnsupportedError("over unknown axes")
+        before = self._axes_of(operation.inputs[0])
+        keeps_dims = operation.get_attr("keep_dims")
+        axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
+        self._axes[self._key(tensor)] = axes
+        level = matrix_axes.level_of(axes, self._rank, [MATRIX])
+        if node.level == ELEMENT and set(axes) <= {None}:
+            return SCALAR
+        if (node.level, level) in _SUMS_OF_LINES:
+            return level
+        raise UnsupportedError("over some of the axes")
 
 
 def _operands(tensor):
@@ -227,15 +313,22 @@ def _constant_array(operation) -> Optional[np.ndarray]:
 
 
 def _check(program):
-    """Raises an UnsupportedError if a slot changes in a way that kernels do not support."""
+    """Raises an UnsupportedError if the program needs what kernels do not support."""
     slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():
         slot = slots[name]
-        if slot.level < ELEMENT and (change.node.level > slot.level or change.node.after_sums):
+        known = {slot.level, SCALAR, MATRIX} if slot.level in _LINES else range(slot.level + 1)
+        if slot.level < ELEMENT and (
+            change.node.level not in known or change.node.stage == AFTER_SUMS
+        ):
             raise UnsupportedError(
                 f"the slot {name!r}, which has no value per element, but whose new value needs one"
             )
-        if slot.level == ELEMENT and change.how == ADD:
+        if change.how == ADD and slot.level in (*_LINES, ELEMENT):
             raise UnsupportedError(f"an addition to the slot {name!r}")
         if change.how == FADE and (slot.level < ELEMENT or change.factor.level != SCALAR):
             raise UnsupportedError(f"the slot {name!r}, whose factor is no scalar")
+    for node in program.nodes:
+        latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
+        if node.level in (MATRIX, *_LINES) and node.stage > latest:
+            raise UnsupportedError("a value per row or column that depends on a later sum")

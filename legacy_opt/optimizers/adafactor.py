@@ -221,7 +221,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         vr = moment(slots.vr, tf.reduce_mean(square, -1))
         vc = moment(slots.vc, tf.reduce_mean(square, -2))
         rows = tf.math.rsqrt(vr / tf.reduce_mean(vr, -1, keepdims=True))
-        unit = grad * (rows[..., tf.newaxis] * tf.math.rsqrt(vc)[..., tf.newaxis, :])
+        unit = grad * (tf.expand_dims(rows, -1) * tf.expand_dims(tf.math.rsqrt(vc), -2))
         return unit, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
 
     def _rate(self, hyper, dtype):

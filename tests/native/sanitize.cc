@@ -54,10 +54,15 @@ void Make(const legacy_opt_kernel* kernel, int64_t rows, int64_t columns, int64_
   const int64_t size = SizeOf(kernel->dtype);
   variable.value = Allocate(1, variable.size * size, &owned->memory)[0];
   variable.gradient = Allocate(1, gradients * size, &owned->memory)[0];
-  void** const places[] = {variable.slots, variable.row_slots, variable.scalar_slots};
-  const int counts[] = {kernel->slots, kernel->row_slots, kernel->scalar_slots};
-  const int64_t sizes[] = {variable.size, rows, 1};
-  for (int kind = 0, i = 0; kind < 3; ++kind) {
+  void** const places[] = {variable.slots, variable.row_slots, variable.column_slots,
+                           variable.scalar_slots};
+  const int counts[] = {kernel->slots, kernel->row_slots, kernel->column_slots,
+                        kernel->scalar_slots};
+  const int64_t matrices = kernel->update_row && rows % 3 == 0 ? 3 : 1;  // [3, rows / 3, columns]
+  variable.rows = rows / matrices;
+  variable.columns = columns;
+  const int64_t sizes[] = {variable.size, rows, matrices * columns, 1};
+  for (int kind = 0, i = 0; kind < 4; ++kind) {
     for (int k = 0; k < counts[kind]; ++k, ++i) {
       const int64_t bytes = sizes[kind] * SizeOf(kernel->slot_dtypes[i]);
       places[kind][k] = Allocate(1, bytes, &owned->memory)[0];
@@ -80,7 +85,7 @@ void UpdateSomeRows(const legacy_opt_kernel* kernel, const void* const* scalars,
   }
   const std::string error = UpdateRows<Id>(kernel, owned.variable, ids.get(), count, rows, scalars,
                                            all_rows, TwoThreads);
-  if (error.empty() == (is_wrong || kernel->sums)) {
+  if (error.empty() == (is_wrong || kernel->sums || kernel->update_row)) {
     std::fprintf(stderr, "unexpected: '%s'\n", error.c_str());
     std::exit(1);
   }
@@ -93,7 +98,7 @@ void Run(const legacy_opt_kernel* kernel) {
     scalars.push_back(Allocate(1, SizeOf(kernel->scalar_dtypes[i]), &memory)[0]);
   }
   scalars.push_back(nullptr);
-  if (!kernel->row_slots) {
+  if (!kernel->row_slots || kernel->update_row) {
     std::vector<Owned> owned(Draw(1, 4));
     std::vector<Variable> variables;
     for (Owned& each : owned) {

@@ -2,7 +2,6 @@
 
 import copy
 import pickle
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import compat
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import accelerate, modes
+from legacy_opt.native import accelerate, cache, driver, modes
 from tests.support import problems, running
 from tests.support.processes import programs
 
@@ -215,7 +214,8 @@ def test_a_script_with_native_kernels(options, tmp_path, kernels_folder):
 
 
 def test_without_a_driver_training_goes_on(fresh, tmp_path):
-    fresh.setattr(sys.modules["legacy_opt.native.driver"], "load", lambda: None)
+    fresh.setattr(driver, "_loaded", [])
+    fresh.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
     with pytest.warns(NativeKernelWarning, match="AdamOptimizer runs without .*build-kernels"):
         values, types = trained(lambda: accelerate(MAKERS["Adam"]()))
     assert not is_native(types)

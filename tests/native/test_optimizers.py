@@ -14,16 +14,13 @@ from tests.support.oracle_runs import assert_close, run_oracles
 
 RULES = [name for name, case in CASES.items() if hasattr(case.optimizer, "pure_update")]
 # The classes without kernels, and the reasons.
-UNSUPPORTED = {
-    "Adafactor": "a slot of the layout TensorSlot",
-    "Shampoo": "a slot of the layout",
-}
+UNSUPPORTED = {"Shampoo": "a slot of the layout"}
 DTYPES = ("float16", "float32", "float64")
 
 
 def is_supported(name):
-    """Returns whether a case has kernels. Adafactor has them if it is not factored."""
-    return "factored=False" in name or name.split()[0] not in UNSUPPORTED
+    """Returns whether a case has kernels."""
+    return name.split()[0] not in UNSUPPORTED
 
 
 def make(name):

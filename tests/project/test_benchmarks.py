@@ -104,7 +104,7 @@ def test_workloads_and_goals():
     assert goals["AdamW"].goal("W1", "resource") == 1.60
     assert goals["DiffGrad"].goal("W1", "ref") == goals["DiffGrad"].goal("W1", "resource") == 4
     assert {w.name: w.shape for w in workloads.WORKLOADS} == {
-        "W1": (10**7,),
+        "W1": (2500, 4000),
         "W2": (64, 64),
         "W3": (10**6, 16),
         "W4": (10**7, 16),
@@ -118,7 +118,7 @@ WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
 
 
 def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow(monkeypatch):
-    monkeypatch.setattr(run.driver, "load", lambda: None)  # without native kernels
+    monkeypatch.setattr(run, "lack_of_kernels", lambda: "not in this test")
     entries = {entry.name: entry for entry in optimizers.ENTRIES}
     for optimizer in public_optimizers():
         entry = entries[optimizer.__name__.replace("Optimizer", "")]

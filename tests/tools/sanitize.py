@@ -4,6 +4,7 @@ The driver's loops (update.h) are compiled into a program without TensorFlow and
 """
 
 import contextlib
+import functools
 import subprocess
 import sys
 import tempfile
@@ -28,7 +29,8 @@ def sources():
         for dtype in DTYPES:
             for sparse in (False, True):
                 with contextlib.suppress(UnsupportedError):
-                    yield native_rules.source_of(native_diagnosis.made(cls), dtype, sparse)
+                    make = functools.partial(native_diagnosis.made, cls)
+                    yield native_rules.source_of(make, dtype, sparse)
 
 
 def main():

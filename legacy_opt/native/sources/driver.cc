@@ -71,8 +71,10 @@ Registry& registry() {
 
 std::string CheckTable(const legacy_opt_kernel* kernel) {
   if (!kernel || kernel->abi != LEGACY_OPT_ABI) return "has another version";
-  const int32_t slots = kernel->slots + kernel->row_slots + kernel->scalar_slots;
-  const bool fits = kernel->slots >= 0 && kernel->row_slots >= 0 && kernel->scalar_slots >= 0 &&
+  const int32_t slots =
+      kernel->slots + kernel->row_slots + kernel->column_slots + kernel->scalar_slots;
+  const bool fits = kernel->slots >= 0 && kernel->row_slots >= 0 && kernel->column_slots >= 0 &&
+                    kernel->scalar_slots >= 0 && (!kernel->update) != (!kernel->update_row) &&
                     slots <= LEGACY_OPT_MOST_SLOTS && kernel->scalars >= 0 &&
                     kernel->scalars <= LEGACY_OPT_MOST_SCALARS && kernel->sums >= 0 &&
                     kernel->sums <= LEGACY_OPT_MOST_SUMS && kernel->hoisted_bytes >= 0 &&
@@ -245,7 +247,8 @@ class UpdateOp : public OpKernel {
 
  protected:
   int TensorsOfVariable() const {
-    return 1 + kernel_->slots + kernel_->row_slots + kernel_->scalar_slots;
+    return 1 + kernel_->slots + kernel_->row_slots + kernel_->column_slots +
+           kernel_->scalar_slots;
   }
 
   // Reads the scalars, which begin at input `first`.
@@ -267,10 +270,21 @@ class UpdateOp : public OpKernel {
     variable->value = Data(value);
     variable->size = value.NumElements();
     bool fit = value.dtype() == kernel_->dtype;
-    void** const places[] = {variable->slots, variable->row_slots, variable->scalar_slots};
-    const int counts[] = {kernel_->slots, kernel_->row_slots, kernel_->scalar_slots};
-    const int64_t sizes[] = {variable->size, rows, 1};
-    for (int kind = 0, i = 0; kind < 3; ++kind) {
+    int64_t columns = 0;
+    if (kernel_->update_row) {
+      const int axes = value.dims();
+      if (axes < 2) return errors::InvalidArgument("legacy_opt: the kernel needs matrices");
+      variable->rows = value.dim_size(axes - 2);
+      variable->columns = value.dim_size(axes - 1);
+      rows = variable->size ? variable->size / variable->columns : 0;
+      columns = variable->size ? variable->size / variable->rows : 0;
+    }
+    void** const places[] = {variable->slots, variable->row_slots, variable->column_slots,
+                             variable->scalar_slots};
+    const int counts[] = {kernel_->slots, kernel_->row_slots, kernel_->column_slots,
+                          kernel_->scalar_slots};
+    const int64_t sizes[] = {variable->size, rows, columns, 1};
+    for (int kind = 0, i = 0; kind < 4; ++kind) {
       for (int k = 0; k < counts[kind]; ++k, ++i) {
         const Tensor& slot = (*tensors)[first + 1 + i];
         // Of row slots and scalar slots, the first elements are used.
@@ -308,7 +322,7 @@ class UpdateOp : public OpKernel {
   static Parallel Threads(OpKernelContext* context) {
     auto* const workers = context->device()->tensorflow_cpu_worker_threads();
     return [workers](int64_t total, int64_t block, const Work& work) {
-      if (total <= block / 2) {
+      if (total <= block) {
         if (total > 0) work(0, total);
         return;
       }

@@ -61,14 +61,17 @@ using Parallel = std::function<void(int64_t total, int64_t block, const Work& wo
 struct Variable {
   char* value = nullptr;
   void* slots[LEGACY_OPT_MOST_SLOTS];         // one value per element
-  void* row_slots[LEGACY_OPT_MOST_SLOTS];     // one value per row
+  void* row_slots[LEGACY_OPT_MOST_SLOTS];     // one value per row, or per row of each matrix
+  void* column_slots[LEGACY_OPT_MOST_SLOTS];  // one value per column of each matrix
   void* scalar_slots[LEGACY_OPT_MOST_SLOTS];  // one value
   const char* gradient = nullptr;
   int64_t size = 0;                           // number of elements
+  int64_t rows = 0, columns = 0;              // of each matrix, for kernels with matrices
 };
 
 constexpr int64_t kBlock = 65536;  // elements that a thread updates at a time
 constexpr int64_t kSum = 8192;     // elements of a partial sum, with any number of threads
+constexpr int64_t kParts = 16;     // at most so many partial sums of a column, likewise
 
 // Memory for the hoisted values of a kernel, with the alignment of all types.
 class Hoisted {
@@ -131,6 +134,109 @@ inline void Sum(const legacy_opt_kernel* kernel, const std::vector<Variable>& va
   }
 }
 
+// Updates a stack of matrices: a kernel with `update_row`.
+inline void UpdateMatrices(const legacy_opt_kernel* kernel, const Variable& variable,
+                           Hoisted* hoisted, const Parallel& parallel) {
+  if (!variable.size) return;
+  const int64_t rows = variable.rows, columns = variable.columns;
+  const int64_t matrices = variable.size / rows / columns, all = matrices * rows;
+  const int64_t size = SizeOf(kernel->dtype);
+  const int64_t width = (columns * kernel->column_values + 1) * 8;  // bytes per matrix
+  std::vector<char> row_buffers(all * kernel->row_bytes);
+  std::vector<int64_t> column_buffers(matrices * width / 8);
+  char* const buffers = reinterpret_cast<char*>(column_buffers.data());
+  auto value = [&](int64_t row) { return variable.value + row * columns * size; };
+  auto gradient = [&](int64_t row) { return variable.gradient + row * columns * size; };
+
+  // The sums over columns are added up in parts, whose number depends on the shape only.
+  const int64_t most = std::max<int64_t>(1, std::min(rows, kParts));
+  const int64_t parts = std::max<int64_t>(1, std::min(most, rows * columns / kBlock));
+  std::vector<double> row_sums(all * kernel->row_sums);
+  std::vector<double> column_sums(matrices * parts * columns * kernel->column_sums);
+  const int64_t sums_of_part = columns * kernel->column_sums;
+  if (kernel->reduce_lines) {
+    parallel(matrices * parts, 1, [&](int64_t begin, int64_t end) {
+      FlushDenormals flush;
+      for (int64_t i = begin; i < end; ++i) {
+        const int64_t matrix = i / parts, part = i % parts;
+        const int64_t last = matrix * rows + rows * (part + 1) / parts;
+        for (int64_t row = matrix * rows + rows * part / parts; row < last; ++row) {
+          SlotsFrom slots(kernel, variable, row * columns);
+          kernel->reduce_lines(value(row), slots.at, gradient(row), hoisted->get(), columns,
+                               row_sums.data() + row * kernel->row_sums,
+                               column_sums.data() + i * sums_of_part);
+        }
+      }
+    });
+  }
+  parallel(matrices, 1, [&](int64_t begin, int64_t end) {
+    FlushDenormals flush;
+    for (int64_t matrix = begin; matrix < end; ++matrix) {
+      double* const first = column_sums.data() + matrix * parts * sums_of_part;
+      for (int64_t part = 1; part < parts; ++part) {
+        for (int64_t i = 0; i < sums_of_part; ++i) first[i] += first[part * sums_of_part + i];
+      }
+      void *row_slots[LEGACY_OPT_MOST_SLOTS], *column_slots[LEGACY_OPT_MOST_SLOTS];
+      const int32_t* dtypes = kernel->slot_dtypes + kernel->slots;
+      for (int i = 0; i < kernel->row_slots; ++i) {
+        row_slots[i] = static_cast<char*>(variable.row_slots[i]) + matrix * rows * SizeOf(*dtypes++);
+      }
+      for (int i = 0; i < kernel->column_slots; ++i) {
+        column_slots[i] =
+            static_cast<char*>(variable.column_slots[i]) + matrix * columns * SizeOf(*dtypes++);
+      }
+      kernel->after_rows(row_slots, row_sums.data() + matrix * rows * kernel->row_sums, rows, columns,
+                         hoisted->get(), row_buffers.data() + matrix * rows * kernel->row_bytes);
+      kernel->after_columns(column_slots, first, rows, columns, hoisted->get(),
+                            buffers + matrix * width);
+    }
+  });
+
+  const int64_t block = std::max<int64_t>(1, kBlock / columns);
+  auto for_rows = [&](const std::function<void(int64_t, const void*, const void*)>& work) {
+    parallel(all, block, [&](int64_t begin, int64_t end) {
+      FlushDenormals flush;
+      for (int64_t row = begin; row < end; ++row) {
+        work(row, row_buffers.data() + row * kernel->row_bytes, buffers + row / rows * width);
+      }
+    });
+  };
+  if (kernel->sums) {
+    std::vector<double> sums(all * kernel->sums);
+    for_rows([&](int64_t row, const void* of_row, const void* of_columns) {
+      SlotsFrom slots(kernel, variable, row * columns);
+      kernel->reduce_row(value(row), slots.at, gradient(row), hoisted->get(), of_row, of_columns,
+                         columns, sums.data() + row * kernel->sums);
+    });
+    double total[LEGACY_OPT_MOST_SUMS] = {0};
+    for (int64_t i = 0; i < all * kernel->sums; ++i) total[i % kernel->sums] += sums[i];
+    kernel->after_sums(total, variable.size, hoisted->get());
+  }
+  for_rows([&](int64_t row, const void* of_row, const void* of_columns) {
+    SlotsFrom slots(kernel, variable, row * columns);
+    kernel->update_row(value(row), slots.at, gradient(row), hoisted->get(), of_row, of_columns,
+                       columns);
+  });
+}
+
+// Updates arrays of elements.
+inline void UpdateArrays(const legacy_opt_kernel* kernel, const std::vector<Variable>& variables,
+                         std::vector<Hoisted>* hoisted, const Parallel& parallel) {
+  std::vector<int64_t> starts{0};  // the number of the first element of each variable
+  for (const Variable& each : variables) starts.push_back(starts.back() + each.size);
+  if (kernel->sums) Sum(kernel, variables, hoisted, parallel);
+  parallel(starts.back(), kBlock, [&](int64_t begin, int64_t end) {
+    FlushDenormals flush;
+    int64_t i = std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin() - 1;
+    while (begin < end) {
+      while (starts[i + 1] <= begin) ++i;
+      const int64_t count = std::min(end, starts[i + 1]) - begin;
+      UpdateElements(kernel, variables[i], (*hoisted)[i], begin - starts[i], count);
+      begin += count;
+    }
+  });
+}
+
 }  // namespace internal
 
 // Updates whole variables.
@@ -138,22 +244,25 @@ inline void UpdateWhole(const legacy_opt_kernel* kernel, const std::vector<Varia
                         const void* const* scalars, const Parallel& parallel) {
   FlushDenormals flush;
   std::vector<Hoisted> hoisted(variables.size(), Hoisted(kernel));
-  std::vector<int64_t> starts{0};  // the number of the first element of each variable
   for (size_t i = 0; i < variables.size(); ++i) {
     kernel->prepare(scalars, variables[i].scalar_slots, hoisted[i].get());
-    starts.push_back(starts.back() + variables[i].size);
   }
-  if (kernel->sums) internal::Sum(kernel, variables, &hoisted, parallel);
-  parallel(starts.back(), kBlock, [&](int64_t begin, int64_t end) {
-    FlushDenormals flush_here;
-    int64_t i = std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin() - 1;
-    while (begin < end) {
-      while (starts[i + 1] <= begin) ++i;
-      const int64_t count = std::min(end, starts[i + 1]) - begin;
-      internal::UpdateElements(kernel, variables[i], hoisted[i], begin - starts[i], count);
-      begin += count;
-    }
-  });
+  if (kernel->update) {
+    internal::UpdateArrays(kernel, variables, &hoisted, parallel);
+  } else if (variables.size() == 1) {
+    internal::UpdateMatrices(kernel, variables[0], &hoisted[0], parallel);
+  } else {  // several small variables: each in one thread
+    const Parallel in_this_thread = [](int64_t total, int64_t, const Work& work) { work(0, total); };
+    int64_t size = 1;
+    for (const Variable& each : variables) size += each.size;
+    const int64_t count = static_cast<int64_t>(variables.size());
+    parallel(count, std::max<int64_t>(1, count * kBlock / size), [&](int64_t begin, int64_t end) {
+      FlushDenormals flush_here;
+      for (int64_t i = begin; i < end; ++i) {
+        internal::UpdateMatrices(kernel, variables[i], &hoisted[i], in_this_thread);
+      }
+    });
+  }
   if (kernel->finish) {
     for (size_t i = 0; i < variables.size(); ++i) {
       kernel->finish(variables[i].scalar_slots, hoisted[i].get());
@@ -218,7 +327,7 @@ template <typename Id>
 std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable, const Id* ids,
                        int64_t count, int64_t rows, const void* const* scalars, bool all_rows,
                        const Parallel& parallel) {
-  if (kernel->sums) return "a kernel with sums needs a dense gradient";
+  if (kernel->sums || !kernel->update) return "a kernel with sums needs a dense gradient";
   Rows<Id> found;
   const std::string error = found.Find(ids, count, rows);
   if (!error.empty() || !rows) return error;

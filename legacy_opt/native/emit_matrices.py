@@ -1,0 +1,225 @@
+"""Writes the kernel of a rule with values per row and per column of matrices, such as Adafactor.
+
+A kernel passes over the matrices up to three times: for the sums over rows and columns, for the
+sums over all elements, and to update all elements.
+"""
+
+from __future__ import annotations
+
+from legacy_opt.native.emit import Emitter, needed_for
+from legacy_opt.native.operations import name_of, store, stored, text_of, type_of
+from legacy_opt.native.program import (
+    AFTER_MATRICES,
+    ELEMENT,
+    MATRIX,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
+    SCALAR,
+    SUMS,
+    Program,
+)
+
+
+class MatrixEmitter(Emitter):
+    """Writes the functions of a kernel for stacks of matrices, in the order of kernel.h."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self._row_sums = program.sums(MATRIX_ROW)
+        self._column_sums = program.sums(MATRIX_COLUMN)
+        known = [node for node in program.nodes if node.operation != "Const"]
+        self._rows = [node for node in known if node.level in (MATRIX, MATRIX_ROW)]
+        self._all_columns = [node for node in known if node.level == MATRIX_COLUMN]
+        # The columns' values that the loops over elements read.
+        elements = [node for node in known if node.level == ELEMENT]
+        used = needed_for([*elements, program.value])
+        self._columns = [node for node in self._all_columns if node in used]
+        self._has_lines = False  # whether the next function gets the values of rows and columns
+
+    def _functions(self):
+        self._struct("row_t", self._rows)
+        if self._row_sums or self._column_sums:
+            self._reduce_lines()
+        self._after_rows()
+        self._after_columns()
+        self._has_lines = True
+        if self._sums:
+            self._sum("reduce", "sums")
+            self._after_sums()
+        self._update()
+
+    def _reduce_lines(self):
+        sums = self._row_sums + self._column_sums
+        operands = list(dict.fromkeys(node.inputs[0] for node in sums))
+        self._terms("reduce_lines", operands)
+        count = len(operands)
+        self._lines += [
+            "static void reduce_lines(const void* value, const void* const* slots,",
+            "                         const void* gradient, const void* from, int64_t n,",
+            "                         double* row_sums, double* column_sums) {",
+            f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
+            "  for (int64_t first = 0; first < n; first += 512) {",
+            "    const int64_t m = n - first < 512 ? n - first : 512;",
+            self._call_terms("reduce_lines", count),
+        ]
+        for node in self._column_sums:
+            self._lines.append(
+                f"    add_column_terms(column_sums + {node.detail} * n + first, "
+                f"terms[{operands.index(node.inputs[0])}], m);"
+            )
+        self._lines += [
+            f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
+            "  }",
+        ]
+        for node in self._row_sums:
+            part = operands.index(node.inputs[0])
+            self._lines.append(f"  row_sums[{node.detail}] = total(parts[{part}]);")
+        self._close()
+
+    def _terms(self, name, operands):
+        super()._terms(name, operands)
+        if name == "reduce_lines":
+            self._lines += [
+                "VECTORIZED static void add_column_terms(double* restrict to, "
+                "const double* restrict terms, int64_t n) {",
+                "  for (int64_t i = 0; i < n; ++i) to[i] += terms[i];",
+                "}",
+                "",
+            ]
+
+    def _after_rows(self):
+        """Computes the values of the rows of one matrix, and writes their slots."""
+        first = [n for n in self._rows if n.level == MATRIX_ROW and n.stage < AFTER_MATRICES]
+        second = [n for n in self._rows if n.level == MATRIX_ROW and n not in first]
+        matrices = [node for node in self._rows if node.level == MATRIX]
+        sums = [node for node in matrices if node.operation in SUMS]
+        self._lines += [
+            "VECTORIZED static void after_rows(void* const* row_slots, const double* sums,",
+            "                                  int64_t rows, int64_t count, const void* from_,",
+            "                                  void* to) {",
+            "  const hoisted_t* from = from_;",
+            *(f"  double total{node.detail} = 0;" for node in sums),
+        ]
+        self._read_scalars(self._rows, self._program.row_slots)
+        self._lines.append("  for (int64_t i = 0; i < rows; ++i) {")
+        self._lines.append("    row_t* const h = (row_t*)to + i;")
+        self._compute(first, "h->{} = ")
+        for node in sums:
+            self._lines.append(f"    total{node.detail} += (double){text_of(node.inputs[0])};")
+        self._lines.append("  }")
+        self._compute(matrices, "")
+        self._lines.append("  for (int64_t i = 0; i < rows; ++i) {")
+        self._lines.append("    row_t* const h = (row_t*)to + i;")
+        for node in first:
+            self._lines.append(f"    const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
+        for node in matrices:
+            self._lines.append(f"    h->{name_of(node)} = {name_of(node)};")
+        self._compute(second, "h->{} = ")
+        self._write_lines(self._program.row_slots, "row_slots")
+        self._lines.append("  }")
+        self._close()
+
+    def _after_columns(self):
+        """Computes the values of the columns of one matrix, and writes their slots."""
+        self._lines += [
+            "VECTORIZED static void after_columns(void* const* column_slots, const double* sums,",
+            "                                     int64_t count, int64_t n, const void* from_,",
+            "                                     void* to) {",
+            "  const hoisted_t* from = from_;",
+        ]
+        self._read_scalars(self._all_columns, self._program.column_slots)
+        self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
+        self._compute(self._all_columns, "")
+        for k, node in enumerate(self._columns):
+            self._lines.append(f"    {self._column(k, '', 'to')}[i] = {name_of(node)};")
+        self._write_lines(self._program.column_slots, "column_slots")
+        self._lines.append("  }")
+        self._close()
+
+    def _column(self, k, const, columns):
+        """Returns the array with the k-th value of all columns; see `column_values` in kernel.h."""
+        kind = type_of(self._columns[k])
+        return f"(({const}{kind}*)(({const}char*){columns} + {k} * 8 * n))"
+
+    def _read_scalars(self, nodes, slots):
+        read = {each for node in nodes for each in node.inputs}
+        changes = [self._program.changes.get(slot.name) for slot in slots]
+        read.update(change.node for change in changes if change is not None)
+        for node in self._hoisted:
+            if node.level == SCALAR and node in read:
+                self._read_hoisted(node, "from")
+
+    def _compute(self, nodes, also):
+        for node in nodes:
+            name, code = name_of(node), self._code(node)
+            self._lines.append(f"    const {type_of(node)} {name} = {also.format(name)}{code};")
+
+    def _write_lines(self, slots, array):
+        for k, slot in enumerate(slots):
+            change = self._program.changes.get(slot.name)
+            if change is not None:
+                place = f"(({stored(slot.dtype)}*){array}[{k}])[i]"
+                self._lines.append("    " + store(slot.dtype, place).format(text_of(change.node)))
+
+    def _sum_of(self, node, total, count):
+        total, count = {
+            SCALAR: (total, count),
+            MATRIX: (f"total{node.detail}", "rows"),
+            MATRIX_ROW: (f"sums[i * {len(self._row_sums)} + {node.detail}]", "count"),
+            MATRIX_COLUMN: (f"sums[{node.detail} * n + i]", "count"),
+        }[node.level]
+        return super()._sum_of(node, total, count)
+
+    def _place(self, given):
+        for array in "row_slots", "column_slots":
+            slots = getattr(self._program, array)
+            if given in slots:
+                return f"((const {stored(given.dtype)}*){array}[{slots.index(given)}])[i]"
+        return super()._place(given)
+
+    def _read_lines(self, needed):
+        for node in self._rows:
+            if node in needed:
+                self._read_hoisted(node, "row")
+
+    def _outer(self):
+        columns = [
+            f", const {type_of(node)}* restrict column_{name_of(node)}" for node in self._columns
+        ]
+        lines = ", const row_t* row" + "".join(columns) if self._has_lines else ""
+        return super()._outer() + lines
+
+    def _outer_from(self, first):
+        columns = [
+            f", {self._column(k, 'const ', 'columns')} + {first}" for k in range(len(self._columns))
+        ]
+        return super()._outer_from(first) + (", row" + "".join(columns) if self._has_lines else "")
+
+    def _sum_signature(self, name, sums):
+        return [
+            f"static void {name}(const void* value, const void* const* slots, "
+            "const void* gradient,",
+            "                   const void* from, const void* row, const void* columns,",
+            f"                   int64_t n, {sums}) {{",
+        ]
+
+    def _update_signature(self):
+        return [
+            "static void update(void* value, void* const* slots, const void* gradient,",
+            "                   const void* from, const void* row, const void* columns,",
+            "                   int64_t n) {",
+        ]
+
+    def _fields(self):
+        renamed = {"reduce": "reduce_row", "update": "update_row"}
+        fields = [(renamed.get(name, name), value) for name, value in super()._fields()]
+        fields = [field for field in fields if field[0] != "prepare_row"]
+        lines = ["reduce_lines"] if self._row_sums or self._column_sums else []
+        return [
+            ("row_sums", len(self._row_sums)),
+            ("column_sums", len(self._column_sums)),
+            ("row_bytes", "sizeof(row_t)"),
+            ("column_values", len(self._columns)),
+            *fields,
+            *((name, name) for name in [*lines, "after_rows", "after_columns"]),
+        ]

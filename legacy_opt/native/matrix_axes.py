@@ -1,0 +1,80 @@
+"""Which axes of a variable the axes of a tensor are, if the variable is a stack of matrices.
+
+The axes of a tensor are a tuple: for each axis of the tensor, an axis of the variable, or None for
+an axis of size 1. A scalar has no axes.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Optional, Tuple
+
+from legacy_opt.native.program import (
+    ELEMENT,
+    MATRIX,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
+    SCALAR,
+    UnsupportedError,
+)
+
+Axes = Tuple[Optional[int], ...]
+
+
+def axes_of(level: int, rank: int) -> Axes:
+    """Returns the axes of an input of a level; `rank` is that of the variable."""
+    stack = tuple(range(rank - 2))
+    return {
+        SCALAR: (),
+        MATRIX: stack,
+        MATRIX_ROW: (*stack, rank - 2),
+        MATRIX_COLUMN: (*stack, rank - 1),
+        ELEMENT: tuple(range(rank)),
+    }[level]
+
+
+def level_of(axes: Axes, rank: int, levels: Iterable[int]) -> Optional[int]:
+    """Returns the level of a tensor; None if it has some axes of the stack, but not all of them.
+
+    Args:
+      axes: the axes of the tensor.
+      rank: the rank of the variable.
+      levels: the levels of the operands. They tell matrices from scalars if the variable is one
+        matrix, which has the same axes as a scalar: none.
+    """
+    found = {axis for axis in axes if axis is not None}
+    if not found:
+        return max(levels)
+    for level in (MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT):
+        if found == set(axes_of(level, rank)):
+            return level
+    return None
+
+
+def broadcast(operands: Iterable[Axes]) -> Axes:
+    """Returns the axes of the result of an elementwise operation.
+
+    Raises:
+      UnsupportedError: the operation combines different axes of the variable.
+    """
+    operands = list(operands)
+    length = max(map(len, operands), default=0)
+    result = []
+    for position in range(-length, 0):
+        here = {axes[position] for axes in operands if len(axes) >= -position} - {None}
+        if len(here) > 1:
+            raise UnsupportedError(f"an operation that combines the axes {sorted(here)}")
+        result.append(here.pop() if here else None)
+    return tuple(result)
+
+
+def expanded(axes: Axes, position: int) -> Axes:
+    """Returns the axes after `tf.expand_dims`."""
+    position %= len(axes) + 1
+    return (*axes[:position], None, *axes[position:])
+
+
+def reduced(axes: Axes, positions: Iterable[int], keeps_dims: bool) -> Axes:
+    """Returns the axes after a sum over the axes at some positions."""
+    removed = {position % len(axes) for position in positions}
+    kept = [None if i in removed else axis for i, axis in enumerate(axes)]
+    return tuple(axis for i, axis in enumerate(kept) if keeps_dims or i not in removed)

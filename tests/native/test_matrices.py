@@ -1,0 +1,134 @@
+"""Tests kernels of rules that have values per row and per column of matrices."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.native.program import UnsupportedError
+
+from .training import is_native
+
+v1 = tf.compat.v1
+
+
+class Lines(legacy_opt.RuleOptimizer):
+    """A rule with values of all levels. It computes integers, so that all sums are exact."""
+
+    def __init__(self, rule=None):
+        super().__init__(False, "Lines", learning_rate=2.0)
+        self._rule = rule
+
+    def slot_layouts(self, variable):
+        rank = variable.shape.rank
+        axes = {"row": (*range(rank - 2), rank - 2), "column": (*range(rank - 2), rank - 1)}
+        return {
+            name: legacy_opt.TensorSlot([variable.shape[i] for i in each], axes=each)
+            for name, each in axes.items()
+        }
+
+    def needs_whole_tensor(self, variable):
+        return True
+
+    def rule(self, grad, value, slots, hyper):
+        if self._rule is not None:
+            return self._rule(grad, value, slots), {}
+        row = slots.row + tf.reduce_sum(tf.square(grad), -1)
+        column = slots.column + tf.reduce_sum(grad, -2)
+        whole = row - 2 * tf.reduce_sum(row, -1, keepdims=True)
+        unit = tf.expand_dims(whole, -1) + tf.expand_dims(column, -2) * grad
+        step = hyper.learning_rate * unit + tf.reduce_sum(unit) + tf.reduce_sum(value)
+        return step, {"row": row, "column": column}
+
+
+def trained(optimizer, shape, use_resource=True, partitions=None, ids=None):
+    """Returns all variables after three steps, and whether a kernel ran."""
+    random = np.random.RandomState(0)
+    grad = random.randint(-2, 3, shape).astype("float64")
+    partitioner = partitions and v1.fixed_size_partitioner(partitions)
+    with tf.Graph().as_default() as graph:
+        variable = v1.get_variable(
+            "w",
+            shape,
+            tf.float64,
+            initializer=v1.ones_initializer(),
+            use_resource=use_resource,
+            partitioner=partitioner,
+        )
+        loss = tf.reduce_sum(tf.convert_to_tensor(variable) * grad)
+        if ids is not None:
+            loss = tf.reduce_sum(tf.gather(variable, ids) * grad[: len(ids)])
+        train_op = optimizer.minimize(loss)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(3):
+                session.run(train_op)
+            values = session.run(v1.global_variables())
+        return values, is_native({each.type for each in graph.get_operations()})
+
+
+def assert_native_is_composed(make, shape, **options):
+    composed, native = make(), make()
+    composed.native, native.native = "off", "require"
+    expected, _ = trained(composed, shape, **options)
+    actual, ran = trained(native, shape, **options)
+    assert ran
+    for found, wanted in zip(actual, expected):
+        np.testing.assert_array_equal(found, wanted)
+
+
+# The columns of the last shape are added up in several parts.
+SHAPES = [(4, 8), (1, 1), (2, 3, 5, 6), (3, 1, 4), (700, 600)]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_all_levels(shape, use_resource):
+    make = Lines if np.prod(shape) < 1000 else lambda: Lines(_sum_of_columns)
+    assert_native_is_composed(make, shape, use_resource=use_resource)
+
+
+def _sum_of_columns(grad, value, slots):
+    del value, slots
+    return tf.expand_dims(tf.reduce_sum(grad, -2), -2) * tf.ones_like(grad)
+
+
+def test_partitions():
+    assert_native_is_composed(Lines, (6, 4), partitions=3)
+
+
+def test_rows_of_a_sparse_gradient():
+    assert_native_is_composed(Lines, (6, 4), ids=[4, 1, 4])
+
+
+REFUSED = {
+    "a row's values as if they were columns": (
+        lambda grad, value, slots: slots.row * grad,
+        "an operation that combines the axes",
+    ),
+    "a sum over the stack": (
+        lambda grad, value, slots: grad - tf.reduce_sum(grad, 0, keepdims=True),
+        "Sum over some of the axes",
+    ),
+    "a sum over columns' values": (
+        lambda grad, value, slots: grad - tf.reduce_sum(slots.column),
+        "Sum over some of the axes",
+    ),
+    "a column that depends on the sum of all elements": (
+        lambda grad, value, slots: grad - tf.expand_dims(slots.column * tf.reduce_sum(grad), -2),
+        "a value per row or column that depends on a later sum",
+    ),
+    "another shape": (
+        lambda grad, value, slots: grad - tf.reshape(slots.column, [3, 1, 3]),
+        "the operation Reshape",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_has_no_kernel_is_refused(name):
+    rule, message = REFUSED[name]
+    optimizer = Lines(rule)
+    optimizer.native = "require"
+    with pytest.raises(UnsupportedError, match=message):
+        trained(optimizer, (3, 3, 3))
