@@ -19,13 +19,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import legacy_opt
 from legacy_opt.compat import native_diagnosis
-from legacy_opt.core import native_rules
+from legacy_opt.core import native_norms, native_rules
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.core.native_scaling import Factor, ScaledUpdate
 from legacy_opt.native import cache, driver, probe
 from legacy_opt.native.emit import emit
 from legacy_opt.native.program import UnsupportedError
 from legacy_opt.optimizers import stock_rules
+from legacy_opt.wrappers import moving_average
 
 DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
 # The values of constructor arguments that choose a kernel. The variable is named "w".
@@ -78,9 +79,21 @@ def scaled(operations, update):
     return ScaledUpdate(update, [Factor(each, tf.ones([])) for each in operations])
 
 
+def of_average(dtype):
+    """Returns the C source of the kernel of moving averages."""
+    with tf.Graph().as_default():
+        inner = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+        update = moving_average.Move(legacy_opt.MovingAverageOptimizer(inner))
+        variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
+        return emit(native_rules.rule_of(update, variable, sparse=False).program())
+
+
 def sources():
     """Yields the C source of each kernel; some are yielded several times."""
     yield emit(probe.program())
+    for dtype in DTYPES:
+        yield emit(native_norms.rule(dtype).program())
+        yield of_average(dtype)
     kinds = [
         (dtype, sparse, shape, products)
         for dtype, sparse, shape in itertools.product(DTYPES, (False, True), ((2, 2), (2,)))

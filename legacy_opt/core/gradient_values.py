@@ -5,15 +5,23 @@ import math
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, native_norms
 
 v1 = tf.compat.v1
 
 
-def clip_by_global_norm(grads_and_vars, clip_norm, norm=None):
-    """Clips gradients by their global norm; the gradients may differ in dtype."""
+def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, native=None):
+    """Clips gradients by their global norm; the gradients may differ in dtype.
+
+    Args:
+      grads_and_vars: list of (gradient, variable) pairs.
+      clip_norm: the largest norm.
+      norm: the norm; None to compute it.
+      native: the attribute `native` of the optimizer.
+    """
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
+    norm = global_norm(grads_and_vars, native) if norm is None else norm
     clipped, _ = tf.clip_by_global_norm(
         [_cast(grad, dtype) for grad in gradients], in_dtype(clip_norm, dtype), norm
     )
@@ -23,11 +31,18 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None):
     ]
 
 
-def global_norm(grads_and_vars):
-    """Returns the global norm of the gradients, in a dtype that is wide enough for all of them."""
-    gradients = [grad for grad, _ in grads_and_vars]
+def global_norm(grads_and_vars, native=None):
+    """Returns the global norm of the gradients, in a dtype that is wide enough for all of them.
+
+    Args:
+      grads_and_vars: list of (gradient, variable) pairs.
+      native: the attribute `native` of the optimizer; see `native_norms`.
+    """
+    gradients = [grad for grad, _ in grads_and_vars if grad is not None]
     dtype = _common_dtype(gradients)
-    return tf.linalg.global_norm([_cast(grad, dtype) for grad in gradients])
+    gradients = [_cast(grad, dtype) for grad in gradients]
+    norm = native_norms.global_norm([values_of(grad) for grad in gradients], native)
+    return tf.linalg.global_norm(gradients) if norm is None else norm
 
 
 def _common_dtype(gradients):

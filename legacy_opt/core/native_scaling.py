@@ -13,7 +13,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.native_rules import ChangedUpdate, PureUpdate, Results
 from legacy_opt.core.types import Tensor, Variable
-from legacy_opt.core.variable_access import is_value
+from legacy_opt.core.variable_access import is_value_of_ref
 
 _MOST_FACTORS = 4
 _OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}
@@ -89,8 +89,7 @@ def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
             break
         found, scalar = operands
         factors.append(Factor(operation.type, scalar))
-    # A tensor that shares a variable's memory may change before the kernel reads it.
-    if not factors or is_value(found) or found.dtype != grad.dtype:
+    if not factors or is_value_of_ref(found) or found.dtype != grad.dtype:
         return update, grad
     return ScaledUpdate(update, factors[::-1]), found
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import collections
 import weakref
-from typing import Any, Iterable, List, NamedTuple, Optional
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import gradient_checks, native_check
-from legacy_opt.core.native_rules import PureUpdate, rule_of
+from legacy_opt.core.native_rules import PureRule, PureUpdate, rule_of
 from legacy_opt.core.native_scaling import identity_of, unscaled
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
@@ -85,6 +85,26 @@ def apply(update: PureUpdate, grad: Tensor, variable: Variable, indices: Optiona
         dense = tf.scatter_nd(found.indices[:, tf.newaxis], found.grad, shape)
         found = found._replace(grad=dense, indices=None)
     return _run([found])
+
+
+def apply_together(
+    update: PureUpdate, grads_and_vars: List[GradAndVar]
+) -> Tuple[List[Any], List[GradAndVar]]:
+    """Updates variables with dense gradients: small variables by one operation.
+
+    Args:
+      update: the update of an optimizer, for which the user has enabled kernels.
+      grads_and_vars: list of (gradient, variable) pairs.
+
+    Returns:
+      The list of the operations (empty when executing eagerly), and the list of pairs for which
+      there is no kernel.
+
+    Raises:
+      UnsupportedError: see `apply`.
+    """
+    done, others = _apply_together(update, grads_and_vars, alone=False)
+    return [each for each in dict.fromkeys(done.values()) if each is not None], others
 
 
 class NativeStep:
@@ -175,45 +195,80 @@ def _update_or_none(pure, grad, variable, indices):
     optimizer = pure.optimizer
     name, sparse = type(optimizer).__name__, indices is not None
     try:
-        _check_place(variable)
+        check_place(repr(variable.name), variable.device)
         if not sparse:
             pure, grad = unscaled(pure, tf.convert_to_tensor(grad))
         kernel = _kernel(pure, variable, sparse)
     except UnsupportedError as error:
-        text = f"{name} runs without a native kernel: {error}"
-        if modes.mode_of(optimizer.native) == "require":
-            raise UnsupportedError(text) from None
-        if text not in _warned:
-            _warned.add(text)
-            warn(text, NativeKernelWarning)
+        go_on_without(f"{name} runs without a native kernel: {error}", optimizer.native)
         return None
     grad = here(gradient_checks.gradient(name, grad, variable, sparse))
     return _Update(pure, kernel, grad, variable, here(indices))
 
 
-def _check_place(variable):
+def go_on_without(text: str, native: Optional[str]) -> None:
+    """Warns once that there is no native kernel.
+
+    Args:
+      text: the warning.
+      native: the attribute `native` of the optimizer.
+
+    Raises:
+      UnsupportedError: kernels are required.
+    """
+    if modes.mode_of(native) == "require":
+        raise UnsupportedError(text) from None
+    _warn_once(text)
+
+
+def warn_of_operations(wrapper: Any, what: str) -> None:
+    """Warns once, if kernels are required, that a wrapper also runs TensorFlow operations.
+
+    Args:
+      wrapper: the wrapper, with the attribute `native`.
+      what: what it does by TensorFlow operations, as in "clips values".
+    """
+    if modes.mode_of(wrapper.native) == "require":
+        name = type(wrapper).__name__
+        _warn_once(f"{name} {what} by TensorFlow operations, for which there is no native kernel.")
+
+
+def _warn_once(text):
+    if text not in _warned:
+        _warned.add(text)
+        warn(text, NativeKernelWarning)
+
+
+def check_place(name: str, device: Optional[str]) -> None:
+    """Checks that kernels can run on a device, and in the code that is being built.
+
+    Args:
+      name: what is on the device, for error messages.
+      device: the device; None or "" if unknown.
+
+    Raises:
+      UnsupportedError: kernels cannot run there.
+    """
     if versions.compiling_with_xla():
         raise UnsupportedError("XLA compiles this function")
     if tf.distribute.has_strategy():
         raise UnsupportedError("a tf.distribute.Strategy distributes the training")
-    device = tf.DeviceSpec.from_string(variable.device or "")
-    if device.device_type not in (None, "CPU"):
-        raise UnsupportedError(f"{variable.name!r} is on {variable.device}; kernels run on CPUs")
-    if _is_remote(variable) and modes.target_of_sessions() is None:
+    if tf.DeviceSpec.from_string(device or "").device_type not in (None, "CPU"):
+        raise UnsupportedError(f"{name} is on {device}; kernels run on CPUs")
+    if _is_remote(device) and modes.target_of_sessions() is None:
         raise UnsupportedError(
-            f"{variable.name!r} is on {variable.device}, in another process: pass the target of "
-            "your sessions, as in legacy_opt.native.enable(target=server.target)"
+            f"{name} is on {device}, in another process: pass the target of your sessions, as in "
+            "legacy_opt.native.enable(target=server.target)"
         )
 
 
-def _is_remote(variable):
-    """Whether a variable is in another process."""
-    job = tf.DeviceSpec.from_string(variable.device or "").job
-    return job not in (None, "localhost")
+def _is_remote(device):
+    """Whether a device is in another process."""
+    return tf.DeviceSpec.from_string(device or "").job not in (None, "localhost")
 
 
 def _kernel(update, variable, sparse):
-    loaded = driver.load()
+    driver.load()  # a missing driver is the first reason that a user can do something about
     layouts = {
         name: (type(layout), layout.dtype) for name, layout in update.slot_layouts(variable).items()
     }
@@ -224,14 +279,28 @@ def _kernel(update, variable, sparse):
     key = repr((kinds, layouts, update.key(variable)))
     known = _kernels.setdefault(update.optimizer, {})
     if key not in known:
-        rule = rule_of(update, variable, sparse)
-        kernel = kernels.compiled(rule.program())
-        native_check.check(kernel, *rule)
-        driver.register(loaded, kernel)
-        known[key] = kernel
-    if _is_remote(variable):
-        driver.check_server(loaded, known[key].key, variable.device, modes.target_of_sessions())
+        known[key] = admitted(rule_of(update, variable, sparse))
+    check_process(known[key], variable.device)
     return known[key]
+
+
+def admitted(rule: PureRule) -> kernels.Kernel:
+    """Compiles, checks and registers the kernel of a rule.
+
+    Raises:
+      UnsupportedError: there is no driver, or no kernel.
+    """
+    loaded = driver.load()
+    kernel = kernels.compiled(rule.program())
+    native_check.check(kernel, *rule)
+    driver.register(loaded, kernel)
+    return kernel
+
+
+def check_process(kernel: kernels.Kernel, device: Optional[str]) -> None:
+    """Raises an UnsupportedError if the process that has a device lacks a kernel."""
+    if _is_remote(device):
+        driver.check_server(driver.load(), kernel.key, device, modes.target_of_sessions())
 
 
 def _group(update):

@@ -101,9 +101,17 @@ def is_value(tensor):
     return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _aliased(tensor))
 
 
+def is_value_of_ref(tensor):
+    """Whether a graph tensor may share a ref variable's memory, so that its value may change.
+
+    The memory of a resource variable does not change while a tensor shares it.
+    """
+    return any(map(_is_ref, _aliased(tensor)))
+
+
 def copied(tensor):
     """Copies a tensor that may share a ref variable's memory; returns other tensors unchanged."""
-    if not (in_session_graph(tensor) and any(map(_is_ref, _aliased(tensor)))):
+    if not (in_session_graph(tensor) and is_value_of_ref(tensor)):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
 

@@ -232,6 +232,20 @@ def _run(driver, operation, kernel, variables, scalars, use_locking, inputs):
     )
 
 
+def sums(driver: Driver, kernel: Kernel, gradients: Sequence[Any]) -> Any:
+    """Returns the sums of a kernel's program, over all elements of all gradients.
+
+    Args:
+      driver: see `update`.
+      kernel: a registered kernel without slots and scalars, whose sums do not depend on the value.
+      gradients: tensors of the kernel's dtype, of any shapes.
+
+    Returns:
+      A float64 tensor with one element per sum.
+    """
+    return driver.operations.legacy_opt_sums(gradients=list(gradients), kernel=kernel.key)
+
+
 def register(driver: Driver, kernel: Kernel) -> None:
     """Makes a kernel known to the operations of this process.
 

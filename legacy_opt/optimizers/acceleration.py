@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Iterator, Optional
+from typing import Any, Iterator, Optional, Sequence
 
 from legacy_opt.core import gradient_pairs
 from legacy_opt.core.rule_optimizer import RuleOptimizer
@@ -38,28 +38,32 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
             f"accelerate takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}."
         )
-    found = list(_leaves(optimizer))
-    for each in found:
+    found = list(_nested(optimizer))
+    leaves = [each for each in found if not _wrapped(each)]
+    for each in leaves:
         if not (isinstance(each, (KernelsFirst, RuleOptimizer)) or has_rule(type(each))):
             raise TypeError(
                 f"There are no native kernels for {type(each).__name__}, because it has update "
                 "methods of its own. Write its update as a legacy_opt.RuleOptimizer (see "
                 "docs/write_an_optimizer.md)."
             )
-    for each in found:
+    for each in leaves:
         if not isinstance(each, (KernelsFirst, RuleOptimizer)):
             each.__class__ = _accelerated(type(each))
+    for each in found:
         each.native = "require" if require else "auto"
     return optimizer
 
 
-def _leaves(optimizer: Any) -> Iterator[V1Optimizer]:
-    """Yields the optimizers inside a wrapper, or the optimizer itself if it is no wrapper."""
-    wrapped = getattr(optimizer, "wrapped", ())
-    for each in wrapped:
-        yield from _leaves(each)
-    if not wrapped:
-        yield optimizer
+def _wrapped(optimizer: Any) -> Sequence[V1Optimizer]:
+    return getattr(optimizer, "wrapped", ())
+
+
+def _nested(optimizer: Any) -> Iterator[V1Optimizer]:
+    """Yields an optimizer; if it is a wrapper, also all optimizers inside."""
+    yield optimizer
+    for each in _wrapped(optimizer):
+        yield from _nested(each)
 
 
 class Accelerated(KernelsFirst):

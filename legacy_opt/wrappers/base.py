@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, ClassVar, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_pairs
+from legacy_opt.core import argument_checks, gradient_pairs, native_updates
 from legacy_opt.core.global_step import advancing
 from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
@@ -35,6 +35,10 @@ class OptimizerWrapper(v1.train.Optimizer):
       TypeError: an inner optimizer is not a v1 optimizer, or the name is not a string.
       ValueError: the name is empty.
     """
+
+    native: Optional[str] = None  # as in RuleOptimizer, for what the wrapper itself computes
+    # What the wrapper does by TensorFlow operations even if native kernels are required.
+    without_kernel: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs):
         """Turns AutoGraph off for two methods: conversion takes seconds, and fails on TF 1.15."""
@@ -81,6 +85,8 @@ class OptimizerWrapper(v1.train.Optimizer):
         name: Optional[str] = None,
     ) -> Optional[Operation]:
         """Applies the gradients with the only inner optimizer."""
+        if self.without_kernel:
+            native_updates.warn_of_operations(self, self.without_kernel)
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)

@@ -78,6 +78,8 @@ class ClipByValueOptimizer(GradientClipping):
       ValueError: a limit is NaN or infinite, or `clip_value_min` is not below `clip_value_max`.
     """
 
+    without_kernel = "clips values"
+
     def __init__(
         self,
         optimizer: V1Optimizer,
@@ -141,6 +143,8 @@ class ClipByNormOptimizer(GradientClipping):
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
+    without_kernel = "computes the norm of each gradient"
+
     def __init__(
         self, optimizer: V1Optimizer, clip_norm: Hyperparameter, name: Optional[str] = None
     ) -> None:
@@ -192,7 +196,7 @@ class ClipByGlobalNormOptimizer(GradientClipping):
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current("clip_norm", self._clip_norm)
-        return gradient_values.clip_by_global_norm(grads_and_vars, limit)
+        return gradient_values.clip_by_global_norm(grads_and_vars, limit, native=self.native)
 
 
 def clip_gradients_by_norm(

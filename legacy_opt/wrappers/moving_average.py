@@ -9,19 +9,21 @@ Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, 
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Optional, Union
+from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_pairs
+from legacy_opt.core import argument_checks, gradient_pairs, native_updates
 from legacy_opt.core.hyperparameters import current
-from legacy_opt.core.slots import first_value
+from legacy_opt.core.native_rules import PureUpdate, Results
+from legacy_opt.core.slots import Slot, first_value
 from legacy_opt.core.types import (
     GradsAndVars,
     Hyperparameter,
     Operation,
     Saver,
+    Tensor,
     V1Optimizer,
     Variable,
 )
@@ -118,7 +120,11 @@ class MovingAverageOptimizer(OptimizerWrapper):
         if self._sequential_update:
             updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
-                moved = self._subtract_all(self._differences(variables))
+                moved = self._move(variables)
+        elif native_updates.are_enabled(self):  # a kernel computes the difference and subtracts it
+            moved = self._move(variables)
+            with after(*moved):
+                updated = super().apply_gradients(grads_and_vars, global_step, name)
         else:
             differences = self._differences(variables)
             with after(*(difference for _, difference in differences)):
@@ -126,19 +132,30 @@ class MovingAverageOptimizer(OptimizerWrapper):
             moved = self._subtract_all(differences)
         return tf.group(updated, *moved, name="train_with_avg")
 
+    def _move(self, variables):
+        """Moves the averages towards the present values; returns the operations."""
+        if not native_updates.are_enabled(self):
+            return self._subtract_all(self._differences(variables))
+        averages = self._get_or_create_averages(variables)
+        of_average = {id(average): each for average, each in zip(averages, variables)}
+        pairs = [(each.read_value(), average) for average, each in zip(averages, variables)]
+        moved, others = native_updates.apply_together(Move(self), pairs)
+        rest = [of_average[id(average)] for _, average in others]
+        return moved + self._subtract_all(self._differences(rest))
+
     def _differences(self, variables):
         """Returns a list of pairs: an average, and the value to subtract from it."""
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
-            rate = self._rate()
+            rate = self.rate()
             differences = []
             for average, variable in zip(averages, variables):
                 with tf.device(variable.device):
-                    gap = average.read_value() - variable.read_value()
-                    differences.append((average, gap * tf.cast(rate, gap.dtype)))
+                    value = variable.read_value()
+                    differences.append((average, _difference(average.read_value(), value, rate)))
         return differences
 
-    def _rate(self):
+    def rate(self) -> Tensor:
         """Returns 1 minus the current decay factor; casts a number to float32, like TensorFlow."""
         decay = current("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
@@ -241,6 +258,34 @@ class MovingAverageOptimizer(OptimizerWrapper):
             ]
             content[key] = others if isinstance(parts, list) else others[0]
         return v1.train.Saver(content, name=name, **kwargs)
+
+
+class Move(PureUpdate):
+    """The update of an average, whose "gradient" is the value of its variable."""
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        return {}
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return False
+
+    def scalars(self) -> Dict[str, Tensor]:
+        return {"rate": self.optimizer.rate()}
+
+    def key(self, variable: Variable) -> Any:
+        return None
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        def update(value, average, slots, scalars):
+            del slots
+            return Results(_difference(average, value, scalars["rate"]), {})
+
+        return update
+
+
+def _difference(average, value, rate):
+    gap = average - value
+    return gap * tf.cast(rate, gap.dtype)
 
 
 def _subtract(average, difference):

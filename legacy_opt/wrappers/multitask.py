@@ -59,6 +59,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         variable.
     """
 
+    without_kernel = "tests whether gradients are zero"
+
     _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
 
     def __init__(self, opt: V1Optimizer) -> None:

@@ -125,7 +125,8 @@ def test_the_optimizers_in_a_wrapper_are_accelerated(fresh):
         clipping = legacy_opt.ClipByValueOptimizer(MAKERS["Momentum"](), -0.5, 0.5)
         return accelerate(clipping, require=True)
 
-    values, types = trained(make)
+    with pytest.warns(NativeKernelWarning, match="clips values by TensorFlow operations"):
+        values, types = trained(make)
     assert is_native(types)
     expected, _ = trained(lambda: legacy_opt.ClipByValueOptimizer(MAKERS["Momentum"](), -0.5, 0.5))
     np.testing.assert_array_equal(values["w"], expected["w"])

@@ -31,12 +31,12 @@ def in_a_chain(grads):
 SCALINGS = [by_global_norm, by_norm, mean_of_three, in_a_chain]
 
 
-def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer):
+def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer, use_resource=True):
     """Returns the values of two variables after a step, and the operations of the kernels."""
     with tf.Graph().as_default() as graph:
         grads = [tf.negative(tf.cast(-each, dtype), name="raw") for each in (GRADIENT, GRADIENT[0])]
         variables = [
-            v1.get_variable(f"v{i}", initializer=tf.cast(each, dtype), use_resource=True)
+            v1.get_variable(f"v{i}", initializer=tf.cast(each, dtype), use_resource=use_resource)
             for i, each in enumerate((START, START[0]))
         ]
         optimizer = Sgd()
@@ -79,8 +79,9 @@ def test_the_products_of_a_wrapper(fresh):
 
 
 def times_value(grads):
-    """A product with a tensor that shares the variable's memory in a Session."""
-    return [2 * v1.global_variables()[i].read_value() for i in range(2)]
+    """A product with a tensor that shares the memory of a variable in a Session."""
+    del grads
+    return [2 * variable.read_value() for variable in v1.global_variables()[:2]]
 
 
 def after_a_check(grads):
@@ -98,11 +99,21 @@ def of_another_shape(grads):
     return [tf.reduce_sum(grad, keepdims=True) * tf.ones(grad.shape) for grad in grads]
 
 
-@pytest.mark.parametrize("scale", [times_value, after_a_check, by_elements])
+@pytest.mark.parametrize("scale", [after_a_check, by_elements])
 def test_products_that_tensorflow_computes(scale, fresh):
     actual, operations = trained(scale, "require")
     assert {operation.inputs[-1].op.type for operation in operations} == {"Mul"}
     for each, value in zip(actual, trained(scale, "off")[0]):
+        np.testing.assert_array_equal(each, value)
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_products_of_values(use_resource, fresh):
+    """The memory of a ref variable may change before the kernel reads it."""
+    actual, operations = trained(times_value, "require", use_resource=use_resource)
+    gradients = {each.op.type for operation in operations for each in operation.inputs[-2:]}
+    assert ("ReadVariableOp" if use_resource else "Mul") in gradients
+    for each, value in zip(actual, trained(times_value, "off", use_resource=use_resource)[0]):
         np.testing.assert_array_equal(each, value)
 
 

@@ -234,13 +234,12 @@ class OpenVariables {
   std::vector<tf_shared_lock> shared_;
 };
 
-// What both operations have in common.
-class UpdateOp : public OpKernel {
+// What all operations that run a kernel have in common.
+class KernelOp : public OpKernel {
  public:
-  explicit UpdateOp(OpKernelConstruction* context) : OpKernel(context) {
+  explicit KernelOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string key;
     OP_REQUIRES_OK(context, context->GetAttr("kernel", &key));
-    OP_REQUIRES_OK(context, context->GetAttr("use_locking", &use_locking_));
     const std::string error = Find(key, &kernel_);
     OP_REQUIRES(context, error.empty(), errors::FailedPrecondition(error));
   }
@@ -250,6 +249,38 @@ class UpdateOp : public OpKernel {
     return 1 + kernel_->slots + kernel_->row_slots + kernel_->column_slots +
            kernel_->scalar_slots;
   }
+
+  // Runs blocks in TensorFlow's threads, which take the next block when they are free.
+  static Parallel Threads(OpKernelContext* context) {
+    auto* const workers = context->device()->tensorflow_cpu_worker_threads();
+    return [workers](int64_t total, int64_t block, const Work& work) {
+      if (total <= block) {
+        if (total > 0) work(0, total);
+        return;
+      }
+      std::atomic<int64_t> next(0);
+      const int threads = workers->num_threads;
+      Shard(threads, workers->workers, threads, 1000000000, [&](int64_t, int64_t) {
+        for (;;) {
+          const int64_t first = next.fetch_add(block);
+          if (first >= total) return;
+          work(first, std::min(total, first + block));
+        }
+      });
+    };
+  }
+
+  const legacy_opt_kernel* kernel_ = nullptr;
+};
+
+// What the operations that update variables have in common.
+class UpdateOp : public KernelOp {
+ public:
+  explicit UpdateOp(OpKernelConstruction* context) : KernelOp(context) {
+    OP_REQUIRES_OK(context, context->GetAttr("use_locking", &use_locking_));
+  }
+
+ protected:
 
   // Reads the scalars, which begin at input `first`.
   Status Scalars(OpKernelContext* context, int first, int count,
@@ -318,27 +349,6 @@ class UpdateOp : public OpKernel {
     return Status();
   }
 
-  // Runs blocks in TensorFlow's threads, which take the next block when they are free.
-  static Parallel Threads(OpKernelContext* context) {
-    auto* const workers = context->device()->tensorflow_cpu_worker_threads();
-    return [workers](int64_t total, int64_t block, const Work& work) {
-      if (total <= block) {
-        if (total > 0) work(0, total);
-        return;
-      }
-      std::atomic<int64_t> next(0);
-      const int threads = workers->num_threads;
-      Shard(threads, workers->workers, threads, 1000000000, [&](int64_t, int64_t) {
-        for (;;) {
-          const int64_t first = next.fetch_add(block);
-          if (first >= total) return;
-          work(first, std::min(total, first + block));
-        }
-      });
-    };
-  }
-
-  const legacy_opt_kernel* kernel_ = nullptr;
   bool use_locking_ = false;
 };
 
@@ -413,6 +423,34 @@ class RowsOp : public UpdateOp {
   bool all_rows_ = false;
 };
 
+// Returns the sums that a kernel computes, over all elements of all gradients.
+class SumsOp : public KernelOp {
+ public:
+  explicit SumsOp(OpKernelConstruction* context) : KernelOp(context) {
+    if (!context->status().ok()) return;
+    OP_REQUIRES(context,
+                kernel_->update && kernel_->sums && !kernel_->scalars && TensorsOfVariable() == 1,
+                errors::InvalidArgument("legacy_opt: the kernel has no sums over gradients"));
+  }
+
+  void Compute(OpKernelContext* context) override {
+    std::vector<Variable> gradients(context->num_inputs());
+    for (int i = 0; i < context->num_inputs(); ++i) {
+      const Tensor& gradient = context->input(i);
+      OP_REQUIRES(context, gradient.dtype() == kernel_->dtype,
+                  errors::InvalidArgument("legacy_opt: the gradient does not fit the kernel"));
+      gradients[i].value = Data(gradient);  // not read by the sums
+      gradients[i].gradient = Data(gradient);
+      gradients[i].size = gradient.NumElements();
+    }
+    const std::vector<double> sums = SumGradients(kernel_, gradients, Threads(context));
+    Tensor* found = nullptr;
+    const int64_t count = sums.size();
+    OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({count}), &found));
+    std::memcpy(Data(*found), sums.data(), count * sizeof(double));
+  }
+};
+
 // Asks the process in which it runs whether it has a kernel, or can load it.
 class HasKernelOp : public OpKernel {
  public:
@@ -471,6 +509,15 @@ REGISTER_OP("LegacyOptUpdateRowsRef")
     .Attr("I: {int32, int64}")
     .Attr("all_rows: bool = false")
     .LEGACY_OPT_ATTRIBUTES;
+
+REGISTER_OP("LegacyOptSums")
+    .Input("gradients: N * T")
+    .Output("sums: double")
+    .Attr("N: int >= 1")
+    .Attr("T: {half, bfloat16, float, double}")
+    .Attr("kernel: string")
+    .SetShapeFn([](shape_inference::InferenceContext*) { return Status(); });
+REGISTER_KERNEL_BUILDER(Name("LegacyOptSums").Device(DEVICE_CPU), SumsOp);
 
 REGISTER_OP("LegacyOptHasKernel")
     .Output("found: bool")

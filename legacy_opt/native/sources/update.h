@@ -104,9 +104,10 @@ inline void UpdateElements(const legacy_opt_kernel* kernel, const Variable& vari
                  hoisted.get(), count);
 }
 
-// Sums over all elements of all variables, each into its own hoisted values.
-inline void Sum(const legacy_opt_kernel* kernel, const std::vector<Variable>& variables,
-                std::vector<Hoisted>* hoisted, const Parallel& parallel) {
+// Returns the sums over all elements of each variable: variables.size() * kernel->sums numbers.
+inline std::vector<double> Sums(const legacy_opt_kernel* kernel,
+                                const std::vector<Variable>& variables,
+                                const std::vector<Hoisted>& hoisted, const Parallel& parallel) {
   std::vector<int64_t> parts{0};  // the number of the first partial sum of each variable
   for (const Variable& each : variables) {
     parts.push_back(parts.back() + (each.size + kSum - 1) / kSum);
@@ -121,17 +122,19 @@ inline void Sum(const legacy_opt_kernel* kernel, const std::vector<Variable>& va
       const int64_t first = (part - parts[i]) * kSum;
       SlotsFrom slots(kernel, variable, first);
       kernel->reduce(variable.value + first * size, slots.at, variable.gradient + first * size,
-                     (*hoisted)[i].get(), std::min(kSum, variable.size - first),
+                     hoisted[i].get(), std::min(kSum, variable.size - first),
                      &sums[part * kernel->sums]);
     }
   });
+  std::vector<double> totals(variables.size() * kernel->sums);
   for (size_t i = 0; i < variables.size(); ++i) {
-    double total[LEGACY_OPT_MOST_SUMS] = {0};
     for (int64_t part = parts[i]; part < parts[i + 1]; ++part) {
-      for (int k = 0; k < kernel->sums; ++k) total[k] += sums[part * kernel->sums + k];
+      for (int k = 0; k < kernel->sums; ++k) {
+        totals[i * kernel->sums + k] += sums[part * kernel->sums + k];
+      }
     }
-    kernel->after_sums(total, variables[i].size, (*hoisted)[i].get());
   }
+  return totals;
 }
 
 // Updates a stack of matrices: a kernel with `update_row`.
@@ -224,7 +227,12 @@ inline void UpdateArrays(const legacy_opt_kernel* kernel, const std::vector<Vari
                          std::vector<Hoisted>* hoisted, const Parallel& parallel) {
   std::vector<int64_t> starts{0};  // the number of the first element of each variable
   for (const Variable& each : variables) starts.push_back(starts.back() + each.size);
-  if (kernel->sums) Sum(kernel, variables, hoisted, parallel);
+  if (kernel->sums) {
+    const std::vector<double> sums = Sums(kernel, variables, *hoisted, parallel);
+    for (size_t i = 0; i < variables.size(); ++i) {
+      kernel->after_sums(&sums[i * kernel->sums], variables[i].size, (*hoisted)[i].get());
+    }
+  }
   parallel(starts.back(), kBlock, [&](int64_t begin, int64_t end) {
     FlushDenormals flush;
     int64_t i = std::upper_bound(starts.begin(), starts.end(), begin) - starts.begin() - 1;
@@ -268,6 +276,19 @@ inline void UpdateWhole(const legacy_opt_kernel* kernel, const std::vector<Varia
       kernel->finish(variables[i].scalar_slots, hoisted[i].get());
     }
   }
+}
+
+// Returns the sums over all elements of all gradients. The kernel may have no slots and scalars.
+inline std::vector<double> SumGradients(const legacy_opt_kernel* kernel,
+                                        std::vector<Variable> gradients, const Parallel& parallel) {
+  FlushDenormals flush;
+  Hoisted hoisted(kernel);
+  kernel->prepare(nullptr, nullptr, hoisted.get());
+  const std::vector<double> sums =
+      internal::Sums(kernel, gradients, std::vector<Hoisted>(gradients.size(), hoisted), parallel);
+  std::vector<double> totals(kernel->sums);
+  for (size_t i = 0; i < sums.size(); ++i) totals[i % kernel->sums] += sums[i];
+  return totals;
 }
 
 // The distinct ids of a sparse gradient, and the positions of each in the order of the input.

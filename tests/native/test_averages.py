@@ -1,0 +1,63 @@
+"""Tests moving averages that a native kernel computes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.native import accelerate
+from tests.support import problems, running
+
+from .training import START, Sgd
+
+v1 = tf.compat.v1
+
+
+def averaging(**options):
+    return legacy_opt.MovingAverageOptimizer(Sgd(), 0.9, **options)
+
+
+def trained(optimizer, dtype="float32", use_resource=True):
+    """Returns variables, slots and averages after two steps, and the types of all operations."""
+    with tf.Graph().as_default() as graph:
+        step = v1.train.get_or_create_global_step()
+        start = [tf.cast(each, dtype) for each in (START, START[0], np.zeros([0, 2]))]
+        variables = [
+            v1.get_variable(f"v{i}", initializer=each, use_resource=use_resource)
+            for i, each in enumerate(start)
+        ]
+        rows = tf.IndexedSlices(start[0][:3] / 7, tf.constant([4, 1, 4]), START.shape)
+        pairs = list(zip([rows, start[1] / 7, start[2]], variables))
+        train_op = optimizer.apply_gradients(pairs, step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(2):
+                session.run(train_op)
+            values = session.run({each.op.name: each for each in v1.global_variables()})
+        return values, [each.type for each in graph.get_operations()]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("sequential", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
+    def make():
+        step = v1.train.get_or_create_global_step
+        return averaging(sequential_update=sequential, num_updates=step)
+
+    expected, types = trained(make(), dtype, use_resource)
+    assert not [each for each in types if "LegacyOpt" in each]
+    actual, types = trained(accelerate(make(), require=True), dtype, use_resource)
+    # One operation updates the table, one the bias, and one both averages.
+    assert len([each for each in types if "LegacyOptUpdate" in each]) == 3
+    assert sorted(actual) == sorted(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("way", list(running.WAYS)[1:])
+def test_all_ways(way, fresh):
+    problem = problems.everything("float32", ("matrix", "bias"), steps=3)
+    expected = running.session_ref(problem, lambda step: averaging())
+    actual = running.WAYS[way](problem, lambda step: accelerate(averaging(), require=True))
+    running.assert_same(actual, expected, way)
