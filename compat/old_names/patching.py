@@ -37,9 +37,9 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.estimator.clip_gradients_by_norm`. Further names refer to objects of TensorFlow,
     such as `tf.contrib.tpu.CrossShardOptimizer` and
     `tf.contrib.framework.get_or_create_global_step`. The names are added to `tf` and to
-    `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is never replaced;
-    this includes all of `tf.contrib` on 1.15. Nothing else changes, so call
-    `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's behaviour.
+    `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is not replaced; this
+    includes all of `tf.contrib` on 1.15, except its optimizers if `native` is True. Nothing else
+    changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's behaviour.
 
     Example::
 
@@ -120,6 +120,15 @@ def _accelerate_new_optimizers():
     base.__init__ = __init__
     _removals.append(functools.partial(setattr, base, "__init__", original))
     _removals.append(legacy_opt.native.enable())
+    if versions.has_contrib():
+        # The constructors of these classes call the one above before they set any attribute.
+        for old, fate in old_names.FATES.items():
+            place, _, name = old.rpartition(".")
+            cls = _value(fate.now) if place == "tf.contrib.opt" else None
+            if hasattr(cls, "pure_update"):
+                theirs = getattr(tf.contrib.opt, name)
+                _removals.append(functools.partial(setattr, tf.contrib.opt, name, theirs))
+                setattr(tf.contrib.opt, name, cls)
 
 
 def _put_all():

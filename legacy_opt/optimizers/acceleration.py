@@ -3,12 +3,40 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, Iterator, Optional, Sequence
+import inspect
+import math
+from typing import Any, Dict, Iterator, Optional, Sequence, Type
 
 from legacy_opt.core import gradient_pairs
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
+from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
+from legacy_opt.optimizers.adam_w import AdamWOptimizer, MomentumWOptimizer
+from legacy_opt.optimizers.adamax import AdaMaxOptimizer
+from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
 from legacy_opt.optimizers.kernels_first import KernelsFirst, has_rule
+from legacy_opt.optimizers.lars import LARSOptimizer
+from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
+from legacy_opt.optimizers.nadam import NadamOptimizer
+from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
+
+# The classes of this package that compute the same as the classes of that name in `tf.contrib.opt`.
+OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {
+    cls.__name__: cls
+    for cls in (
+        AdaMaxOptimizer,
+        AdamGSOptimizer,
+        AdamWOptimizer,
+        AddSignOptimizer,
+        LARSOptimizer,
+        LazyAdamGSOptimizer,
+        LazyAdamOptimizer,
+        MomentumWOptimizer,
+        NadamOptimizer,
+        PowerSignOptimizer,
+        RegAdagradOptimizer,
+    )
+}
 
 
 def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
@@ -20,24 +48,29 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
     Args:
       optimizer: one of TensorFlow's Adadelta, Adagrad, AdagradDA, Adam, Ftrl, GradientDescent,
         Momentum, ProximalAdagrad, ProximalGradientDescent and RMSProp optimizers, or a subclass
-        that does not override their update methods; or an optimizer of this package. If it is a
-        wrapper, the optimizers inside are accelerated.
+        that does not override their update methods; or an optimizer of this package, or of
+        `tf.contrib.opt` on TensorFlow 1.15. If it is a wrapper, the optimizers inside are
+        accelerated.
       require: whether an update without a kernel raises an error. By default, such an update runs
         as before, with a `NativeKernelWarning`.
 
     Returns:
       The same optimizer. The class of an optimizer of TensorFlow changes to a subclass of the same
-      name.
+      name, and a class of `tf.contrib.opt` to the class of this package that computes the same.
 
     Raises:
       TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`, or its class has update
-        methods of its own, which are not generated from a rule.
+        methods of its own, which are not generated from a rule; or it is an optimizer of
+        `tf.contrib.opt` that has created slots already.
     """
     if not isinstance(optimizer, V1Optimizer):
         raise TypeError(
             f"accelerate takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}."
         )
+    for each in _nested(optimizer):
+        if _is_of_contrib(each):
+            _become_ours(each)
     found = list(_nested(optimizer))
     leaves = [each for each in found if not _wrapped(each)]
     for each in leaves:
@@ -64,6 +97,27 @@ def _nested(optimizer: Any) -> Iterator[V1Optimizer]:
     yield optimizer
     for each in _wrapped(optimizer):
         yield from _nested(each)
+
+
+def _is_of_contrib(optimizer):
+    cls = type(optimizer)
+    return cls.__module__.startswith("tensorflow.contrib.opt.") and cls.__name__ in OF_CONTRIB
+
+
+def _become_ours(optimizer):
+    """Turns an optimizer of `tf.contrib.opt` into one of this package, with its arguments."""
+    cls, state = OF_CONTRIB[type(optimizer).__name__], vars(optimizer)
+    if any(map(state.get, ("_slots", "_non_slot_dict"))):
+        raise TypeError(
+            f"accelerate got a {cls.__name__} that has created slots already: call accelerate "
+            "before minimize and apply_gradients."
+        )
+    known = {name[1:]: value for name, value in state.items()}
+    known.setdefault("learning_rate", known.get("lr"))
+    if "logbase" in known:  # PowerSign
+        known["base"] = math.exp(known["logbase"])
+    made = cls(**{name: known[name] for name in inspect.signature(cls).parameters})
+    optimizer.__class__, optimizer.__dict__ = cls, vars(made)
 
 
 class Accelerated(KernelsFirst):
