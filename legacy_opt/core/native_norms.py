@@ -37,19 +37,26 @@ def global_norm(tensors: List[Tensor], native: Optional[str]) -> Optional[Tensor
     except UnsupportedError as error:
         native_updates.go_on_without(f"There is no native global norm: {error}", native)
         return None
-    with on_any_device(), tf.device(tensors[0].device):
+    with on_any_device(), tf.device(_process_of(tensors)):
         total = tf.reshape(driver.sums(driver.load(), kernel, tensors), [])
         return tf.cast(tf.sqrt(total), tensors[0].dtype)
 
 
 def _kernel(tensors):
-    devices = sorted({each.device or "" for each in tensors})
-    if len(devices) > 1:
-        raise UnsupportedError(f"the gradients are on several devices: {', '.join(devices)}")
-    native_updates.check_place("the gradients", devices[0])
+    process = _process_of(tensors)
+    for each in tensors:
+        native_updates.check_place("a gradient", each.device)
     kernel = _admitted(tensors[0].dtype.base_dtype)
-    native_updates.check_process(kernel, devices[0])
+    native_updates.check_process(kernel, process)
     return kernel
+
+
+def _process_of(tensors):
+    """Returns the job and task of all tensors, as in "/job:worker/task:1"; "" if unknown."""
+    found = {(each.device or "").partition("/device:")[0] for each in tensors}
+    if len(found) > 1:
+        raise UnsupportedError(f"the gradients are in several processes: {sorted(found)}")
+    return found.pop()
 
 
 @functools.lru_cache(maxsize=None)

@@ -38,7 +38,7 @@ class OptimizerWrapper(v1.train.Optimizer):
 
     native: Optional[str] = None  # as in RuleOptimizer, for what the wrapper itself computes
     # What the wrapper does by TensorFlow operations even if native kernels are required.
-    without_kernel: ClassVar[str] = ""
+    _without_kernel: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs):
         """Turns AutoGraph off for two methods: conversion takes seconds, and fails on TF 1.15."""
@@ -85,8 +85,8 @@ class OptimizerWrapper(v1.train.Optimizer):
         name: Optional[str] = None,
     ) -> Optional[Operation]:
         """Applies the gradients with the only inner optimizer."""
-        if self.without_kernel:
-            native_updates.warn_of_operations(self, self.without_kernel)
+        if self._without_kernel:
+            native_updates.warn_of_operations(self, self._without_kernel)
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)

@@ -95,7 +95,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
       ValueError: `steps` is not positive; `optimizer` is or contains a SyncReplicasOptimizer.
     """
 
-    without_kernel = "adds up gradients"
+    _without_kernel = "adds up gradients"
 
     # Whether all gradients are dense. If so, `_create_slots` creates the sums before any gradient
     # is computed. `to_keras` sets this attribute, because Keras requires this order.

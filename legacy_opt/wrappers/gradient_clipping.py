@@ -78,7 +78,7 @@ class ClipByValueOptimizer(GradientClipping):
       ValueError: a limit is NaN or infinite, or `clip_value_min` is not below `clip_value_max`.
     """
 
-    without_kernel = "clips values"
+    _without_kernel = "clips values"
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class ClipByNormOptimizer(GradientClipping):
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
-    without_kernel = "computes the norm of each gradient"
+    _without_kernel = "computes the norm of each gradient"
 
     def __init__(
         self, optimizer: V1Optimizer, clip_norm: Hyperparameter, name: Optional[str] = None

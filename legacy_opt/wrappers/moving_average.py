@@ -147,7 +147,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Returns a list of pairs: an average, and the value to subtract from it."""
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
-            rate = self.rate()
+            rate = self._rate()
             differences = []
             for average, variable in zip(averages, variables):
                 with tf.device(variable.device):
@@ -155,7 +155,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
                     differences.append((average, _difference(average.read_value(), value, rate)))
         return differences
 
-    def rate(self) -> Tensor:
+    def _rate(self):
         """Returns 1 minus the current decay factor; casts a number to float32, like TensorFlow."""
         decay = current("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
@@ -270,7 +270,7 @@ class Move(PureUpdate):
         return False
 
     def scalars(self) -> Dict[str, Tensor]:
-        return {"rate": self.optimizer.rate()}
+        return {"rate": self.optimizer._rate()}
 
     def key(self, variable: Variable) -> Any:
         return None

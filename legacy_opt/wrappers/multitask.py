@@ -59,7 +59,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         variable.
     """
 
-    without_kernel = "tests whether gradients are zero"
+    _without_kernel = "tests whether gradients are zero"
 
     _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
 

@@ -56,7 +56,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         dimension does not exist, or is the axis along which the variable is partitioned.
     """
 
-    without_kernel = "clips variables"
+    _without_kernel = "clips variables"
 
     _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
 

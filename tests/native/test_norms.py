@@ -81,16 +81,33 @@ def test_enable_includes_the_norms_of_functions(fresh):
     np.testing.assert_allclose(found, np.linalg.norm(START), rtol=1e-6)
 
 
-def test_gradients_on_several_devices(fresh):
+def pairs_on(*devices):
+    for device in devices:
+        with tf.device(device):
+            yield tf.constant(START), None
+
+
+def test_gradients_in_several_processes(fresh):
     with tf.Graph().as_default():
-        pairs = []
-        for device in "/cpu:0", "/cpu:1":
-            with tf.device(device):
-                pairs.append((tf.constant(START), None))
-        with pytest.raises(UnsupportedError, match="the gradients are on several devices: /device"):
+        pairs = list(pairs_on("/job:ps/cpu:0", "/cpu:0"))
+        with pytest.raises(UnsupportedError, match="the gradients are in several processes: "):
             gradient_values.global_norm(pairs, "require")
         with pytest.warns(NativeKernelWarning, match="There is no native global norm: "):
             assert gradient_values.global_norm(pairs, "auto").op.type == "Sqrt"
+
+
+def test_gradients_on_several_devices_of_a_process(fresh):
+    config = v1.ConfigProto(device_count={"CPU": 2})
+    with tf.Graph().as_default(), v1.Session(config=config) as session:
+        norm = gradient_values.global_norm(list(pairs_on("/cpu:0", "/cpu:1", None)), "require")
+        found = session.run(norm)
+    np.testing.assert_allclose(found, np.sqrt(3) * np.linalg.norm(START), rtol=1e-6)
+
+
+def test_gradients_on_a_gpu(fresh):
+    message = "a gradient is on /device:GPU:0; kernels run"
+    with tf.Graph().as_default(), pytest.raises(UnsupportedError, match=message):
+        gradient_values.global_norm(list(pairs_on("/cpu:0", "/gpu:0")), "require")
 
 
 def test_eager_execution(fresh):
