@@ -83,7 +83,8 @@ def of_average(dtype):
     """Returns the C source of the kernel of moving averages."""
     with tf.Graph().as_default():
         inner = tf.compat.v1.train.GradientDescentOptimizer(0.1)
-        update = moving_average.Move(legacy_opt.MovingAverageOptimizer(inner))
+        optimizer = legacy_opt.MovingAverageOptimizer(inner)
+        update = moving_average.Move(optimizer, tf.constant(0.1))
         variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
         return emit(native_rules.rule_of(update, variable, sparse=False).program())
 

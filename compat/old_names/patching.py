@@ -125,7 +125,7 @@ def _accelerate_new_optimizers():
         for old, fate in old_names.FATES.items():
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
-            if hasattr(cls, "pure_update"):
+            if isinstance(cls, type) and issubclass(cls, base) and hasattr(cls, "pure_update"):
                 theirs = getattr(tf.contrib.opt, name)
                 _removals.append(functools.partial(setattr, tf.contrib.opt, name, theirs))
                 setattr(tf.contrib.opt, name, cls)

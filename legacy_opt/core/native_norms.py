@@ -52,8 +52,12 @@ def _kernel(tensors):
 
 
 def _process_of(tensors):
-    """Returns the job and task of all tensors, as in "/job:worker/task:1"; "" if unknown."""
-    found = {(each.device or "").partition("/device:")[0] for each in tensors}
+    """Returns the job and task of all tensors, as in "/job:worker/task:1"; "" for this process."""
+    found = set()
+    for each in tensors:
+        spec = tf.DeviceSpec.from_string(each.device or "")
+        is_here = spec.job in (None, "localhost")
+        found.add("" if is_here else f"/job:{spec.job}/task:{spec.task or 0}")
     if len(found) > 1:
         raise UnsupportedError(f"the gradients are in several processes: {sorted(found)}")
     return found.pop()

@@ -286,7 +286,8 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
     if isinstance(layout, TensorSlot) and not by_rows:
         rank, axes = variable.shape.rank, layout.axes(variable)
         for level in (MATRIX_ROW, MATRIX_COLUMN) if rank > 1 else ():
-            if axes == axes_of(level, rank):
+            shape = [variable.shape[axis] for axis in axes]
+            if axes == axes_of(level, rank) and layout.shape.as_list() == shape:
                 levels.append((TensorSlot, level))
     for known, level in levels:
         is_possible = isinstance(layout, known) and (by_rows or level != ROW)

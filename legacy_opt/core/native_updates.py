@@ -98,12 +98,18 @@ def apply_together(
 
     Returns:
       The list of the operations (empty when executing eagerly), and the list of pairs for which
-      there is no kernel.
+      there is no kernel, or which have a variable in common.
 
     Raises:
       UnsupportedError: see `apply`.
     """
-    done, others = _apply_together(update, grads_and_vars, alone=False)
+    done, _ = _apply_together(update, grads_and_vars, alone=False)
+    # A variable that has several gradients has not been updated, either.
+    others = [
+        (grad, variable)
+        for grad, variable in grads_and_vars
+        if id(variable) not in done and variable.shape.num_elements() != 0
+    ]
     return [each for each in dict.fromkeys(done.values()) if each is not None], others
 
 
@@ -270,7 +276,8 @@ def _is_remote(device):
 def _kernel(update, variable, sparse):
     driver.load()  # a missing driver is the first reason that a user can do something about
     layouts = {
-        name: (type(layout), layout.dtype) for name, layout in update.slot_layouts(variable).items()
+        name: (type(layout), layout.dtype, layout.axes(variable))
+        for name, layout in update.slot_layouts(variable).items()
     }
     # For partitioned variables, `level_of` refuses slots that it accepts for other variables.
     is_part = versions.part_of(variable) is not None

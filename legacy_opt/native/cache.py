@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
@@ -127,18 +128,28 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
     """
     key = key_of(source)
     if key not in _loaded:
-        path = prebuilt(f"{key}.so")
-        if path is None:
-            path = folder() / f"{key}.so"
-            if not path.exists():
-                compile_library(compiler(), source, ".c", path)
-            check_owner(path)
-        try:
-            # The library must stay loaded: the driver keeps pointers into it.
-            _loaded[key] = ctypes.CDLL(str(path))
-        except OSError as error:
-            raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
+        # The library must stay loaded: the driver keeps pointers into it.
+        _loaded[key] = _prebuilt_library(key) or _own_library(key, source)
     return key, _loaded[key]
+
+
+def _prebuilt_library(key):
+    path = prebuilt(f"{key}.so")
+    if path is not None:
+        with contextlib.suppress(OSError):  # a damaged file
+            return ctypes.CDLL(str(path))
+    return None
+
+
+def _own_library(key, source):
+    path = folder() / f"{key}.so"
+    if not path.exists():
+        compile_library(compiler(), source, ".c", path)
+    check_owner(path)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
 
 
 def compile_library(command: List[str], source: str, ending: str, path: Path) -> None:

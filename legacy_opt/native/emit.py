@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence, Set
+from typing import Sequence
 
 from legacy_opt.native.operations import (
     DTYPES,
@@ -35,6 +35,7 @@ from legacy_opt.native.program import (
     Node,
     Program,
     UnsupportedError,
+    needed_for,
 )
 
 _LEVELS_OF_SUMS = (SCALAR, MATRIX, MATRIX_ROW, MATRIX_COLUMN)
@@ -389,19 +390,6 @@ class Emitter:
 def _hoisted(node: Node, struct: str) -> str:
     """Returns the C expression of a hoisted value, which may be a constant."""
     return text_of(node) if node.operation == "Const" else f"{struct}->{name_of(node)}"
-
-
-def needed_for(nodes: Iterable[Node]) -> Set[Node]:
-    """Returns the nodes that a loop over elements must read or compute to get `nodes`."""
-    found: Set[Node] = set()
-    waiting = list(nodes)
-    while waiting:
-        node = waiting.pop()
-        if node.operation != "Const" and node not in found:
-            found.add(node)
-            if node.level == ELEMENT:
-                waiting += node.inputs
-    return found
 
 
 def _check_limits(program: Program) -> None:

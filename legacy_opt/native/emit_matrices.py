@@ -6,7 +6,7 @@ sums over all elements, and to update all elements.
 
 from __future__ import annotations
 
-from legacy_opt.native.emit import Emitter, needed_for
+from legacy_opt.native.emit import Emitter
 from legacy_opt.native.operations import name_of, store, stored, text_of, type_of
 from legacy_opt.native.program import (
     AFTER_MATRICES,
@@ -17,6 +17,7 @@ from legacy_opt.native.program import (
     SCALAR,
     SUMS,
     Program,
+    needed_for,
 )
 
 
@@ -32,7 +33,12 @@ class MatrixEmitter(Emitter):
         self._all_columns = [node for node in known if node.level == MATRIX_COLUMN]
         # The columns' values that the loops over elements read.
         elements = [node for node in known if node.level == ELEMENT]
-        used = needed_for([*elements, program.value])
+        changes = [
+            program.changes[each.name].node
+            for each in program.slots
+            if each.name in program.changes
+        ]
+        used = needed_for([*elements, program.value, *changes])
         self._columns = [node for node in self._all_columns if node in used]
         self._has_lines = False  # whether the next function gets the values of rows and columns
 

@@ -57,10 +57,14 @@ def _identity(driver):
 
 
 def _failure_in_child(driver):
+    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
+    with contextlib.suppress(cache.NoCompilerError):
+        environment[cache.FOLDER_VARIABLE] = str(cache.folder().absolute())
+    paths = map(os.path.abspath, [str(driver), *sys.path])
     try:
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, str(driver), *map(os.path.abspath, sys.path)],
-            env=dict(os.environ, CUDA_VISIBLE_DEVICES="-1"),
+            [sys.executable, "-c", _PROGRAM, *paths],
+            env=environment,
             cwd=str(driver.parent),  # otherwise -c could import modules from the user's folder
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

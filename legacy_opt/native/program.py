@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 # The level of a value says what it belongs to: the whole update, a row of a sparse gradient, or an
 # element; if the variable is a stack of matrices, also a matrix, or a row or column of a matrix.
@@ -149,3 +149,16 @@ class Program(NamedTuple):
     def fades(self) -> bool:
         """Whether a sparse update changes elements that the gradient does not touch."""
         return any(change.how == FADE for change in self.changes.values())
+
+
+def needed_for(nodes: Iterable[Node]) -> Set[Node]:
+    """Returns the nodes that a loop over elements must read or compute to get `nodes`."""
+    found: Set[Node] = set()
+    waiting = list(nodes)
+    while waiting:
+        node = waiting.pop()
+        if node.operation != "Const" and node not in found:
+            found.add(node)
+            if node.level == ELEMENT:
+                waiting += node.inputs
+    return found

@@ -27,6 +27,7 @@ from legacy_opt.native.program import (
     Node,
     Program,
     UnsupportedError,
+    needed_for,
 )
 
 # Operations that return their first input.
@@ -273,13 +274,17 @@ class _MatrixReader(_Reader):
         if positions is None:
             raise UnsupportedError("over unknown axes")
         before = self._axes_of(operation.inputs[0])
+        if len(before) != operation.inputs[0].shape.rank:
+            raise UnsupportedError("of a constant")
         keeps_dims = operation.get_attr("keep_dims")
         axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
         self._axes[self._key(tensor)] = axes
         level = matrix_axes.level_of(axes, self._rank, [MATRIX])
-        if node.level == ELEMENT and set(axes) <= {None}:
+        left = set(axes) - {None}
+        if node.level == ELEMENT and not left:
             return SCALAR
-        if (node.level, level) in _SUMS_OF_LINES:
+        is_whole = level != MATRIX or left == set(matrix_axes.axes_of(MATRIX, self._rank))
+        if is_whole and (node.level, level) in _SUMS_OF_LINES:
             return level
         raise UnsupportedError("over some of the axes")
 
@@ -332,3 +337,8 @@ def _check(program):
         latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
         if node.level in (MATRIX, *_LINES) and node.stage > latest:
             raise UnsupportedError("a value per row or column that depends on a later sum")
+        is_sum = node.operation in SUMS and node.level in _LINES
+        if is_sum and any(
+            MATRIX <= each.level <= MATRIX_COLUMN for each in needed_for(node.inputs)
+        ):
+            raise UnsupportedError("a sum over rows or columns that reads their slots")

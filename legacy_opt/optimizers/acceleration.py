@@ -20,7 +20,7 @@ from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
 from legacy_opt.optimizers.nadam import NadamOptimizer
 from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
 
-# The classes of this package that compute the same as the classes of that name in `tf.contrib.opt`.
+# The classes of this package that replace the classes of the same names in `tf.contrib.opt`.
 OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {
     cls.__name__: cls
     for cls in (
@@ -56,32 +56,33 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
 
     Returns:
       The same optimizer. The class of an optimizer of TensorFlow changes to a subclass of the same
-      name, and a class of `tf.contrib.opt` to the class of this package that computes the same.
+      name, and a class of `tf.contrib.opt` to the class of the same name in this package.
 
     Raises:
       TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`, or its class has update
         methods of its own, which are not generated from a rule; or it is an optimizer of
-        `tf.contrib.opt` that has created slots already.
+        `tf.contrib.opt` that has created slots already. Nothing has been changed then.
     """
     if not isinstance(optimizer, V1Optimizer):
         raise TypeError(
             f"accelerate takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}."
         )
-    for each in _nested(optimizer):
-        if _is_of_contrib(each):
-            _become_ours(each)
     found = list(_nested(optimizer))
     leaves = [each for each in found if not _wrapped(each)]
+    ours = {id(each): _like_contrib(each) for each in leaves if _is_of_contrib(each)}
     for each in leaves:
-        if not (isinstance(each, (KernelsFirst, RuleOptimizer)) or has_rule(type(each))):
+        is_known = isinstance(each, (KernelsFirst, RuleOptimizer)) or id(each) in ours
+        if not (is_known or has_rule(type(each))):
             raise TypeError(
                 f"There are no native kernels for {type(each).__name__}, because it has update "
                 "methods of its own. Write its update as a legacy_opt.RuleOptimizer (see "
                 "docs/write_an_optimizer.md)."
             )
     for each in leaves:
-        if not isinstance(each, (KernelsFirst, RuleOptimizer)):
+        if id(each) in ours:
+            each.__class__, each.__dict__ = type(ours[id(each)]), vars(ours[id(each)])
+        elif not isinstance(each, (KernelsFirst, RuleOptimizer)):
             each.__class__ = _accelerated(type(each))
     for each in found:
         each.native = "require" if require else "auto"
@@ -104,8 +105,8 @@ def _is_of_contrib(optimizer):
     return cls.__module__.startswith("tensorflow.contrib.opt.") and cls.__name__ in OF_CONTRIB
 
 
-def _become_ours(optimizer):
-    """Turns an optimizer of `tf.contrib.opt` into one of this package, with its arguments."""
+def _like_contrib(optimizer):
+    """Returns an optimizer of this package with the arguments of one of `tf.contrib.opt`."""
     cls, state = OF_CONTRIB[type(optimizer).__name__], vars(optimizer)
     if any(map(state.get, ("_slots", "_non_slot_dict"))):
         raise TypeError(
@@ -113,11 +114,14 @@ def _become_ours(optimizer):
             "before minimize and apply_gradients."
         )
     known = {name[1:]: value for name, value in state.items()}
-    known.setdefault("learning_rate", known.get("lr"))
+    if "lr" in known:
+        known["learning_rate"] = known["lr"]
     if "logbase" in known:  # PowerSign
         known["base"] = math.exp(known["logbase"])
-    made = cls(**{name: known[name] for name in inspect.signature(cls).parameters})
-    optimizer.__class__, optimizer.__dict__ = cls, vars(made)
+    names = inspect.signature(cls).parameters
+    if not known.keys() >= names.keys():
+        raise TypeError(f"The constructor of {cls.__name__} has not ended yet.")
+    return cls(**{name: known[name] for name in names})
 
 
 class Accelerated(KernelsFirst):

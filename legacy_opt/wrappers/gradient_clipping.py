@@ -204,7 +204,8 @@ def clip_gradients_by_norm(
 ) -> ClipByGlobalNormOptimizer:
     """Returns an optimizer that clips gradients by their global norm before it applies them.
 
-    The results are bit for bit those of the function in `tf.contrib.estimator`. Despite the
+    Without native kernels, the results are bit for bit those of the function in
+    `tf.contrib.estimator`. Despite the
     function's name, gradients are clipped by their global norm, with `tf.clip_by_global_norm`. Each
     occurrence of a duplicate id in a sparse gradient is a separate row in this norm. The name of
     the returned optimizer is "ClipByNorm", followed by the name of `optimizer`. Its slots are those

@@ -136,12 +136,17 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Moves the averages towards the present values; returns the operations."""
         if not native_updates.are_enabled(self):
             return self._subtract_all(self._differences(variables))
-        averages = self._get_or_create_averages(variables)
-        of_average = {id(average): each for average, each in zip(averages, variables)}
-        pairs = [(each.read_value(), average) for average, each in zip(averages, variables)]
-        moved, others = native_updates.apply_together(Move(self), pairs)
-        rest = [of_average[id(average)] for _, average in others]
-        return moved + self._subtract_all(self._differences(rest))
+        pairs = []
+        for average, variable in zip(self._get_or_create_averages(variables), variables):
+            with tf.device(variable.device):
+                pairs.append((variable.read_value(), average))
+        rate = self._rate()
+        moved, others = native_updates.apply_together(Move(self, rate), pairs)
+        differences = []
+        for value, average in others:
+            with tf.device(average.device):
+                differences.append((average, _difference(average.read_value(), value, rate)))
+        return moved + self._subtract_all(differences)
 
     def _differences(self, variables):
         """Returns a list of pairs: an average, and the value to subtract from it."""
@@ -261,7 +266,16 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
 
 class Move(PureUpdate):
-    """The update of an average, whose "gradient" is the value of its variable."""
+    """The update of an average, whose "gradient" is the value of its variable.
+
+    Args:
+      optimizer: the optimizer with the average.
+      rate: 1 minus the decay factor, a scalar tensor.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, rate: Tensor) -> None:
+        super().__init__(optimizer)
+        self._rate = rate
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         return {}
@@ -270,7 +284,7 @@ class Move(PureUpdate):
         return False
 
     def scalars(self) -> Dict[str, Tensor]:
-        return {"rate": self.optimizer._rate()}
+        return {"rate": self._rate}
 
     def key(self, variable: Variable) -> Any:
         return None

@@ -172,8 +172,9 @@ def clip_gradients_by_global_norm(
 ) -> Tuple[List[GradAndVar], Tensor]:
     """Clips gradients by their global norm.
 
-    This is `tf.clip_by_global_norm` for (gradient, variable) pairs. The results are bit for bit
-    those of `tf.contrib.opt`; sparse gradients and gradients of different dtypes are also allowed.
+    This is `tf.clip_by_global_norm` for (gradient, variable) pairs. Without native kernels, the
+    results are bit for bit those of `tf.contrib.opt`; sparse gradients and gradients of different
+    dtypes are also allowed.
 
     Args:
       gradients_variables: a list of (gradient, variable) pairs; a gradient may be None.

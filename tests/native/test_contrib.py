@@ -80,3 +80,18 @@ def test_a_patch_replaces_the_classes():
 
         assert AddSignOptimizer is legacy_opt.AddSignOptimizer
     assert tf.contrib.opt.LazyAdamOptimizer is original
+
+
+def test_a_class_that_was_imported_before_the_patch():
+    from tensorflow.contrib.opt.python.training.adamax import AdaMaxOptimizer
+
+    with compat.patch_tensorflow(native=True):
+        assert type(AdaMaxOptimizer(0.5)) is AdaMaxOptimizer
+
+
+def test_nothing_changes_if_one_optimizer_has_no_kernels():
+    adamax = tf.contrib.opt.AdaMaxOptimizer(0.5)
+    inner = tf.contrib.opt.ShampooOptimizer(global_step=0)
+    with pytest.raises(TypeError, match="no native kernels for ShampooOptimizer"):
+        accelerate(legacy_opt.MultiOptimizer([(adamax, "a")], default=inner))
+    assert type(adamax) is tf.contrib.opt.AdaMaxOptimizer

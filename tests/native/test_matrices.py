@@ -93,6 +93,43 @@ def _sum_of_columns(grad, value, slots):
     return tf.expand_dims(tf.reduce_sum(grad, -2), -2) * tf.ones_like(grad)
 
 
+class Columns(legacy_opt.RuleOptimizer):
+    """A rule whose slot with a value per element gets the values of lines."""
+
+    slots = {"copy": legacy_opt.Slot()}
+
+    def __init__(self, axis):
+        super().__init__(False, "Columns", learning_rate=1.0)
+        self.axis = axis
+
+    def slot_layouts(self, variable):
+        slot = legacy_opt.TensorSlot([variable.shape[self.axis]], axes=(self.axis,))
+        return dict(super().slot_layouts(variable), line=slot)
+
+    def needs_whole_tensor(self, variable):
+        return True
+
+    def rule(self, grad, value, slots, hyper):
+        line = slots.line + 1
+        wide = tf.expand_dims(line, 0 if self.axis else 1)
+        return grad * wide, {"line": line, "copy": wide + tf.zeros_like(grad)}
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_an_element_that_is_a_value_of_its_line(axis):
+    assert_native_is_composed(lambda: Columns(axis), (3, 5))
+
+
+def test_variables_whose_slots_have_other_axes():
+    """One optimizer needs two kernels, although all variables and slots have the same ranks."""
+    optimizer = Columns(0)
+    optimizer.native = "require"
+    for axis in 0, 1:
+        optimizer.axis = axis
+        for found, wanted in zip(trained(optimizer, (4, 4))[0], trained(Columns(axis), (4, 4))[0]):
+            np.testing.assert_array_equal(found, wanted)
+
+
 def test_partitions():
     assert_native_is_composed(Lines, (6, 4), partitions=3)
 
@@ -117,6 +154,20 @@ REFUSED = {
     "a column that depends on the sum of all elements": (
         lambda grad, value, slots: grad - tf.expand_dims(slots.column * tf.reduce_sum(grad), -2),
         "a value per row or column that depends on a later sum",
+    ),
+    "a sum over the stack and the rows": (
+        lambda grad, value, slots: grad - tf.reduce_sum(slots.row),
+        "Sum over some of the axes",
+    ),
+    "a sum over a row of a constant": (
+        lambda grad, value, slots: grad - tf.reduce_sum(tf.ones_like(grad), -1, keepdims=True),
+        "Sum of a constant",
+    ),
+    "a sum that reads a row's slot": (
+        lambda grad, value, slots: (
+            grad - tf.reduce_sum(grad * tf.expand_dims(slots.row, -1), -1, keepdims=True)
+        ),
+        "a sum over rows or columns that reads their slots",
     ),
     "another shape": (
         lambda grad, value, slots: grad - tf.reshape(slots.column, [3, 1, 3]),

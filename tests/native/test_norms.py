@@ -33,16 +33,6 @@ def test_the_norm_is_that_of_numpy(dtype, fresh):
     np.testing.assert_allclose(norm, np.sqrt(sum(squares)), rtol=resolution)
 
 
-def test_it_does_not_depend_on_threads(fresh):
-    found = set()
-    for threads in (1, 2, 4):
-        config = v1.ConfigProto(intra_op_parallelism_threads=threads)
-        with tf.Graph().as_default(), v1.Session(config=config) as session:
-            tensors = [tf.constant(array, tf.float32) for array in ARRAYS]
-            found.add(session.run(native_norms.global_norm(tensors, "require")))
-    assert len(found) == 1
-
-
 def trained(make, types=None):
     with tf.Graph().as_default() as graph:
         table = v1.get_variable("table", initializer=START, use_resource=True)

@@ -151,6 +151,13 @@ def test_the_driver_finds_prebuilt_kernels(loaded, package, kernels_folder, requ
             assert session.run(found) == expected
 
 
+def test_a_damaged_kernel_is_compiled_again(package):
+    source = emit(traced(lambda grad, value: grad + 5.75))
+    (package / (cache.key_of(source) + ".so")).write_text("no library")
+    _, library = cache.load(source)
+    assert library._name.startswith(str(cache.folder()))
+
+
 def test_doctor(package, children, monkeypatch):
     monkeypatch.setattr(native_diagnosis, "classes", list)
     for name in driver.name(), "driver-1.2.3-0123456789abcdef.so", "0" * 32 + ".so":

@@ -105,7 +105,7 @@ def trained(optimizer, dtype, use_resource, threads):
 
     optimizer.native = "require"
     # The matrix has more elements than a thread updates at a time; the table's ids repeat.
-    shapes = {"matrix": (301, 257), "vector": (37,), "table": (60, 5)}
+    shapes = {"matrix": (601, 257), "vector": (37,), "table": (60, 5)}
     config = tf.ConfigProto(intra_op_parallelism_threads=threads)
     with tf.Graph().as_default(), tf.Session(config=config) as session:
         step = tf.train.get_or_create_global_step()

@@ -127,7 +127,8 @@ std::string Find(const std::string& key, const legacy_opt_kernel** found) {
   const char* given = std::getenv("LEGACY_OPT_KERNELS");
   if (folder.empty() && given) folder = given;
   const bool is_prebuilt = !all.prebuilt.empty() && !access(path.c_str(), R_OK);
-  const std::string error = is_prebuilt ? Load(path, found) : LoadOwn(folder, name, found);
+  std::string error;
+  if (!is_prebuilt || !Load(path, found).empty()) error = LoadOwn(folder, name, found);
   if (!error.empty()) return "legacy_opt: the kernel " + key + " " + error;
   all.kernels[key] = *found;
   return "";
