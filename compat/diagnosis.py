@@ -98,7 +98,7 @@ def _tensorflow():
         return {"version": None, "error": _describe(error)}
     facts = {"version": versions.tensorflow_version(), "error": None}
     facts.update(versions.tensorflow_modes())
-    facts.update(estimator=versions.has_estimator(), contrib=versions.has_contrib())
+    facts.update(estimator=versions.estimator_problem(), contrib=versions.has_contrib())
     return facts
 
 

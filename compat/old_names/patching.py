@@ -66,6 +66,7 @@ def patch_tensorflow(native: bool = False) -> Patch:
         try:
             if len(_patches) == 1:
                 _put_all()
+                _put_removed_modules()
             if native:
                 _accelerate_new_optimizers()
             patch.names = dict(_names)
@@ -146,6 +147,18 @@ def _put_all():
         put = [_put(name, value) for name in [old] + private.get(old, [])]
         if put[0]:
             _names[old] = fate.now
+
+
+def _put_removed_modules():
+    for home, path, name, origin, stand_in in versions.removed_modules():
+        _register(path, home)
+        if hasattr(home, name):  # a module of TensorFlow that has no attributes
+            _removals.append(functools.partial(setattr, home, name, getattr(home, name)))
+            setattr(home, name, stand_in)
+        else:
+            _set(home, name, stand_in)
+        _register(stand_in.__name__, stand_in)
+        _names["tf" + stand_in.__name__[len("tensorflow") :]] = origin
 
 
 def _value(name):

@@ -6,6 +6,12 @@ that cannot be found by testing for a feature. `legacy_opt.core`, `optimizers`, 
 """
 
 from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model
+from legacy_opt.versions.estimator import (
+    estimator,
+    estimator_problem,
+    has_own_estimator,
+    removed_modules,
+)
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
     assign_to,
@@ -35,7 +41,6 @@ from legacy_opt.versions.modes import (
     cpp_standard,
     for_a_session,
     has_contrib,
-    has_estimator,
     is_symbolic,
     lock_global_step_increment,
     plain_module,
@@ -75,10 +80,12 @@ __all__ = [
     "cpp_standard",
     "create_optimizer_weights",
     "distributed_variable",
+    "estimator",
+    "estimator_problem",
     "fit_slice_info",
     "for_a_session",
     "has_contrib",
-    "has_estimator",
+    "has_own_estimator",
     "in_stateless_scope",
     "is_keras_3_variable",
     "is_symbolic",
@@ -97,6 +104,7 @@ __all__ = [
     "register_with_keras_2",
     "register_with_keras_3",
     "regroups_constant_factors",
+    "removed_modules",
     "runs_in_order",
     "saveable",
     "slot_key",

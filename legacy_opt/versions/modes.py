@@ -88,14 +88,6 @@ def tensorflow_modes():
     }
 
 
-def has_estimator():
-    """Whether `tf.estimator` exists and can be imported."""
-    try:
-        return hasattr(tf.estimator, "Estimator")
-    except (AttributeError, ImportError):
-        return False
-
-
 def has_contrib():
     """Whether TensorFlow itself has `tf.contrib`, not one that `patch_tensorflow` has added."""
     return speaks_v1() and hasattr(tf, "contrib")
