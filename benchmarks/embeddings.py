@@ -117,7 +117,7 @@ def train(name, rows, steps):
 
 
 def measure(name, rows, steps):
-    """Returns the result of `train` in a new process; None if that fails or does not exist."""
+    """Returns the result of `train` in a new process; None if the process fails."""
     command = [sys.executable, os.path.abspath(__file__), "--train", name, str(rows), str(steps)]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:

@@ -37,9 +37,10 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.estimator.clip_gradients_by_norm`. Further names refer to objects of TensorFlow,
     such as `tf.contrib.tpu.CrossShardOptimizer` and
     `tf.contrib.framework.get_or_create_global_step`. The names are added to `tf` and to
-    `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is not replaced; this
-    includes all of `tf.contrib` on 1.15, except its optimizers if `native` is True. Nothing else
-    changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's behaviour.
+    `tf.compat.v1`, as attributes and for `import`. Names that TensorFlow has are not replaced, with
+    one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt` are replaced.
+    Nothing else changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's
+    behaviour.
 
     Example::
 
@@ -114,7 +115,7 @@ def _accelerate_new_optimizers():
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
         if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass
-            with contextlib.suppress(TypeError):  # the class has no rule
+            with contextlib.suppress(TypeError):  # there are no native kernels for the class
                 legacy_opt.native.accelerate(self)
 
     __init__.before_patch = original
@@ -122,7 +123,8 @@ def _accelerate_new_optimizers():
     _removals.append(functools.partial(setattr, base, "__init__", original))
     _removals.append(legacy_opt.native.enable())
     if versions.has_contrib():
-        # The constructors of these classes call the one above before they set any attribute.
+        # The constructors of tf.contrib.opt's classes call `__init__` above before they set the
+        # attributes that `accelerate` needs. So replace these classes by those of legacy_opt.
         for old, fate in old_names.FATES.items():
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
