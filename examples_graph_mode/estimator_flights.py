@@ -203,7 +203,10 @@ def export(estimator, flights, directory):
 
 
 def base_rate_loss(flights, month):
-    """Returns the log-loss in `month` of predicting the share of late flights before `month`."""
+    """Returns the log-loss in `month` of a constant prediction.
+
+    The prediction is the share of late flights before `month`.
+    """
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]

@@ -39,7 +39,7 @@ from legacy_opt.native.program import (
 )
 
 _LEVELS_OF_SUMS = (SCALAR, MATRIX, MATRIX_ROW, MATRIX_COLUMN)
-# Adds n terms to 16 partial sums, and adds these.
+# `add_terms` adds n terms to 16 partial sums, and `total` adds up the partial sums.
 _ADDITION = [
     "VECTORIZED static void add_terms(double* restrict parts, double* terms, int64_t n) {",
     "  for (; n % 16; ++n) terms[n] = 0;",
@@ -169,9 +169,9 @@ class Emitter:
         ]
 
     def _outer(self):
-        """Returns the parameters of a loop over elements with the values that it does not change.
+        """Returns C parameters for the values that a loop over elements reads from outside.
 
-        `_outer_from` returns their arguments if the loop begins at an element.
+        `_outer_from` returns the arguments for a loop that begins at the element `first`.
         """
         return "const hoisted_t* from"
 
