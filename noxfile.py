@@ -339,7 +339,7 @@ def bits(session):
 
 @nox.session(python=False)
 def native_wheel(session):
-    """Builds the wheel of legacy-opt-native, and uses it on every lane without a compiler."""
+    """Builds the wheel of legacy-opt-native; trains with it, without a compiler, on every lane."""
     home = ENVIRONMENTS / "native-wheel"
     shutil.rmtree(str(home), ignore_errors=True)
     shutil.copytree(str(ROOT / "native_wheel"), str(home / "source"))
@@ -360,7 +360,7 @@ def native_wheel(session):
     paths = str(home / "built"), str(home / "source")
     session.run(python, "-m", "build", "--wheel", "--outdir", *paths, external=True)
     (built,) = map(str, (home / "built").glob("*.whl"))
-    # auditwheel names the oldest Linux that has what the files need.
+    # auditwheel finds the oldest Linux that can run the libraries, and adds it to the wheel's name.
     repair = ["-m", "auditwheel", "repair", "--exclude", "libtensorflow_framework.so.*"]
     env = {"PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]])}
     wheels = home / "wheel"

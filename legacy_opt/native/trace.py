@@ -44,7 +44,7 @@ _NAMES = {
 }
 
 _LINES = (MATRIX_ROW, MATRIX_COLUMN)
-# The levels of a sum over a line, as (level of the operand, level of the sum).
+# Sums that have one value per row, column or matrix, as (level of the operand, level of the sum).
 _SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
 _LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
@@ -234,7 +234,7 @@ class _Reader:
 
 
 class _MatrixReader(_Reader):
-    """Converts tensors to nodes if the variable is a stack of matrices whose lines have slots."""
+    """Converts tensors to nodes if the rows or columns of the variable's matrices have slots."""
 
     def __init__(self, rank):
         super().__init__(rank)

@@ -37,7 +37,7 @@ def runs_in_order():
 
 
 def for_a_session():
-    """Whether the outermost context is a TF1 graph, also inside its functions and branches."""
+    """Whether the outermost context is a TF1 graph, even if a function or branch is being built."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
@@ -68,8 +68,8 @@ def tensorflow_build():
 
 def cpp_standard():
     """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag."""
-    # With C++17, Abseil's string_view is the standard library's, so the names of TensorFlow's
-    # functions contain the latter.
+    # With C++17, absl::string_view is std::string_view, so the mangled names of TensorFlow's
+    # functions contain std::basic_string_view.
     paths = glob.glob(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.*"))
     with open(paths[0], "rb") as file, mmap.mmap(
         file.fileno(), 0, access=mmap.ACCESS_READ
@@ -89,12 +89,12 @@ def tensorflow_modes():
 
 
 def has_contrib():
-    """Whether TensorFlow itself has `tf.contrib`, not one that `patch_tensorflow` has added."""
+    """Whether TensorFlow has its own `tf.contrib`; one from `patch_tensorflow` does not count."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
 def speaks_v1():
-    """Whether `tf` itself has TensorFlow 1's names (`tf.Session`), without `tf.compat.v1`."""
+    """Whether `tf` itself, not only `tf.compat.v1`, has TensorFlow 1's names, such as `Session`."""
     return "Session" in dir(tf)  # hasattr would log a deprecation warning
 
 

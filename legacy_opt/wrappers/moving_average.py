@@ -266,7 +266,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
 
 class Move(PureUpdate):
-    """The update of an average, whose "gradient" is the value of its variable.
+    """The update of an average. The value of the averaged variable is passed as the gradient.
 
     Args:
       optimizer: the optimizer with the average.
