@@ -57,7 +57,7 @@ def only_problem(**changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def empty_folder_of_kernels(tmp_path_factory):
-    """Keeps kernels that other tests compile from being counted."""
+    """Sets an empty folder of kernels, so that `doctor` counts no kernels of other tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEGACY_OPT_KERNELS", str(tmp_path_factory.mktemp("kernels")))
         yield
