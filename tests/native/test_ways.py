@@ -99,7 +99,7 @@ def test_an_estimator_resumes_with_the_bits_of_a_session(name, tmp_path):
 
 
 def knows_xla_in_functions():
-    """Whether a function that XLA will compile knows this while it is traced (not up to 2.1)."""
+    """Returns whether `compiling_with_xla` works in a tf.function (from TensorFlow 2.2 on)."""
     known = []
     tf.function(lambda: known.append(versions.compiling_with_xla()), **with_xla())()
     return known[-1]
