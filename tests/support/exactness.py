@@ -127,9 +127,9 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     expected = reference(reference_run, task, name, dtype, steps)
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
-    # On TensorFlow 1.15, some operations run only in a Session (on the Session's XLA device), and
-    # other operations only eagerly (Sigmoid of bfloat16). So `own` runs the v1 optimizer in a
-    # function or eagerly, like the bridge, for a second comparison.
+    # On TensorFlow 1.15, some operations run only in a Session, on its XLA device. Others (Sigmoid
+    # of bfloat16) run only eagerly. So, for a second comparison, `own` trains the v1 optimizer like
+    # the bridge, in a function or eagerly.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
