@@ -283,7 +283,9 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
     if getattr(layout, "is_flat_element", False):
         # In a partition, the layout's method `add` changes several elements. No kernel can do this.
         if versions.part_of(variable) is not None:
-            raise UnsupportedError(f"a {type(layout).__name__} of a partition")
+            raise UnsupportedError(
+                f"kernels do not support {type(layout).__name__} for a partition"
+            )
         return ROW if by_rows else SCALAR
     levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
     if isinstance(layout, TensorSlot) and not by_rows:
@@ -300,7 +302,7 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
             for name in ("read", "assign", "add")
         ):
             return level
-    raise UnsupportedError(f"a slot of the layout {type(layout).__name__}")
+    raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")
 
 
 def refuse_overridden(optimizer: Any, base: type, *names: str) -> None:

@@ -182,7 +182,7 @@ class Emitter:
     def _after_sums(self):
         nodes = [node for node in self._hoisted if node.stage == AFTER_SUMS]
         if any(node.level == ROW for node in nodes):
-            raise UnsupportedError("a value per row that depends on a sum")
+            raise UnsupportedError("kernels cannot compute a value per row from a sum")
         self._open("after_sums(const double* sums, int64_t count, void* to)")
         self._hoist(nodes)
         self._close()
@@ -384,7 +384,7 @@ class Emitter:
         for array, names in arrays.items():
             if given in names:
                 return f"*(const {stored(given.dtype)}*){array}[{names.index(given)}]"
-        raise UnsupportedError(f"the input {given.name!r}")
+        raise UnsupportedError(f"kernels have no input {given.name!r}")
 
 
 def _hoisted(node: Node, struct: str) -> str:

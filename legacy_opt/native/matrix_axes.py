@@ -62,7 +62,9 @@ def broadcast(operands: Iterable[Axes]) -> Axes:
     for position in range(-length, 0):
         here = {axes[position] for axes in operands if len(axes) >= -position} - {None}
         if len(here) > 1:
-            raise UnsupportedError(f"an operation that combines the axes {sorted(here)}")
+            raise UnsupportedError(
+                f"kernels cannot combine the axes {sorted(here)} in one operation"
+            )
         result.append(here.pop() if here else None)
     return tuple(result)
 

@@ -152,7 +152,7 @@ def _refused_ftrl(optimizer):
     if optimizer._l2_shrinkage_regularization_strength <= 0:
         return ""
     return (
-        "l2_shrinkage_regularization_strength is not 0 (the slot linear would not continue that of "
+        "l2_shrinkage_regularization_strength is not 0 (the slot linear is not that of "
         "TensorFlow 2.4, whose kernel multiplies it by the learning rate)"
     )
 

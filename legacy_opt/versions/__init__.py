@@ -6,7 +6,7 @@ that cannot be found by testing for a feature. `legacy_opt.core`, `optimizers`, 
 """
 
 from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model
-from legacy_opt.versions.estimator import (
+from legacy_opt.versions.estimators import (
     estimator,
     estimator_problem,
     has_own_estimator,

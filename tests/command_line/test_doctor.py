@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt import versions
 from legacy_opt.compat import cli, diagnosis
 from legacy_opt.compat.cli import doctor_command
 from tests.support.paths import ROOT
@@ -88,7 +89,7 @@ def test_json_contains_the_facts(diagnosed):
     ]
     assert diagnosed["tensorflow"]["version"] == tf.__version__
     assert diagnosed["tensorflow"]["contrib"] == hasattr(tf, "contrib")
-    assert diagnosed["tensorflow"]["estimator"] == hasattr(tf, "estimator")
+    assert diagnosed["tensorflow"]["estimator"] == versions.estimator_problem()
     assert diagnosed["keras"]["error"] is None
     assert diagnosed["keras"]["generation"] == (3 if hasattr(tf.keras, "ops") else 2)
     assert diagnosed["kernels"]["Adagrad"] == list(diagnosis.FORMS)

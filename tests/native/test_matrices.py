@@ -144,7 +144,7 @@ def test_rows_of_a_sparse_gradient():
 REFUSED = {
     "a row's values as if they were columns": (
         lambda grad, value, slots: slots.row * grad,
-        "an operation that combines the axes",
+        "kernels cannot combine the axes",
     ),
     "a sum over the stack": (
         lambda grad, value, slots: grad - tf.reduce_sum(grad, 0, keepdims=True),
@@ -156,7 +156,7 @@ REFUSED = {
     ),
     "a column that depends on the sum of all elements": (
         lambda grad, value, slots: grad - tf.expand_dims(slots.column * tf.reduce_sum(grad), -2),
-        "a value per row or column that depends on a later sum",
+        "kernels cannot compute a value per row or column from a sum over all elements",
     ),
     "a sum over the stack and the rows": (
         lambda grad, value, slots: grad - tf.reduce_sum(slots.row),
@@ -170,7 +170,7 @@ REFUSED = {
         lambda grad, value, slots: (
             grad - tf.reduce_sum(grad * tf.expand_dims(slots.row, -1), -1, keepdims=True)
         ),
-        "a sum over rows or columns that reads their slots",
+        "kernels cannot read slots of rows or columns in a sum over rows or columns",
     ),
     "another shape": (
         lambda grad, value, slots: grad - tf.reshape(slots.column, [3, 1, 3]),

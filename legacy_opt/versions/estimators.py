@@ -56,9 +56,12 @@ def estimator_problem():
     for package, wanted in (_REQUIRED, VERSION), ("tf-keras", _minor()):
         found = _installed_version(package)
         if found is None:
-            return f"TensorFlow {_minor()} has no Estimators, and {package} is not installed. {_pip()}"
-        if not (found + ".").startswith(wanted + "."):
-            return f"{package} {found} does not work with TensorFlow {_minor()}. {_pip()}"
+            text = f"TensorFlow {_minor()} has no Estimators, and {package} is not installed."
+        elif not (found + ".").startswith(wanted + "."):
+            text = f"{package} {found} does not work with TensorFlow {_minor()}."
+        else:
+            continue
+        return f"{text} {_pip()}"
     return None
 
 
@@ -135,7 +138,7 @@ class RemovedModule(NamedTuple):
 
 
 def removed_modules():
-    """Returns a list of `RemovedModule`: `estimator`, and what `tf.compat.v1` lacks with Keras 3."""
+    """Returns a list of `RemovedModule`: `tf.estimator`, and what is missing beside Keras 3."""
     v1, removed = tf.compat.v1, []
     if not has_own_estimator():
         hooks = {name: getattr(v1.train, name) for name in dir(v1.train) if "SessionRun" in name}
