@@ -164,6 +164,9 @@ def handover(session):
     session.run(pythons[new], *script, "continue", there, away, external=True)
     session.run(pythons[old], *script, "continue", away, back, external=True)
     reports = [Path(out, "report.txt").read_text(encoding="utf-8") for out in (away, back)]
+    model = ["-m", "tests.tools.estimator_handover", str(home / "estimator")]
+    for steps, lane in enumerate((old, new, old), 1):
+        session.run(pythons[lane], *model, str(20 * steps), external=True)
     results["handover"] = ("\n" + " " * 10).join(reports)
 
 

@@ -181,7 +181,8 @@ def _put(old, value):
       Whether the name was added.
     """
     *path, name = old.split(".")[1:]
-    places = [(tf, "tensorflow"), (tf.compat.v1, "tensorflow.compat.v1")]
+    places = [(tf, "tensorflow")]
+    places += [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
     if path[0] == "python":  # private modules, which are not attributes of `tf`
         places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
         path = path[1:]

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from legacy_opt.versions.modes import modules_v1
+
 VERSION = "2.15.0"  # of tensorflow-estimator, the last release
 _REQUIRED, _PACKAGE = "tensorflow-estimator", "tensorflow_estimator"
 _TPU = _PACKAGE + ".python.estimator.tpu."
@@ -139,21 +141,16 @@ class RemovedModule(NamedTuple):
 
 def removed_modules():
     """Returns a list of `RemovedModule`: `tf.estimator`, and what is missing beside Keras 3."""
-    v1, removed = tf.compat.v1, []
-    if not has_own_estimator():
-        hooks = {name: getattr(v1.train, name) for name in dir(v1.train) if "SessionRun" in name}
-        for home, path in (
-            (tf, "tensorflow"),
-            (v1, "tensorflow.compat.v1"),
-            (tf.compat.v2, "tensorflow.compat.v2"),
-        ):
-            find = functools.partial(estimator, "v1" if home is v1 else "v2")
+    v1s, removed = [(each, "tensorflow.compat.v1") for each in modules_v1()], []
+    if not hasattr(tf, "estimator"):  # has_own_estimator would import TensorFlow's
+        train = tf.compat.v1.train
+        hooks = {name: getattr(train, name) for name in dir(train) if "SessionRun" in name}
+        for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1s]:
+            find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
             stand_in = LazyModule(path + ".estimator", find, **hooks)
             removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
-    for home, path, name, member in (
-        (v1, "tensorflow.compat.v1", "layers", "dense"),
-        (v1.nn, "tensorflow.compat.v1.nn", "rnn_cell", "RNNCell"),
-    ):
+    nn = [(tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell", "RNNCell")]
+    for home, path, name, member in [(*each, "layers", "dense") for each in v1s] + nn:
         if not hasattr(getattr(home, name), member):
             find = functools.partial(_legacy_keras, name)
             stand_in = LazyModule(f"{path}.{name}", find)

@@ -5,6 +5,7 @@ import functools
 import glob
 import mmap
 import os
+import sys
 
 import tensorflow as tf
 
@@ -96,6 +97,17 @@ def has_contrib():
 def speaks_v1():
     """Whether `tf` itself, not only `tf.compat.v1`, has TensorFlow 1's names, such as `Session`."""
     return "Session" in dir(tf)  # hasattr would log a deprecation warning
+
+
+def modules_v1():
+    """Returns all modules that a program may have as `tf.compat.v1`.
+
+    `import tensorflow.compat.v1` creates a second copy of the module `tf.compat.v1`, and so does
+    Keras 2 when it imports `tensorflow.compat.v2`.
+    """
+    names = [name for name in sys.modules if name.startswith("tensorflow")]
+    found = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
+    return list({id(plain_module(each)): each for each in [*found, tf.compat.v1]}.values())
 
 
 def plain_module(module):
