@@ -141,14 +141,15 @@ class RemovedModule(NamedTuple):
 
 def removed_modules():
     """Returns a list of `RemovedModule`: `tf.estimator`, and what is missing beside Keras 3."""
-    v1s, removed = [(each, "tensorflow.compat.v1") for each in modules_v1()], []
-    if not hasattr(tf, "estimator"):  # has_own_estimator would import TensorFlow's
-        train = tf.compat.v1.train
-        hooks = {name: getattr(train, name) for name in dir(train) if "SessionRun" in name}
-        for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1s]:
-            find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
-            stand_in = LazyModule(path + ".estimator", find, **hooks)
-            removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
+    if hasattr(tf, "estimator"):
+        return []
+    v1s = [(each, "tensorflow.compat.v1") for each in modules_v1()]
+    train, removed = tf.compat.v1.train, []
+    hooks = {name: getattr(train, name) for name in dir(train) if "SessionRun" in name}
+    for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1s]:
+        find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
+        stand_in = LazyModule(path + ".estimator", find, **hooks)
+        removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
     nn = [(tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell", "RNNCell")]
     for home, path, name, member in [(*each, "layers", "dense") for each in v1s] + nn:
         if not hasattr(getattr(home, name), member):

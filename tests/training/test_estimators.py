@@ -132,7 +132,7 @@ def test_other_canned_estimators(name, tmp_path):
 @estimators.needed
 def test_boosted_trees_where_tensorflow_has_them(tmp_path):
     if not hasattr(estimator, "BoostedTreesClassifier"):
-        assert not hasattr(tf.raw_ops, "BoostedTreesCreateEnsemble") or IS_REVIVED
+        assert not versions.has_contrib()
         return
     column = tf.feature_column.bucketized_column(tf.feature_column.numeric_column("x"), [0.5])
     made = estimator.BoostedTreesClassifier(
