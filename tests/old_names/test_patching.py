@@ -234,9 +234,9 @@ def test_undo_keeps_a_name_that_other_code_replaced():
 @estimators.needed
 @pytest.mark.filterwarnings("ignore:.* is deprecated and will be removed:UserWarning")
 def test_removed_modules_are_back_while_the_patch_is_active():
-    layers, cells = v1.layers, v1.nn.rnn_cell
-    has_own = versions.has_own_estimator()
+    has_own = hasattr(tf, "estimator")
     before = tf.estimator if has_own else None
+    layers, cells = (None, None) if has_own else (v1.layers, v1.nn.rnn_cell)
     with compat.patch_tensorflow() as patch:
         assert ("tf.estimator" in patch.names) == (not has_own)
         if has_own:
@@ -250,11 +250,12 @@ def test_removed_modules_are_back_while_the_patch_is_active():
             assert v1.estimator.DNNClassifier is DNNClassifier is estimator.DNNClassifier
             assert issubclass(v1.train.StopAtStepHook, SessionRunHook)
             assert tf.estimator.export.ServingInputReceiver is ServingInputReceiver
-        with tf.Graph().as_default():
-            assert v1.layers.dense(tf.ones([2, 3]), 4).shape == [2, 4]
-            assert v1.nn.rnn_cell.BasicRNNCell(3).state_size == 3
-    assert v1.layers is layers and v1.nn.rnn_cell is cells
-    assert hasattr(tf, "estimator") == has_own
+            with tf.Graph().as_default():
+                assert v1.layers.dense(tf.ones([2, 3]), 4).shape == [2, 4]
+                assert v1.nn.rnn_cell.BasicRNNCell(3).state_size == 3
+    if not has_own:
+        assert v1.layers is layers and v1.nn.rnn_cell is cells
+        assert not hasattr(tf, "estimator")
 
 
 # The table.
