@@ -292,8 +292,8 @@ MODULES = {
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim); instead of HParams use argparse.Namespace.",
     # Later versions of TensorFlow 2 have removed these modules, or need tf_keras for them.
-    "tf.estimator": "From TensorFlow 2.16 on it needs two packages: `legacy-opt doctor` has the pip "
-    "command.",
+    "tf.estimator": "From TensorFlow 2.16 on it needs two packages. `legacy-opt doctor` "
+    "names them.",
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,
 }

@@ -91,9 +91,7 @@ _WRAPPERS = {
     "tf.train.experimental.enable_mixed_precision_graph_rewrite",
     "horovod.tensorflow.DistributedOptimizer",
 }
-_OF_ESTIMATORS = (
-    "Private to Estimators: call the optimizer's class."
-)
+_OF_ESTIMATORS = "Private to Estimators: call the optimizer's class."
 _REMOVED = {
     "training_ops": "Private to TensorFlow, and removed by 2.21: use tf.raw_ops.",
     "get_optimizer_instance": _OF_ESTIMATORS,
