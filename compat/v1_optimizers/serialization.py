@@ -242,15 +242,18 @@ def _plain(value, argument, cls):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
         f"{cls.__name__} cannot be saved or translated: its argument {argument} is {value!r}, "
-        f"which is not plain data. {_way_out(value)} your own class a method "
-        "get_config(self) that returns its arguments as numbers, strings, lists and dicts."
+        f"which is not plain data. {_way_out(value)}"
     )
 
 
 def _way_out(value):
+    text = (
+        "Give your own class a method get_config(self) that returns its arguments as numbers, "
+        "strings, lists and dicts."
+    )
     if argument_checks.is_function(value) or argument_checks.is_tensor_like(value):
-        return (
-            "Pass a number, or save weights and state without the settings: tf.train.Checkpoint, "
-            "model.save_weights, legacy_opt.compat.save_v1_checkpoint. Or give"
+        text += (
+            " Or pass a number. Or save weights and state without the settings: "
+            "tf.train.Checkpoint, model.save_weights, legacy_opt.compat.save_v1_checkpoint."
         )
-    return "Give"
+    return text

@@ -287,7 +287,7 @@ def draw_losses(axes, flights, runs):
     for name, style in zip(exits_among(runs), EXIT_STYLES):
         styles[name] = dict(style, linewidth=1.5)
     for name, style in styles.items():
-        # Before the exit, a run with Keras' own optimizer was the moved run.
+        # Keras' own optimizer begins at the exit. Before, its curve is that of the moved run.
         predictions = np.where(np.isnan(runs[name]), runs["moved"], runs[name])
         loss = pd.Series(loss_per_flight(flights.late, predictions))
         running = loss.rolling(window).mean().to_numpy().copy()

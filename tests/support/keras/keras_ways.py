@@ -288,8 +288,8 @@ class Way(NamedTuple):
       task: called with a dtype and a case's `only`, returns a `Problem` or a `Model`.
       run: called with the task and a case's `make`, trains through the bridge, returns the `Trace`.
       reference: like `run`, with the v1 optimizer in a Session.
-      own: trains the v1 optimizer itself in a `tf.function` or eagerly, like `run`; None if `run`
-        trains in another way.
+      own: trains with the v1 optimizer instead of the bridge: in a `tf.function` if `run` uses one,
+        eagerly if `run` trains eagerly; otherwise None.
       dtypes: the supported dtypes. Layers of some Keras 2 versions do not support 16 bits.
     """
 

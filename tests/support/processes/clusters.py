@@ -105,7 +105,7 @@ def assert_cannot_fit(strategy, fit, where):
 
 
 def check_steps(coordinator):
-    """Checks that steps which run one after another on two workers equal a Session bit for bit."""
+    """Runs steps on two workers, one after another; checks that the results are a Session's."""
     for name in SOME:
         loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS[name]), apply_bridged)
         check_optimizer(loop, name, as_one)
