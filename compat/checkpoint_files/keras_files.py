@@ -17,9 +17,9 @@ from . import CheckpointError
 ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
-# In memory, a file may take at most _MAX_RATIO times its own size or the size of the model's
-# weights, whichever is larger. (The ratio allows for slots, names and compression.) Files that
-# take at most _ALWAYS_ALLOWED bytes are never refused.
+# The limit for what a file takes in memory is _MAX_RATIO times the larger of two sizes: of the file,
+# and of the model's weights. (The ratio allows for slots, names and compression.) Files that take
+# at most _ALWAYS_ALLOWED bytes are never refused.
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 

@@ -72,8 +72,8 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# The lengths are around the limits of `masked_crc32c`, which prepends 4 bytes, and replaces data of
-# more than 32 * 6777 bytes (`_FAST`) or 6777 bytes (`_SHORT`) by less data with the same checksum.
+# `masked_crc32c` prepends 4 bytes. It shortens data twice without changing the checksum: data above
+# 32 * 6777 bytes (`_FAST`), then data above 6777 bytes (`_SHORT`). The lengths are near both limits.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

@@ -12,8 +12,8 @@ the checkpoint, and the values after `STEPS_AFTER` further training steps on the
 asserts that
 
 * every restored tensor equals the saved tensor bit for bit;
-* after each further step, all values equal bit for bit those of TensorFlow's own Adagrad on the
-  same TensorFlow version. TensorFlow's Adagrad starts from the checkpoint's arrays, too, and NumPy
+* after each further step, all values are those of TensorFlow's own Adagrad on the same TensorFlow
+  version, bit for bit. TensorFlow's Adagrad starts from the checkpoint's arrays, too, and NumPy
   decays its accumulators before each step;
 * the final values differ by at most `bound` from those in `values.npz`, which come from a training
   that never moved: it stayed on the TensorFlow version that saved the checkpoint.

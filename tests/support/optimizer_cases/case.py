@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class Original(NamedTuple):
-    """The class of `tf.contrib.opt` that a case must equal bit for bit on TensorFlow 1.15.
+    """The class of `tf.contrib.opt` whose results a case must have, bit for bit, on TensorFlow 1.15.
 
     Attributes:
       name: the class's name in `tf.contrib.opt`, or "extend_with_decoupled_weight_decay" for a
