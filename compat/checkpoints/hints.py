@@ -38,7 +38,7 @@ def hints(checkpoint, state, matches, misfits):
 
 
 def _by_shape(items, variables):
-    """Maps a variable to an item if only these two have their shape and dtype.
+    """Maps a variable to an item if no other variable or item has this shape and dtype.
 
     Args:
       items: the `Item`s of the checkpoint's unmatched variables.

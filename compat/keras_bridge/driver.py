@@ -305,7 +305,7 @@ class V1Driver:
 
         Args:
           variables: a list of `tf.Variable`s.
-          steps_done: a `StepsDone`. Slots may have the dtype of the global step.
+          steps_done: a `StepsDone`. It is needed because some slots have the global step's dtype.
           are_new: whether any slot is missing. If so, the current hyperparameters are set first,
             because the slots' initial values may depend on the hyperparameters.
         """
@@ -356,9 +356,9 @@ class V1Driver:
     def _with_rate_of_dtype(self, optimizer, dtype):
         """Casts the learning rate attributes to a gradient's dtype within this scope.
 
-        Some update methods read these attributes; most read a tensor that `_prepare` has made. In a
-        Session, the attribute is a Python number, which works with any dtype and is not rounded to
-        float32.
+        Some update methods read these attributes; most read a tensor that `_prepare` has made.
+        Outside Keras, the attribute is a Python number, which works with any dtype and is not
+        rounded to float32.
         """
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
@@ -442,7 +442,7 @@ class V1Driver:
             alike = name.replace("_", "") == known.replace("_", "") and name != known
             if alike and not name.startswith("_"):
                 raise AttributeError(
-                    f"This optimizer has no {name}. Set {known}, its name in the v1 optimizer."
+                    f"This optimizer has no {name}. Set {known}: the v1 optimizer calls it so."
                 )
         if name not in self.settings.own_names or name in self.exact_numbers:
             return

@@ -73,7 +73,7 @@ def test_known_checksums(data, expected):
 
 
 # `masked_crc32c` prepends 4 bytes. It shortens data twice without changing the checksum: data above
-# 32 * 6777 bytes (`_FAST`), then data above 6777 bytes (`_SHORT`). The lengths are near both limits.
+# 32 * 6777 bytes (`_FAST`), then data above 6777 bytes (`_SHORT`). The lengths are near these.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

@@ -94,8 +94,8 @@ def _load_whole(home, make):
 
 
 def _save_h5(model, home):
-    # After Keras has saved a model as .h5, it saves this model as .keras without its optimizer. So
-    # only a copy is saved as .h5.
+    # If a model has been saved as .h5, Keras leaves out the optimizer when it later saves the model
+    # as .keras. So only a copy is saved as .h5.
     model.save(str(home / "model.keras"))
     KERAS_3.keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
 

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 
 class Original(NamedTuple):
-    """The class of `tf.contrib.opt` whose results a case must have, bit for bit, on TensorFlow 1.15.
+    """The class of `tf.contrib.opt` with the same results on TensorFlow 1.15, bit for bit.
 
     Attributes:
       name: the class's name in `tf.contrib.opt`, or "extend_with_decoupled_weight_decay" for a
