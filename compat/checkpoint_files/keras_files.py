@@ -18,8 +18,8 @@ ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
 # The limit for what a file takes in memory is _MAX_RATIO times the larger of two sizes: that of the
-# file, and that of the model's weights. (The ratio allows for slots, names and compression.) Files that take
-# at most _ALWAYS_ALLOWED bytes are never refused.
+# file, and that of the model's weights. (The ratio allows for slots, names and compression.) Files
+# that take at most _ALWAYS_ALLOWED bytes are never refused.
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
