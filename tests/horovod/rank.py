@@ -16,7 +16,8 @@ import tensorflow as tf
 from benchmarks import horovod_ranks
 from tests.horovod import trainings
 from tests.support import running
-from tests.support.paths import EXAMPLES
+from tests.support.pages import python_blocks
+from tests.support.paths import EXAMPLES, ROOT
 
 sys.path.insert(0, str(EXAMPLES))
 
@@ -24,6 +25,7 @@ from flights.processes import my_place, stop_with_parent
 
 v1 = tf.compat.v1
 IN_ESTIMATOR = "Estimator: "
+PAGE = "docs/distributed.md"
 
 
 def train_in_sessions(hvd, name, way, folder):
@@ -90,6 +92,15 @@ def train_in_an_estimator(hvd, name, way, folder):
     return found
 
 
+def run_the_page(hvd, folder):
+    """Runs the program that docs/distributed.md shows; rank 0 reads its last checkpoint."""
+    (code,) = python_blocks(ROOT / PAGE)
+    os.chdir(folder)
+    exec(compile(code, PAGE, "exec"), {})
+    if hvd.rank() == 0:
+        assert tf.train.load_variable("model", "global_step") == 1000
+
+
 def main(port, folder, *names):
     """Runs the rank."""
     stop_with_parent()
@@ -97,6 +108,9 @@ def main(port, folder, *names):
     del os.environ["TF_CONFIG"]  # an Estimator would read it
     hvd = horovod_ranks.join(int(port), rank, len(cluster["worker"]))
     for name in names:
+        if name == PAGE:
+            run_the_page(hvd, folder)
+            continue
         train = train_in_an_estimator if name.startswith(IN_ESTIMATOR) else train_in_sessions
         for way in trainings.WAYS:
             path = os.path.join(folder, f"{name}, {way}")
