@@ -55,8 +55,11 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         """The requirements that pip installs with --no-deps.
 
         tf-keras depends on `tensorflow`, which would overwrite the files of `tensorflow-cpu`.
+        tensorflow-estimator has the Estimators that TensorFlow 2.16 removed.
         """
-        return [f"tf-keras=={self.name}.*"] if self.minor >= (2, 16) else []
+        if self.minor < (2, 16):
+            return []
+        return [f"tf-keras=={self.name}.*", "tensorflow-estimator==2.15.0"]
 
     @property
     def wheel(self):

@@ -175,6 +175,9 @@ def handover(session):
     session.run(pythons[new], *script, "continue", there, away, external=True)
     session.run(pythons[old], *script, "continue", away, back, external=True)
     reports = [Path(out, "report.txt").read_text(encoding="utf-8") for out in (away, back)]
+    model = ["-m", "tests.tools.estimator_handover", str(home / "estimator")]
+    for steps, lane in enumerate((old, new, old), 1):
+        session.run(pythons[lane], *model, str(20 * steps), external=True)
     results["handover"] = ("\n" + " " * 10).join(reports)
 
 
@@ -239,6 +242,8 @@ def horovod(session, lane):
     home = ENVIRONMENTS / f"horovod-{lane.name}"
     packages = ["-e", ".[test,examples]", *lane.requirements, *HOROVOD_TOOLS]
     python = small_environment(session, home, base, *packages)
+    if lane.requirements_alone:
+        install(session, python, "--no-deps", *lane.requirements_alone)
     if not (home / "built").exists():
         source = lanes.HOROVOD
         if lane.name in lanes.HOROVOD_WITHOUT_XLA:
@@ -391,7 +396,7 @@ def bits(session):
 
 @nox.session(python=False)
 def native_wheel(session):
-    """Builds the wheel of legacy-opt-native, and uses it on every lane without a compiler."""
+    """Builds the wheel of legacy-opt-native; trains with it, without a compiler, on every lane."""
     home = ENVIRONMENTS / "native-wheel"
     shutil.rmtree(str(home), ignore_errors=True)
     shutil.copytree(str(ROOT / "native_wheel"), str(home / "source"))
@@ -412,7 +417,7 @@ def native_wheel(session):
     paths = str(home / "built"), str(home / "source")
     session.run(python, "-m", "build", "--wheel", "--outdir", *paths, external=True)
     (built,) = map(str, (home / "built").glob("*.whl"))
-    # auditwheel names the oldest Linux that has what the files need.
+    # auditwheel finds the oldest Linux that can run the libraries, and adds it to the wheel's name.
     repair = ["-m", "auditwheel", "repair", "--exclude", "libtensorflow_framework.so.*"]
     env = {"PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]])}
     wheels = home / "wheel"

@@ -74,7 +74,7 @@ def answer_questions(checkout):
     further question is a number of steps to run; its answer is a list of seconds per step.
     """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else is printed to stdout now goes to stderr
+    os.dup2(2, 1)  # redirects all other output on stdout to stderr
     sys.path.insert(0, checkout)
     import legacy_opt.compat
 

@@ -117,11 +117,12 @@ def train(name, rows, steps):
 
 
 def measure(name, rows, steps):
-    """Returns the result of `train` in a new process; None if that fails or does not exist."""
+    """Returns the result of `train` in a new process; None if the process fails."""
     command = [sys.executable, os.path.abspath(__file__), "--train", name, str(rows), str(steps)]
     done = subprocess.run(command, capture_output=True, check=False)
     if done.returncode:
-        print(f"{name}: {done.stderr.decode().strip().splitlines()[-1]}", file=sys.stderr)
+        errors = done.stderr.decode().strip().splitlines() or [f"exit code {done.returncode}"]
+        print(f"{name}: {errors[-1]}", file=sys.stderr)
         return None
     return json.loads(done.stdout.decode().splitlines()[-1])
 
@@ -129,7 +130,7 @@ def measure(name, rows, steps):
 def lines_of(rows, results):
     """Yields the lines of a table in Markdown for one number of rows."""
     first, *_ = results.values()
-    original = np.array(results["v1 Adam, to_keras"]["table"])
+    original = np.array(results.get("v1 Adam, to_keras", {"table": np.nan})["table"])
     yield f"| {rows:,} rows | ms/step | ratio | slots, MB | largest difference from v1's Adam |"
     yield "|---|---|---|---|---|"
     for name, each in results.items():

@@ -1,4 +1,4 @@
-"""What an optimizer must do at least: a loop in C over the same memory, and TensorFlow's `unique`.
+"""Lower limits for an optimizer's step time: a loop in C, and TensorFlow's `unique`.
 
 The loop reads the gradient, and reads and writes the variable and its slots, in all processors. For
 each element it computes only an addition per array.
@@ -52,9 +52,10 @@ def _library():
 
 
 class Loop:
-    """A loop in C over the memory that an optimizer reads and writes; like a `Contestant`.
+    """A loop in C over the memory that an optimizer reads and writes.
 
-    Its attribute `arrays` has the variable and the slots.
+    It can take the place of a `workloads.Contestant` in the measurement. Its attribute `arrays` has
+    the variable and the slots.
 
     Args:
       workload: the `Workload`. The rows of equal ids are summed before the measurement.

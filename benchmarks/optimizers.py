@@ -37,9 +37,9 @@ class Entry(NamedTuple):
         None if this ratio is not measured. If `goals` contains "W4", the report also has this
         ratio for the stock optimizer.
       family: the heading of the optimizer's table in the report.
-      loop: the name of the C loop over the same memory (see `limits.Loop`), and the largest
-        accepted ratio to it on W1; None if there is no goal. If `growth` is given, the report also
-        has the growth of the C loop.
+      loop: a pair: the name of the C loop over the same memory (see `limits.Loop`), and the largest
+        accepted ratio of the optimizer's step time to the C loop's on W1. None if there is no goal.
+        If `growth` is given, the report also has the growth of the C loop.
     """
 
     name: str
@@ -72,7 +72,8 @@ def _adagrad_decay(optimizer=legacy_opt.AdagradDecayOptimizer, due=False, compos
     Args:
       optimizer: the class.
       due: True decays in every step, False never.
-      composed: whether to run the rule instead of TensorFlow's kernel.
+      composed: whether to compute the update with several TensorFlow operations instead of
+        TensorFlow's fused kernel.
     """
 
     def make(step):
@@ -101,7 +102,7 @@ _WITH_W4 = dict(_INFORMATION, W4=None)
 #: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of its batch.
 _FLAT = 1.2
 #: `Entry.growth` of such optimizers with native kernels. They do little besides reading and writing
-#: memory, so larger tables cost them more: the C loop's step grows to 2.3 times as long.
+#: memory, which takes longer in larger tables: the C loop takes 2.3 times as long on W4 as on W3.
 _AS_A_LOOP = 2.0
 
 _ADAGRAD = [
@@ -200,7 +201,7 @@ def _clipped(step):
 
 
 def _natives(stock, goals):
-    """Returns entries with native kernels, from a dict from names of entries to their goals."""
+    """Returns entries with native kernels. `goals` is a dict from entry name to `Entry.goals`."""
     known = {entry.name: entry for entry in _ADAGRAD + _MOMENTUM + _ROW_WISE + _WHOLE_TABLE}
     found = []
     for name, each in goals.items():

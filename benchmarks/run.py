@@ -35,7 +35,7 @@ from legacy_opt.native import driver
 from legacy_opt.native.program import UnsupportedError
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
-FUNCTION = "tf.function"  # instead of a kind of variables: a tf.function with resource variables
+FUNCTION = "tf.function"  # stands for resource variables in a tf.function
 _LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
 
 
@@ -191,7 +191,8 @@ def measure(workload, variables, sizes, rounds):
         states += [
             report.State(key[0], contestant.optimizer, contestant.state_bytes)
             for key, contestant in contestants.items()
-            if key[0] == workload.name and variables != FUNCTION  # there the states are the same
+            # With FUNCTION, the states are those of "resource".
+            if key[0] == workload.name and variables != FUNCTION
         ]
     return results, states
 

@@ -8,6 +8,7 @@ if __name__ == "compat":  # `import compat` in a checkout: return the module leg
     _sys.modules[__name__] = _importlib.import_module("legacy_opt.compat")
 
 if _FOR_TOOLS:
+    from . import estimator
     from .checkpoint_files import CheckpointError
     from .checkpoints.report import CheckpointMismatch
     from .checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
@@ -43,6 +44,7 @@ __all__ = [
     "compare_with_session",
     "custom_objects",
     "diagnose",
+    "estimator",
     "from_plain_keras",
     "load_v1_checkpoint",
     "patch_tensorflow",
@@ -55,10 +57,12 @@ __all__ = [
 
 
 def __getattr__(name):
+    if name == "estimator":
+        return _importlib.import_module("legacy_opt.compat.estimator")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(_importlib.import_module(f"legacy_opt.compat.{_HOMES[name]}"), name)
 
 
 def __dir__():
-    return sorted({*globals(), *_HOMES})
+    return sorted({*globals(), *_HOMES, "estimator"})

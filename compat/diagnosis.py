@@ -40,16 +40,19 @@ def diagnose() -> Dict[str, Any]:
 
       * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings (`keras` and `to_keras`
         are None if TensorFlow cannot be imported);
+      * `tensorflow["estimator"]`: None, or why there are no Estimators and how to install them;
       * `packages`: a dict from package names to versions;
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
       * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
         are `mode`, which applies to optimizers whose attribute `native` is None; `c_compiler` and
-        `cpp_compiler`; `folder`, the path of the compiled kernels; `driver`, a path, or None if the
-        driver has not been built; `kernels`, the number of kernels in the folder; and `optimizers`,
-        a dict from class names to the reason why a class has no kernels for dense or sparse float32
-        gradients, or None if it has them;
+        `cpp_compiler`; `folder`, the path of the compiled kernels; `driver`, a path; `kernels`, the
+        number of kernels in the folder; `prebuilt`, a dict about the package legacy-opt-native, or
+        None if it is not installed; and `optimizers`, a dict from class names to the reason why a
+        class has no kernels for dense or sparse float32 gradients, or None if it has them. If
+        something is missing, its value is the reason. If nothing can be found out, the only key is
+        `error`;
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """
@@ -98,7 +101,7 @@ def _tensorflow():
         return {"version": None, "error": _describe(error)}
     facts = {"version": versions.tensorflow_version(), "error": None}
     facts.update(versions.tensorflow_modes())
-    facts.update(estimator=versions.has_estimator(), contrib=versions.has_contrib())
+    facts.update(estimator=versions.estimator_problem(), contrib=versions.has_contrib())
     return facts
 
 

@@ -66,8 +66,8 @@ def made(cls: type, **choices: Any) -> Any:
 
     Args:
       cls: the class.
-      **choices: some arguments. Other required arguments are 0.1; `global_step` is that of the
-        graph if there is one, and otherwise None.
+      **choices: some arguments of the constructor. Other required arguments get the value 0.1,
+        except `global_step`: it gets the graph's global step, or None if there is none.
     """
     required = {
         name: tf.compat.v1.train.get_global_step() if name == "global_step" else 0.1

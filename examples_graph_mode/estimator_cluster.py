@@ -8,7 +8,7 @@ alternate batches, and repeat them until both together have done all steps. The 
 the checkpoints. At the end the last checkpoint is evaluated on the flights that follow the training
 data. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
 
-Estimator is part of TensorFlow up to 2.15.
+With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
 """
 
 import os
@@ -17,10 +17,11 @@ import tempfile
 
 import tensorflow.compat.v1 as tf
 
-from estimator_flights import NO_ESTIMATOR, has_estimator, make_estimator, make_input_fn
+from estimator_flights import make_estimator, make_input_fn
 from flights.arguments import one_optimizer_parser, positive_int
 from flights.data import load_flights
 from flights.processes import Cluster, end_on_signals, my_place, stop_with_parent
+from legacy_opt.compat import estimator
 
 
 def parse_arguments(argv=None):
@@ -53,16 +54,16 @@ def be_process(arguments):
     stop_with_parent()
     flights = load_flights().first(arguments.steps * arguments.batch_size)
     job = my_place()[1]
-    estimator = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
+    model = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
     # The worker starts five seconds after the chief. So the chief does more than half of the steps,
     # needs more batches than its half, and repeats batches.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
-    tf.estimator.train_and_evaluate(
-        estimator,
-        tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
-        tf.estimator.EvalSpec(input_fn, steps=1),  # a required argument; no process evaluates
+    estimator.train_and_evaluate(
+        model,
+        estimator.TrainSpec(input_fn, max_steps=arguments.steps),
+        estimator.EvalSpec(input_fn, steps=1),  # a required argument; no process evaluates
     )
     os._exit(0)  # the server threads would keep the process alive
 
@@ -75,8 +76,6 @@ def main(argv=None):
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_arguments(argv)
-    if not has_estimator():
-        sys.exit(NO_ESTIMATOR % tf.__version__)
     if "TF_CONFIG" in os.environ:
         if not arguments.out:
             sys.exit("With TF_CONFIG, --out is required: all processes use the same directory.")
@@ -91,8 +90,8 @@ def main(argv=None):
             for job in ("ps", "chief", "worker"):
                 cluster.start(job, os.path.abspath(__file__), *argv, "--out", arguments.out)
             cluster.wait("chief", "worker")
-        estimator = make_estimator(arguments, flights.vocabulary_size)
-        metrics = estimator.evaluate(make_input_fn(following, 1024))
+        model = make_estimator(arguments, flights.vocabulary_size)
+        metrics = model.evaluate(make_input_fn(following, 1024))
         print(
             f"TensorFlow {tf.__version__}, step {metrics['global_step']}; "
             f"log-loss of the next {following.size} flights: {metrics['log_loss']:.4f}."

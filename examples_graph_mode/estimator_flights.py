@@ -14,12 +14,11 @@ of each of the optimizer's slots:
 
 With --export DIR the model is exported at the end, for serving.
 
-Estimator is part of TensorFlow up to 2.15.
+With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
 """
 
 import calendar
 import os
-import sys
 import time
 
 import numpy as np
@@ -32,21 +31,9 @@ from flights.data import load_flights
 from flights.model import build_logits, build_loss, build_optimizer
 from flights.report import score
 from flights.training import progress_pace
+from legacy_opt.compat import estimator
 
 SUMMARY_STEPS = 1000
-
-NO_ESTIMATOR = (
-    "This TensorFlow (%s) has no Estimator: it is part of TensorFlow 1.15 to 2.15. "
-    "Install one of these, or run flights_session.py, which needs a Session only."
-)
-
-
-def has_estimator():
-    """Whether this TensorFlow has tf.estimator; it was removed in 2.16."""
-    try:
-        return hasattr(tf, "estimator") and hasattr(tf.estimator, "Estimator")
-    except ImportError:  # the package tensorflow-estimator is not installed
-        return False
 
 
 def model_fn(features, labels, mode, params, config):
@@ -55,32 +42,30 @@ def model_fn(features, labels, mode, params, config):
     Args:
       features: dict with ids [batch, fields] and dense [batch, features].
       labels: [batch], 1 for late; None when predicting.
-      mode: a `tf.estimator.ModeKeys`.
+      mode: one of `estimator.ModeKeys`.
       params: dict with `settings` and `vocabulary_size`.
       config: the `RunConfig`.
     """
     settings = params["settings"]
     logits = build_logits(features["ids"], features["dense"], params["vocabulary_size"], settings)
     probability = tf.nn.sigmoid(logits)
-    if mode == tf.estimator.ModeKeys.PREDICT:
-        return tf.estimator.EstimatorSpec(mode, predictions={"probability": probability})
+    if mode == estimator.ModeKeys.PREDICT:
+        return estimator.EstimatorSpec(mode, predictions={"probability": probability})
     loss = build_loss(logits, labels)
-    if mode == tf.estimator.ModeKeys.EVAL:
+    if mode == estimator.ModeKeys.EVAL:
         each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
         metrics = {
             "log_loss": tf.metrics.mean(each),
             "auc": tf.metrics.auc(labels, probability, num_thresholds=1000),
         }
-        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+        return estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
     global_step = tf.train.get_global_step()
     optimizer = build_optimizer(settings, global_step)
     train_op = optimizer.minimize(loss, global_step=global_step)
     hooks = []
     if optimizer.get_slot_names():  # SGD has no slots
         hooks = [legacy_opt.SlotSummaryHook(optimizer, config.model_dir, SUMMARY_STEPS)]
-    return tf.estimator.EstimatorSpec(
-        mode, loss=loss, train_op=train_op, training_chief_hooks=hooks
-    )
+    return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_chief_hooks=hooks)
 
 
 def make_input_fn(flights, batch_size, first_step=lambda: 0):
@@ -145,7 +130,7 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
     `device_filters`; without filters, to all processes.
     """
     settings = one_optimizer_settings(arguments)
-    config = tf.estimator.RunConfig(
+    config = estimator.RunConfig(
         model_dir=os.path.join(arguments.out, settings.optimizer),
         tf_random_seed=settings.seed,
         save_checkpoints_steps=1000,
@@ -157,10 +142,10 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
         ),
     )
     params = {"settings": settings, "vocabulary_size": vocabulary_size}
-    return tf.estimator.Estimator(model_fn, params=params, config=config)
+    return estimator.Estimator(model_fn, params=params, config=config)
 
 
-def train_and_evaluate(estimator, flights, month, batch_size):
+def train_and_evaluate(model, flights, month, batch_size):
     """Trains on all flights before `month`, from the latest checkpoint on; evaluates on `month`.
 
     Returns:
@@ -169,27 +154,27 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())
     max_steps = before // batch_size  # flights after the last whole batch wait for the next month
-    start = steps_done(estimator.model_dir)
+    start = steps_done(model.model_dir)
     eval_input = make_input_fn(flights.after(before).first(count), 1024)
     if start > max_steps:
         return None
     if start == max_steps:
-        return estimator.evaluate(eval_input, steps=None)
+        return model.evaluate(eval_input, steps=None)
     training = flights.first(max_steps * batch_size)
-    train_input = make_input_fn(training, batch_size, lambda: steps_done(estimator.model_dir))
+    train_input = make_input_fn(training, batch_size, lambda: steps_done(model.model_dir))
     bar = legacy_opt.ProgressBarHook(
         total_steps=max_steps, desc="before " + calendar.month_abbr[month], **progress_pace()
     )
-    metrics, _ = tf.estimator.train_and_evaluate(
-        estimator,
-        tf.estimator.TrainSpec(train_input, max_steps=max_steps, hooks=[bar]),
+    metrics, _ = estimator.train_and_evaluate(
+        model,
+        estimator.TrainSpec(train_input, max_steps=max_steps, hooks=[bar]),
         # A training shorter than the default throttle_secs (600) is evaluated only at its end.
-        tf.estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
+        estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
     )
     return metrics
 
 
-def export(estimator, flights, directory):
+def export(model, flights, directory):
     """Exports the latest checkpoint as a SavedModel without slots; returns its path."""
 
     def serving_input():
@@ -197,13 +182,16 @@ def export(estimator, flights, directory):
             "ids": tf.placeholder(tf.int32, [None, flights.ids.shape[1]]),
             "dense": tf.placeholder(tf.float32, [None, flights.dense.shape[1]]),
         }
-        return tf.estimator.export.ServingInputReceiver(receivers, receivers)
+        return estimator.export.ServingInputReceiver(receivers, receivers)
 
-    return estimator.export_saved_model(directory, serving_input).decode()
+    return model.export_saved_model(directory, serving_input).decode()
 
 
 def base_rate_loss(flights, month):
-    """Returns the log-loss in `month` of predicting the share of late flights before `month`."""
+    """Returns the log-loss in `month` of a constant prediction.
+
+    The prediction is the share of late flights before `month`.
+    """
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]
@@ -212,16 +200,14 @@ def base_rate_loss(flights, month):
 def main(argv=None):
     """Runs the example; returns a DataFrame with one row per month."""
     arguments = parse_arguments(argv)
-    if not has_estimator():
-        sys.exit(NO_ESTIMATOR % tf.__version__)
     begin = time.time()
     flights = load_flights()
-    estimator = make_estimator(arguments, flights.vocabulary_size)
+    model = make_estimator(arguments, flights.vocabulary_size)
     rows = {}
     for month in sorted(arguments.months):
         name = calendar.month_abbr[month]
-        start = steps_done(estimator.model_dir)
-        metrics = train_and_evaluate(estimator, flights, month, arguments.batch_size)
+        start = steps_done(model.model_dir)
+        metrics = train_and_evaluate(model, flights, month, arguments.batch_size)
         if metrics is None:
             print(f"{name}: skipped. The checkpoint (step {start}) was trained on this month.")
             continue
@@ -242,7 +228,7 @@ def main(argv=None):
             mean = np.average(table[column], weights=table["flights"])
             print(f"Mean {column}: {mean:.4f}")
     if arguments.export:
-        print(f"Exported to {export(estimator, flights, arguments.export)}")
+        print(f"Exported to {export(model, flights, arguments.export)}")
     print(f"{time.time() - begin:.0f} s.")
     return table
 

@@ -24,9 +24,9 @@ if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
 
 def __getattr__(name):
     if name == "__all__" or not name.startswith("_"):
-        # Submodules are tried before public names, because the modules that `public` imports need
-        # submodules, and `public` has no `__all__` until it is imported. Names with dots are
-        # skipped, because find_spec would import the parent module.
+        # While `public` is being imported, its imports look up submodules here, and `public` has no
+        # `__all__` yet. So submodules are tried before public names. Names with dots are skipped,
+        # because find_spec would import the parent module.
         if name.isidentifier() and _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
             return _importlib.import_module(f"legacy_opt.{name}")
         if name in _importlib.import_module("legacy_opt.compat").__all__:  # needs no TensorFlow

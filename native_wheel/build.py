@@ -1,7 +1,7 @@
 """Compiles what the package legacy-opt-native contains (`make native-wheel`).
 
 python native_wheel/build.py driver FOLDER    # for the TensorFlow of this Python
-python native_wheel/build.py kernels FOLDER   # the same for every TensorFlow
+python native_wheel/build.py kernels FOLDER   # kernels do not depend on TensorFlow
 """
 
 import concurrent.futures
@@ -46,12 +46,12 @@ CHOICES_OF_CLASS = {
     "AdafactorOptimizer": {"beta1": (0.0, 0.9), "learning_rate": (None, 0.1)},
     "AdamWeightDecayOptimizer": {"beta_2": (0.999, 0.98)},
 }
-# Products that clipping, means and loss scaling make of a float32 gradient.
+# The operations by which clipping, averaging and loss scaling change a float32 gradient.
 PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))
 
 
 def optimizers():
-    """Yields functions that make an optimizer; each chooses another kernel or other slots."""
+    """Yields functions that make an optimizer: one for each class and choice of arguments."""
     ours, stock = native_diagnosis.classes(), list(stock_rules.RULES)
     extended = [
         legacy_opt.extend_with_decoupled_weight_decay(cls)
@@ -108,13 +108,13 @@ def sources():
 
 
 def main(what, folder):
-    """Compiles into a folder."""
+    """Compiles the driver or the kernels (`what`) into a folder."""
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ[cache.FOLDER_VARIABLE] = folder
     if what == "driver":
         print(driver.build())
         return
-    import tqdm  # not in the environments that only compile a driver
+    import tqdm  # environments that only compile a driver do not have it
 
     found = set(sources())
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

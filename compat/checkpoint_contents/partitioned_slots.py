@@ -75,9 +75,9 @@ def find_all(tensors):
 
     Returns:
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
-      as "OptimizeLoss/". Mangled names lack some or all characters of the scope. Therefore the
-      scope is the only prefix of the checkpoint's other names that fits, or "" if not exactly one
-      prefix fits.
+      as "OptimizeLoss/". Mangled names lack some or all characters of the scope. Therefore this
+      function searches the checkpoint's other names for prefixes that fit. If exactly one prefix
+      fits, it is the scope; otherwise the scope is "".
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):
@@ -98,8 +98,8 @@ def find_all(tensors):
 
 
 def _scope_of(name, variable, others):
-    # TensorFlow has dropped as many characters as `part` has from the start of scope + part + slot.
-    # The rest is cut + slot, so `cut` is as long as the scope.
+    # From the start of scope + part + slot, TensorFlow has dropped len(part) characters. The rest
+    # is cut + slot, so `cut` is as long as the scope.
     found = _END.match(name[len(variable) + 1 :])
     part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
     prefixes = {other[: len(cut)] for other in others if len(other) > len(cut)}

@@ -56,7 +56,8 @@ def _shortened(data, dtype, unit):
         return data
     array = np.frombuffer(data, dtype, len(data) // width)
     shifts = [(_DEGREE - exponent) * unit for exponent in _EXPONENTS]
-    # A block has at most the length of the smallest shift, so its XOR does not change the block.
+    # A block is XORed into later elements. It is no longer than the smallest shift, so it does not
+    # overlap these elements.
     for begin in range(0, removed, shifts[0]):
         end = min(begin + shifts[0], removed)
         for shift in shifts:

@@ -23,7 +23,7 @@ class Move(NamedTuple):
       sources: the names of the old checkpoint's tensors from which it is made; may be empty.
       shape: the tensor's shape.
       dtype: the tensor's dtype.
-      note: a remark for the report on how the tensor is changed; "" if it is copied.
+      note: a remark for the report: how the tensor is changed; "" if it is copied.
       make: a function from the arrays of the sources to the value; None to copy a single source, or
         to join several sources.
     """
@@ -167,8 +167,8 @@ def _slot_name(slot, variable, new_name):
     if new_name is None:
         return None
     scope = slot.scope + "/" if slot.scope else ""
-    # Not `slot.suffix`: if x is saved as one tensor, but its slots part by part, the slot
-    # x/part_0/Adam has the suffix Adam, and the new name must contain part_0, too.
+    # `slot.suffix` may be too short: if x is saved as one tensor, but its slots are saved in parts,
+    # the slot x/part_0/Adam has the suffix Adam, and its new name must contain part_0, too.
     rest = slot.item.name[len(scope + variable) :]
     return scope + new_name + rest
 

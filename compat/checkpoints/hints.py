@@ -45,8 +45,8 @@ def _by_shape(items, variables):
       variables: the `StateTensor`s of the model's unmatched variables.
 
     Returns:
-      The name_map, and whether it lacks a variable although an item has the variable's shape and
-      dtype. (Then several items or several variables have this shape and dtype.)
+      The name_map, and whether it lacks a variable because several items or several variables have
+      that variable's shape and dtype.
     """
     name_map, unclear = {}, False
     for variable in variables:

@@ -36,7 +36,7 @@ def _lines(facts):
     if facts["tensorflow"]["error"] is None:
         rows += [
             ("", _modes_text(facts["tensorflow"])),
-            ("tf.estimator", _yes_no(facts["tensorflow"]["estimator"])),
+            ("Estimators", facts["tensorflow"]["estimator"] or "yes"),
             ("tf.contrib", _yes_no(facts["tensorflow"]["contrib"])),
             ("tf.keras", _keras_text(facts["keras"])),
             ("tf-keras", packages.get("tf-keras", "not installed")),

@@ -69,7 +69,7 @@ def _schedule(leaf, keras):
     if not hasattr(schedule, "get_config"):
         raise ValueError(
             f"{type(leaf).__name__} cannot be saved: its learning rate is the schedule "
-            f"{schedule!r}, which is no plain data. Pass it a Keras schedule."
+            f"{schedule!r}, which is not plain data. Pass it a Keras schedule."
         )
     return keras.optimizers.schedules.serialize(schedule)
 

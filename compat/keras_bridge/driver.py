@@ -209,7 +209,7 @@ class V1Driver:
         return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
 
     def run_dense(self, optimizer, update, grad, variable):
-        """Runs `update`, a method of `optimizer`: the copy, or an optimizer nested in the copy."""
+        """Runs `update`, a method of `optimizer` (`self.optimizer`, or one nested in it)."""
         self._check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)

@@ -16,13 +16,14 @@ from legacy_opt.optimizers.kernels_first import KernelsFirst
 
 v1 = tf.compat.v1.train
 _SPARSE_UPDATES = ("_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices")
-# These optimizers do not use such kernels.
+# The sparse updates of these optimizers do not call ResourceSparseApply… kernels.
 _WITHOUT_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
 
 
 def rule_for(optimizer_class):
     """Returns the `StockRule` for the sparse update of a v1 class, or None."""
-    # `apply_sparse` applies the weight decay of DecoupledWeightDecayExtension.
+    # Ignore the update methods that DecoupledWeightDecayExtension inherits from KernelsFirst:
+    # `apply_sparse` applies the weight decay.
     classes = [cls for cls in optimizer_class.__mro__ if cls is not KernelsFirst]
     cls = stock_rules.updating_class(classes, _SPARSE_UPDATES)
     return None if cls in _WITHOUT_KERNELS else stock_rules.RULES.get(cls)

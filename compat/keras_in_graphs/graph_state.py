@@ -209,8 +209,8 @@ def _check_for_a_session(optimizer):
         for option in _WORKS_IN_NO_GRAPH:
             if getattr(each, option, None):
                 raise ValueError(
-                    f"{option}={getattr(each, option)!r} works in no TF1 graph: Keras compares "
-                    "a tensor with a number, and in a TF1 graph this comparison is always False."
+                    f"{option}={getattr(each, option)!r} does not work in a TF1 graph: Keras "
+                    "compares a tensor with a number, which in a TF1 graph is always False."
                 )
 
 

@@ -33,9 +33,9 @@ def to_v1(
     The slots, hyperparameters and `iterations` of this Keras optimizer are global variables, so a
     Saver saves and restores them.
 
-    If the argument was made by `to_keras` and uses neither options of Keras, such as clipping, nor
-    a Keras schedule, the result has the class of the v1 optimizer that was passed to `to_keras`,
-    and the current hyperparameters.
+    If the argument was made by `to_keras`, and uses no options of Keras (such as clipping) and no
+    Keras schedule, the result is a copy of the v1 optimizer that was passed to `to_keras`, with the
+    current hyperparameters.
 
     Args:
       optimizer_or_factory: a Keras optimizer, whose current settings are copied, but not its state;
@@ -192,7 +192,8 @@ class KerasInV1(v1.train.Optimizer):
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
     # Object-based checkpoints read the non-slot variables from `_non_slot_dict`. Here this dict has
-    # the variables of the current graph only; in TensorFlow's own v1 optimizers, of all graphs.
+    # the variables of the current graph only. In TensorFlow's own v1 optimizers, it has the
+    # variables of all graphs.
 
     @property
     def _non_slot_dict(self):

@@ -37,9 +37,10 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.estimator.clip_gradients_by_norm`. Further names refer to objects of TensorFlow,
     such as `tf.contrib.tpu.CrossShardOptimizer` and
     `tf.contrib.framework.get_or_create_global_step`. The names are added to `tf` and to
-    `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is not replaced; this
-    includes all of `tf.contrib` on 1.15, except its optimizers if `native` is True. Nothing else
-    changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's behaviour.
+    `tf.compat.v1`, as attributes and for `import`. Names that TensorFlow has are not replaced, with
+    one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt` are replaced.
+    Nothing else changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's
+    behaviour.
 
     Example::
 
@@ -66,6 +67,7 @@ def patch_tensorflow(native: bool = False) -> Patch:
         try:
             if len(_patches) == 1:
                 _put_all()
+                _put_removed_modules()
             if native:
                 _accelerate_new_optimizers()
             patch.names = dict(_names)
@@ -113,7 +115,7 @@ def _accelerate_new_optimizers():
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
         if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass
-            with contextlib.suppress(TypeError):  # the class has no rule
+            with contextlib.suppress(TypeError):  # there are no native kernels for the class
                 legacy_opt.native.accelerate(self)
 
     __init__.before_patch = original
@@ -121,7 +123,8 @@ def _accelerate_new_optimizers():
     _removals.append(functools.partial(setattr, base, "__init__", original))
     _removals.append(legacy_opt.native.enable())
     if versions.has_contrib():
-        # The constructors of these classes call the one above before they set any attribute.
+        # The constructors of tf.contrib.opt's classes call `__init__` above before they set the
+        # attributes that `accelerate` needs. So replace these classes by those of legacy_opt.
         for old, fate in old_names.FATES.items():
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
@@ -148,6 +151,18 @@ def _put_all():
             _names[old] = fate.now
 
 
+def _put_removed_modules():
+    for home, path, name, origin, stand_in in versions.removed_modules():
+        _register(path, home)
+        if hasattr(home, name):  # a module of TensorFlow that has no attributes
+            _removals.append(functools.partial(setattr, home, name, getattr(home, name)))
+            setattr(home, name, stand_in)
+        else:
+            _set(home, name, stand_in)
+        _register(stand_in.__name__, stand_in)
+        _names["tf" + stand_in.__name__[len("tensorflow") :]] = origin
+
+
 def _value(name):
     """Returns the object that a new name refers to, or None if this TensorFlow lacks it."""
     if name is None:
@@ -166,7 +181,8 @@ def _put(old, value):
       Whether the name was added.
     """
     *path, name = old.split(".")[1:]
-    places = [(tf, "tensorflow"), (tf.compat.v1, "tensorflow.compat.v1")]
+    places = [(tf, "tensorflow")]
+    places += [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
     if path[0] == "python":  # private modules, which are not attributes of `tf`
         places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
         path = path[1:]

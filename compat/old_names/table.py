@@ -266,13 +266,13 @@ MODULES = {
     "tf.contrib.distributions": "TensorFlow Probability has it.",
     "tf.contrib.eager": "Most of it moved to tf and tf.train.",
     "tf.contrib.estimator": "Some of it moved to tf.estimator and tf.estimator.experimental, which "
-    "TensorFlow has up to 2.15.",
+    "newer TensorFlows lack (docs/estimators.md).",
     "tf.contrib.feature_column": "It moved to tf.feature_column.",
     "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
     "readers moved to tf.train, nest to tf.nest.",
     "tf.contrib.kfac": "The package kfac has it.",
     "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
-    "tf.contrib.learn": "Use tf.estimator, which TensorFlow has up to 2.15.",
+    "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
     "tf.contrib.lookup": "It moved to tf.lookup.",
     "tf.contrib.losses": "It moved to tf.losses.",
@@ -292,7 +292,8 @@ MODULES = {
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim); instead of HParams use argparse.Namespace.",
     # Later versions of TensorFlow 2 have removed these modules, or need tf_keras for them.
-    "tf.estimator": "TensorFlow has it up to 2.15.",
+    "tf.estimator": "From TensorFlow 2.16 on it needs two packages: `legacy-opt doctor` has the pip "
+    "command.",
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,
 }

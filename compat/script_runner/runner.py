@@ -45,7 +45,7 @@ def prepare(native=False):
     level = logger.level
     logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # the original may lack v1 and v2, or have copies of them
+    tf.compat.v1.compat = tf.compat  # the old value may lack v1 and v2, or have copies of them
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1

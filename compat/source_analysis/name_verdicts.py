@@ -92,7 +92,7 @@ _WRAPPERS = {
     "horovod.tensorflow.DistributedOptimizer",
 }
 _OF_ESTIMATORS = (
-    "Private to Estimators, which TensorFlow removed after 2.15: call the optimizer's class."
+    "Private to Estimators: call the optimizer's class."
 )
 _REMOVED = {
     "training_ops": "Private to TensorFlow, and removed by 2.21: use tf.raw_ops.",

@@ -338,7 +338,7 @@ class _Finder(ast.NodeVisitor):
         if not verdicts:
             return None
         short = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(short) == 1:  # one optimizer from several modules: report the one with least work
+        if len(short) == 1:  # one optimizer, several modules: report the verdict with least work
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
         names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
         return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")
@@ -348,7 +348,7 @@ _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
 def _names_something_else(node):
-    """Returns whether an expression like name + "Hook" ends with a text without "Optimizer"."""
+    """Returns whether an expression ends with a string without "Optimizer", as in name + "Hook"."""
     ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
     return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
 

@@ -14,8 +14,8 @@ _ENDINGS = (".py", ".ipynb")
 _SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders and virtual environments
 # A folder that contains one of these files or folders is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
-# Magics of IPython: lines in place of a statement, lines that assign a magic's value, and the names
-# of cell magics (such as %%time) whose cells contain Python.
+# Magics of IPython. `_MAGIC` matches a line that is a magic, `_MAGIC_VALUE` a line that assigns the
+# value of a magic. `_PYTHON_CELLS` names the cell magics (such as %%time) of cells in Python.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")

@@ -154,7 +154,10 @@ def _watch(operation):
     return watched
 
 
-_OPERATIONS = "add radd sub rsub mul rmul truediv rtruediv pow rpow neg lt le gt ge eq bool"
+_OPERATIONS = (
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs "
+    "lt le gt ge eq ne bool int float round"
+)
 for _name in _OPERATIONS.split():
     setattr(_Watched, f"__{_name}__", _watch(getattr(float, f"__{_name}__")))
 _Watched.__hash__ = float.__hash__

@@ -242,7 +242,7 @@ def _plain(value, argument, cls):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
         f"{cls.__name__} cannot be saved or translated: its argument {argument} is {value!r}, "
-        f"which is no plain data. {_way_out(value)} your own class a method "
+        f"which is not plain data. {_way_out(value)} your own class a method "
         "get_config(self) that returns its arguments as numbers, strings, lists and dicts."
     )
 

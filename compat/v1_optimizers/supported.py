@@ -94,7 +94,7 @@ def check_variables(optimizer, set_in_each_step):
 
 # The implementations of apply_gradients that `to_keras` need not call. Instead, `V1Driver` calls
 # `_prepare`, the update methods and `_finish`, within the context managers `applying` and
-# `decaying_only` of our optimizers. What these implementations do besides is not needed in Keras:
+# `decaying_only` of our optimizers. The rest of these implementations is not needed in Keras:
 # checks, warnings, and a lock for the increment of the global step.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"]

@@ -42,7 +42,8 @@ class Difference:
 
     Attributes:
       largest: dict from each of `KINDS` to the largest difference.
-      share: a difference divided by its bound; the largest of all arrays.
+      share: the largest of the arrays' shares. An array's share is its difference divided by its
+        bound.
       where: the name of the array with this share; None if there is no difference.
     """
 

@@ -80,7 +80,7 @@ def check_variables(optimizer, var_list):
         trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
         if var_list is not None and not trainable:
             raise TypeError(
-                f"{optimizer}: var_list must hold variables, and {each!r} is no variable."
+                f"{optimizer}: var_list must hold variables, and {each!r} is not a variable."
             )
 
 
@@ -95,7 +95,7 @@ def _only_variable(optimizer, variable, grad):
     elif is_partitioned(variable):
         hint = " Pass the partitions of a partitioned variable."
     raise TypeError(
-        f"{optimizer} takes (gradient, variable) pairs, and {variable!r} is no variable.{hint}"
+        f"{optimizer} takes (gradient, variable) pairs, and {variable!r} is not a variable.{hint}"
     )
 
 

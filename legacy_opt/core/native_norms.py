@@ -69,7 +69,7 @@ def _admitted(dtype):
 
 
 def rule(dtype: DType) -> PureRule:
-    """Returns a rule with the sum of the squares of all elements of the gradient."""
+    """Returns a rule that computes the sum of the squares of all elements of the gradient."""
     grad, value = Input(GRADIENT, ELEMENT, dtype.name), Input(VALUE, ELEMENT, dtype.name)
 
     def function(tensors: Dict[Input, Any]) -> Results:

@@ -60,15 +60,18 @@ class PureUpdate:
         raise NotImplementedError
 
     def key(self, variable: Variable) -> Any:
-        """Returns what else the kernel of a variable depends on, as a value with a ``repr``."""
+        """Returns what affects the kernel of a variable besides its slots, rank and dtype.
+
+        Kernels are cached by the ``repr`` of the result.
+        """
         raise NotImplementedError
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         """Returns the update of a variable, a function with four arguments.
 
         The arguments are the gradient, the value of the variable, a dict from slot name to value,
-        and a dict with the `scalars`. With a sparse gradient, they are those of the touched rows
-        unless `needs_whole_tensor`.
+        and a dict with the `scalars`. With a sparse gradient, the gradient, value and slots are
+        those of the touched rows, unless `needs_whole_tensor` is true.
 
         Raises:
           UnsupportedError: the update cannot be compiled. The message says why.
@@ -77,7 +80,7 @@ class PureUpdate:
 
 
 class ChangedUpdate(PureUpdate):
-    """An update that does something else besides another update, `base`.
+    """Base class of updates that add something to another update, `base`.
 
     Args:
       base: the other update.
@@ -278,9 +281,11 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
     if getattr(layout, "is_flat_element", False):
-        # In a partition, the layout's method `add` changes several elements, which kernels cannot.
+        # In a partition, the layout's method `add` changes several elements. No kernel can do this.
         if versions.part_of(variable) is not None:
-            raise UnsupportedError(f"a {type(layout).__name__} of a partition")
+            raise UnsupportedError(
+                f"kernels do not support {type(layout).__name__} for a partition"
+            )
         return ROW if by_rows else SCALAR
     levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
     if isinstance(layout, TensorSlot) and not by_rows:
@@ -297,7 +302,7 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
             for name in ("read", "assign", "add")
         ):
             return level
-    raise UnsupportedError(f"a slot of the layout {type(layout).__name__}")
+    raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")
 
 
 def refuse_overridden(optimizer: Any, base: type, *names: str) -> None:

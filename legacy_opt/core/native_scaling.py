@@ -66,15 +66,15 @@ def _name(i):
 
 
 def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
-    """Finds the tensor from which products with scalars have made a dense gradient.
+    """Finds the original of a dense gradient that was multiplied or divided by scalars.
 
     Args:
       update: the update for the gradient.
       grad: the gradient.
 
     Returns:
-      The update for the original gradient, and the original gradient. They are the arguments if
-      there are no such products, and when executing eagerly.
+      An update for the original gradient, and the original gradient; `update` and `grad` themselves
+      if no original is found, and always when executing eagerly.
     """
     factors, found = [], grad
     while versions.is_symbolic(found) and len(factors) < _MOST_FACTORS:
@@ -114,7 +114,7 @@ def _is_scaled(operation, tensor, scalar):
 
 
 def identity_of(scalar: Tensor) -> Any:
-    """Returns a value that is equal for scalars that are the same, or constants of equal value."""
+    """Returns a value that is equal for two scalars that are the same tensor or equal constants."""
     operation = scalar.op
     if operation.type != "Const" or operation.control_inputs:
         return id(scalar)

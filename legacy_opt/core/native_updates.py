@@ -33,7 +33,7 @@ UPDATE_METHODS = (
 )
 
 _warned = set()
-# The kernels of each optimizer. Kernels in an attribute would prevent copies of the optimizer.
+# The kernels of each optimizer. An optimizer with kernels in an attribute could not be copied.
 _kernels = weakref.WeakKeyDictionary()
 
 
@@ -116,8 +116,10 @@ def apply_together(
 class NativeStep:
     """The updates by native kernels in one training step.
 
-    Updates that TensorFlow's update methods need not do run together before the first of these
-    methods: small variables by one operation, and sparse gradients with duplicate ids.
+    TensorFlow calls one update method per variable. Before the first of these calls, `start` runs
+    all updates that need not wait for their update method. Small variables with dense gradients are
+    updated in groups, by one operation per group. Sparse gradients keep their duplicate ids, whose
+    rows the kernels sum.
 
     All updates wait until TensorFlow calls the update methods if a subclass or wrapper runs code
     before or after these methods.
@@ -154,9 +156,9 @@ class NativeStep:
         return others
 
     def operation(self, variable: Variable) -> Any:
-        """Returns the operation that updates a variable; NotImplemented if it still must wait.
+        """Returns the operation by which `start` updates a variable; None when executing eagerly.
 
-        When executing eagerly, the result for a variable that has been updated is None.
+        Returns NotImplemented if `start` does not update the variable.
         """
         return self._done.get(id(variable), NotImplemented)
 
@@ -177,8 +179,8 @@ def _apply_together(update, grads_and_vars, alone):
         if found is None:
             others.append((grad, variable))
             continue
-        # These updates wait until TensorFlow calls the update method with the rows of equal ids
-        # summed. (In `apply`, scatter_nd would add rows of equal ids in any order.)
+        # These updates wait until TensorFlow calls the update method. Before this call, TensorFlow
+        # sums the rows of equal ids. (Otherwise scatter_nd in `apply` would add them in any order.)
         waits = sparse and (update.must_wait(variable) or _needs_dense(found))
         if not (waits or alone or uses[id(variable)] > 1):
             groups.setdefault(_group(found), []).append(found)
@@ -274,7 +276,7 @@ def _is_remote(device):
 
 
 def _kernel(update, variable, sparse):
-    driver.load()  # a missing driver is the first reason that a user can do something about
+    driver.load()  # before the rule is checked: a user can build a missing driver
     layouts = {
         name: (type(layout), layout.dtype, layout.axes(variable))
         for name, layout in update.slot_layouts(variable).items()

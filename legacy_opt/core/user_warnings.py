@@ -9,7 +9,7 @@ class GlobalStepWarning(UserWarning):
 
 
 class UseLockingWarning(UserWarning):
-    """`use_locking=True` has no effect: the update uses no fused or native kernel, which locks."""
+    """`use_locking=True` has no effect: only fused and native kernels lock, and none is used."""
 
 
 class NativeKernelWarning(UserWarning):

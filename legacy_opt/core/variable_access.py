@@ -84,8 +84,8 @@ def here(value):
     """Copies a tensor into the branch, loop or function that is being built.
 
     A control dependency on a tensor from outside does not work: v1 control flow drops the
-    dependency, and TensorFlow 2.4 raises an error. Values that are no tensors are returned
-    unchanged, like tensors that need no copy.
+    dependency, and TensorFlow 2.4 raises an error. Values that are no tensors, and tensors
+    that need no copy, are returned unchanged.
     """
     if not isinstance(value, tf.Tensor):
         return value

@@ -19,7 +19,7 @@ def variables_in(items, what):
         elif holds_variables(item):
             yield from variables_in(item, what)
         else:
-            raise TypeError(f"{what}: {item!r} is no variable.")
+            raise TypeError(f"{what}: {item!r} is not a variable.")
 
 
 def holds_variables(item):

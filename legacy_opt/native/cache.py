@@ -22,7 +22,7 @@ HEADERS = ("kernel.h", "elementary.h")
 FOLDER_VARIABLE = "LEGACY_OPT_KERNELS"
 PREBUILT_PACKAGE = "legacy_opt_native"
 # -ffp-contract=off forbids fused multiply-add, so that a source computes the same bits on every
-# processor. -fno-math-errno and -fno-trapping-math only let the compiler vectorize.
+# processor. -fno-math-errno and -fno-trapping-math let the compiler vectorize; no result changes.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -60,14 +60,14 @@ def folder() -> Path:
 def prebuilt_folder() -> Optional[Path]:
     """Returns the folder of the package legacy-opt-native; None if it is not installed.
 
-    Like Python's modules, its files are used whoever owns them.
+    Its files may belong to any user, like Python's modules.
     """
     found = importlib.util.find_spec(PREBUILT_PACKAGE)
     return Path(found.origin).parent if found and found.origin else None
 
 
 def prebuilt(name: str) -> Optional[Path]:
-    """Returns the path of a library in the package legacy-opt-native; None if it lacks this."""
+    """Returns the path of a library in legacy-opt-native; None if the package lacks the library."""
     folder_ = prebuilt_folder()
     path = folder_ and folder_ / name
     return path if path and path.exists() else None

@@ -112,8 +112,8 @@ def load() -> Driver:
 def opened(library_path: Path) -> Driver:
     """Loads a driver. Raises an UnsupportedError if it cannot be loaded."""
     try:
-        # This precedes ctypes.CDLL, because TensorFlow lists only operations that its own call
-        # registers.
+        # This precedes ctypes.CDLL, because tf.load_op_library lists only the operations that are
+        # registered during its call.
         operations = tf.load_op_library(str(library_path))
         library = ctypes.CDLL(str(library_path))
     except (tf.errors.OpError, OSError) as error:

@@ -39,7 +39,7 @@ from legacy_opt.native.program import (
 )
 
 _LEVELS_OF_SUMS = (SCALAR, MATRIX, MATRIX_ROW, MATRIX_COLUMN)
-# Adds n terms to 16 partial sums, and adds these.
+# `add_terms` adds n terms to 16 partial sums, and `total` adds up the partial sums.
 _ADDITION = [
     "VECTORIZED static void add_terms(double* restrict parts, double* terms, int64_t n) {",
     "  for (; n % 16; ++n) terms[n] = 0;",
@@ -169,9 +169,9 @@ class Emitter:
         ]
 
     def _outer(self):
-        """Returns the parameters of a loop over elements with the values that it does not change.
+        """Returns C parameters for the values that a loop over elements reads from outside.
 
-        `_outer_from` returns their arguments if the loop begins at an element.
+        `_outer_from` returns the arguments for a loop that begins at the element `first`.
         """
         return "const hoisted_t* from"
 
@@ -182,7 +182,7 @@ class Emitter:
     def _after_sums(self):
         nodes = [node for node in self._hoisted if node.stage == AFTER_SUMS]
         if any(node.level == ROW for node in nodes):
-            raise UnsupportedError("a value per row that depends on a sum")
+            raise UnsupportedError("kernels cannot compute a value per row from a sum")
         self._open("after_sums(const double* sums, int64_t count, void* to)")
         self._hoist(nodes)
         self._close()
@@ -384,7 +384,7 @@ class Emitter:
         for array, names in arrays.items():
             if given in names:
                 return f"*(const {stored(given.dtype)}*){array}[{names.index(given)}]"
-        raise UnsupportedError(f"the input {given.name!r}")
+        raise UnsupportedError(f"kernels have no input {given.name!r}")
 
 
 def _hoisted(node: Node, struct: str) -> str:

@@ -1,4 +1,4 @@
-"""Writes the kernel of a rule with values per row and per column of matrices, such as Adafactor.
+"""Writes the kernel of a rule, such as Adafactor's, with values per row and column of matrices.
 
 A kernel passes over the matrices up to three times: for the sums over rows and columns, for the
 sums over all elements, and to update all elements.

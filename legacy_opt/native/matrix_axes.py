@@ -1,4 +1,4 @@
-"""Which axes of a variable the axes of a tensor are, if the variable is a stack of matrices.
+"""Relates the axes of a tensor to the axes of a variable that is a stack of matrices.
 
 The axes of a tensor are a tuple: for each axis of the tensor, an axis of the variable, or None for
 an axis of size 1. A scalar has no axes.
@@ -21,7 +21,7 @@ Axes = Tuple[Optional[int], ...]
 
 
 def axes_of(level: int, rank: int) -> Axes:
-    """Returns the axes of an input of a level; `rank` is that of the variable."""
+    """Returns the axes of an input with this level; `rank` is the rank of the variable."""
     stack = tuple(range(rank - 2))
     return {
         SCALAR: (),
@@ -33,13 +33,13 @@ def axes_of(level: int, rank: int) -> Axes:
 
 
 def level_of(axes: Axes, rank: int, levels: Iterable[int]) -> Optional[int]:
-    """Returns the level of a tensor; None if it has some axes of the stack, but not all of them.
+    """Returns the level of a tensor with these axes; None if no level has them.
 
     Args:
       axes: the axes of the tensor.
       rank: the rank of the variable.
-      levels: the levels of the operands. They tell matrices from scalars if the variable is one
-        matrix, which has the same axes as a scalar: none.
+      levels: the levels of the operands. A tensor without axes has the highest of these levels. (If
+        the variable is a single matrix, a value of the level `MATRIX` has no axes, like a scalar.)
     """
     found = {axis for axis in axes if axis is not None}
     if not found:
@@ -62,7 +62,9 @@ def broadcast(operands: Iterable[Axes]) -> Axes:
     for position in range(-length, 0):
         here = {axes[position] for axes in operands if len(axes) >= -position} - {None}
         if len(here) > 1:
-            raise UnsupportedError(f"an operation that combines the axes {sorted(here)}")
+            raise UnsupportedError(
+                f"kernels cannot combine the axes {sorted(here)} in one operation"
+            )
         result.append(here.pop() if here else None)
     return tuple(result)
 

@@ -36,7 +36,7 @@ def enable(require: bool = False, target: Optional[str] = None) -> Callable[[], 
     # Imported here, because `modes` must be importable without TensorFlow.
     from legacy_opt.native import driver
 
-    with contextlib.suppress(UnsupportedError):  # each update without a kernel names this reason
+    with contextlib.suppress(UnsupportedError):  # the updates report this error
         driver.load()
     undo = functools.partial(_set, _mode, _target)
     _set("require" if require else "auto", target or _target)
@@ -57,8 +57,8 @@ def mode_of(native: Optional[str]) -> str:
     """Returns "off", "auto" or "require".
 
     Args:
-      native: the attribute `native` of the optimizer. If it is None, `enable` decides, and then the
-        environment variable LEGACY_OPT_NATIVE.
+      native: the attribute `native` of the optimizer. If it is None, the mode set by `enable` is
+        used; without `enable`, the environment variable LEGACY_OPT_NATIVE.
 
     Raises:
       ValueError: the attribute or the environment variable has another value.

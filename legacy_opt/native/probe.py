@@ -1,4 +1,4 @@
-"""Tries a prebuilt driver in a child process, which a driver for another TensorFlow may end."""
+"""Tries a prebuilt driver in a child process, because an incompatible driver may crash."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _SECONDS = 120  # importing TensorFlow from a network drive takes long
 def failure(driver: Path) -> str:
     """Returns why a driver does not work with this TensorFlow, or an empty string.
 
-    A child process imports TensorFlow and runs the driver, which takes some seconds. The folder of
-    kernels records that a driver works.
+    A child process imports TensorFlow and runs the driver, which takes some seconds. If the driver
+    works, a file in the folder of kernels records this for other processes.
 
     Args:
       driver: the path of the driver.
@@ -96,7 +96,7 @@ def main(path: str) -> None:
     Raises:
       RuntimeError: the driver computes something wrong.
     """
-    from legacy_opt.native import driver  # which imports this module
+    from legacy_opt.native import driver  # here, because `driver` imports this module
 
     loaded, kernel = driver.opened(Path(path)), kernels.compiled(program())
     driver.register(loaded, kernel)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-# The level of a value says what it belongs to: the whole update, a row of a sparse gradient, or an
-# element; if the variable is a stack of matrices, also a matrix, or a row or column of a matrix.
+# The level of a value says what the value belongs to: the whole update, a row of a sparse gradient,
+# or an element. If the variable is a stack of matrices, a value may also belong to a matrix, or to
+# a row or column of a matrix.
 SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = range(6)
 
 GRADIENT, VALUE = "gradient", "value"
@@ -14,8 +15,8 @@ GRADIENT, VALUE = "gradient", "value"
 # a new value, and all others are multiplied by a factor.
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 
-# Operations that combine several elements: all of a variable, or those of a row or column of a
-# matrix. Or they combine the values of all rows of a matrix.
+# Operations that reduce several values to one: all elements of a variable, the elements of a row or
+# column of a matrix, or the values of all rows of a matrix.
 SUMS = ("Sum", "Mean")
 
 # The stage of a value: the last of the sums on which it depends. Sums of one stage are computed in

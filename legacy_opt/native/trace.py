@@ -44,7 +44,7 @@ _NAMES = {
 }
 
 _LINES = (MATRIX_ROW, MATRIX_COLUMN)
-# The levels of a sum over a line, as (level of the operand, level of the sum).
+# Sums that have one value per row, column or matrix, as (level of the operand, level of the sum).
 _SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
 _LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
@@ -234,7 +234,7 @@ class _Reader:
 
 
 class _MatrixReader(_Reader):
-    """Converts tensors to nodes if the variable is a stack of matrices whose lines have slots."""
+    """Converts tensors to nodes if the rows or columns of the variable's matrices have slots."""
 
     def __init__(self, rank):
         super().__init__(rank)
@@ -309,7 +309,7 @@ def _constant(operation):
     first = values.flat[0]
     same = (values == first) | (values != values) & (first != first)
     if not np.all(same):
-        raise UnsupportedError(f"a constant that is no scalar ({operation.name!r})")
+        raise UnsupportedError(f"a constant that is not a scalar ({operation.name!r})")
     return first.item() if hasattr(first, "item") else first
 
 
@@ -327,18 +327,22 @@ def _check(program):
             change.node.level not in known or change.node.stage == AFTER_SUMS
         ):
             raise UnsupportedError(
-                f"the slot {name!r}, which has no value per element, but whose new value needs one"
+                f"the slot {name!r} has no value per element, but its new value needs one"
             )
         if change.how == ADD and slot.level in (*_LINES, ELEMENT):
             raise UnsupportedError(f"an addition to the slot {name!r}")
         if change.how == FADE and (slot.level < ELEMENT or change.factor.level != SCALAR):
-            raise UnsupportedError(f"the slot {name!r}, whose factor is no scalar")
+            raise UnsupportedError(f"the slot {name!r}, whose factor is not a scalar")
     for node in program.nodes:
         latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
         if node.level in (MATRIX, *_LINES) and node.stage > latest:
-            raise UnsupportedError("a value per row or column that depends on a later sum")
+            raise UnsupportedError(
+                "kernels cannot compute a value per row or column from a sum over all elements"
+            )
         is_sum = node.operation in SUMS and node.level in _LINES
         if is_sum and any(
             MATRIX <= each.level <= MATRIX_COLUMN for each in needed_for(node.inputs)
         ):
-            raise UnsupportedError("a sum over rows or columns that reads their slots")
+            raise UnsupportedError(
+                "kernels cannot read slots of rows or columns in a sum over rows or columns"
+            )

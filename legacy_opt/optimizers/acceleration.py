@@ -74,11 +74,7 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
     for each in leaves:
         is_known = isinstance(each, (KernelsFirst, RuleOptimizer)) or id(each) in ours
         if not (is_known or has_rule(type(each))):
-            raise TypeError(
-                f"There are no native kernels for {type(each).__name__}, because it has update "
-                "methods of its own. Write its update as a legacy_opt.RuleOptimizer (see "
-                "docs/write_an_optimizer.md)."
-            )
+            raise TypeError(f"There are no native kernels for {type(each).__name__}{_why(each)}")
     for each in leaves:
         if id(each) in ours:
             each.__class__, each.__dict__ = type(ours[id(each)]), vars(ours[id(each)])
@@ -87,6 +83,15 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
     for each in found:
         each.native = "require" if require else "auto"
     return optimizer
+
+
+def _why(optimizer: V1Optimizer) -> str:
+    if type(optimizer)._apply_dense is V1Optimizer._apply_dense:
+        return ", because it has no update methods. Accelerate the optimizer that it contains."
+    return (
+        ", because it has update methods of its own. Write its update as a "
+        "legacy_opt.RuleOptimizer (see docs/write_an_optimizer.md)."
+    )
 
 
 def _wrapped(optimizer: Any) -> Sequence[V1Optimizer]:

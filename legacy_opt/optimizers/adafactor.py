@@ -195,9 +195,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
-        # Grappler reorders chains of products. So that graphs compute the same bits as eager
-        # execution, a division separates the products in `_normalized` from the product with the
-        # learning rate, and the momentum is computed without a product with (1 - beta1).
+        # Grappler reorders chains of products, and graphs would then round differently from eager
+        # execution. Therefore, a division separates the products in `_normalized` from the product
+        # with the learning rate, and the momentum is computed without a product with (1 - beta1).
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -256,7 +256,7 @@ def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     The rate stays below 1. Rounded to float32 the formula gives 1 from about
     ``t = 2**(25 / exponent)`` on (2.6e9 with an exponent of 0.8, 3.4e7 with an exponent of 1). In
     later steps the moments of tensor2tensor's class no longer change, and a variable whose slots
-    are created in such a step becomes NaN. Here the rate is then the largest float32 below 1.
+    are created in such a step becomes NaN. This package uses the largest float32 below 1 instead.
 
     Args:
       exponent: a number, above 0 and at most 1.

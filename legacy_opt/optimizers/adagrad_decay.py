@@ -75,8 +75,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
       initial_accumulator_value: initial value and lower bound of the accumulator, above zero.
       accumulator_decay_step: the length of a period in steps, a positive integer.
       accumulator_decay_rate: the factor of the accumulator at each decay, between 0 and 1.
-      use_locking: whether TensorFlow's Adagrad kernel locks the variables while it writes (the
-        accumulator decay takes no locks), and native kernels.
+      use_locking: whether kernels lock the variables while they write: TensorFlow's Adagrad kernel
+        (the accumulator decay before it takes no locks), and native kernels.
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -341,7 +341,7 @@ class FlatElement(Slot):
 
     @staticmethod
     def _positions(slot, rows):
-        """Returns, for row numbers, the indices ``[n, rank]`` of the flat elements they select."""
+        """Returns the indices of flat element r for each r in `rows`, shape ``[n, rank]``."""
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]
         # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number

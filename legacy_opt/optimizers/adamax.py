@@ -38,8 +38,8 @@ class AdaMaxOptimizer(AdamBase):
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to `v`; not negative. For float16 variables pass 1e-4 or more, because the
         default rounds to 0 in float16, and 0 / 0 is NaN.
-      use_locking: whether TensorFlow's AdaMax kernel locks the variables while it writes; sparse
-        updates are not locked.
+      use_locking: whether kernels lock the variables while they write: TensorFlow's AdaMax kernel
+        for dense gradients, and native kernels.
       name: the name of the optimizer and its slots.
 
     Raises:

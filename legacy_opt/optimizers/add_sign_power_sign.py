@@ -113,8 +113,8 @@ class AddSignOptimizer(_SignOptimizer):
         function gets the value of the argument `global_step` of `apply_gradients`. If
         `apply_gradients` is called without `global_step`, the function gets the graph's global
         step, and a `GlobalStepWarning` is issued. If `sign_decay_fn` is None, the sign decay is 1.
-      use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
-        writes. Sparse gradients have no kernel.
+      use_locking: whether kernels lock the variables while they write: TensorFlow's kernel for
+        dense gradients, and native kernels.
       name: the name of the optimizer and its slot.
 
     Raises:

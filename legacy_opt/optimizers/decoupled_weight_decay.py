@@ -231,8 +231,8 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
-        # These are the gradients of all replicas. The decay has to wait for all of them: it changes
-        # the variables' copies in all replicas, from which the replicas compute their gradients.
+        # These are the gradients of all replicas. Each replica computes its gradients from its copy
+        # of the variables. The decay changes all copies, so it has to wait for all gradients.
         given = list(grads_and_vars)
         with self.applying(given):
             return super()._distributed_apply(distribution, given, *args, **kwargs)
@@ -326,8 +326,9 @@ class DecoupledWeightDecayExtension(KernelsFirst):
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # No control dependencies if operations run in order anyway. TensorFlow does not regroup
-            # products across control dependencies, so the last bits of the results would change.
+            # If operations run in order anyway, no control dependencies are created. They would
+            # change the last bits of the results, because TensorFlow does not regroup products
+            # across control dependencies.
             with after(*([] if in_order else [done])):
                 yield
         finally:

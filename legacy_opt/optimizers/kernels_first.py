@@ -25,7 +25,8 @@ class KernelsFirst:
 
     native: Optional[str] = None  # as in RuleOptimizer
     updates_together: ClassVar[bool] = True  # as in RuleOptimizer
-    # During a training step: all (gradient, variable) pairs, and the updates by kernels.
+    # These attributes are set during a training step. `_pairs` has all (gradient, variable) pairs,
+    # `_native_step` runs the updates by kernels.
     _pairs = ()
     _native_step = None
 
@@ -129,7 +130,7 @@ class KernelsFirst:
 
 
 def has_rule(optimizer_class: type) -> bool:
-    """Whether a class has the update methods of an optimizer of TensorFlow in `RULES`."""
+    """Whether the update methods of a class are those of a TensorFlow optimizer in `RULES`."""
     return _updating_class(optimizer_class.__mro__) in stock_rules.RULES
 
 

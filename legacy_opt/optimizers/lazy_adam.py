@@ -34,8 +34,8 @@ class LazyAdamOptimizer(AdamBase):
       epsilon: added to the square root of `v`; not negative ("epsilon hat" in Adam's paper). For
         float16 variables pass 1e-4 or more, because the default rounds to 0 in float16, and 0 / 0
         is NaN.
-      use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
-        updates are not locked.
+      use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
+        for dense gradients, and native kernels.
       name: the name of the optimizer and its slots.
 
     Raises:

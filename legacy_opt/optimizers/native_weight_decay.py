@@ -33,7 +33,7 @@ class DecayedUpdate(ChangedUpdate):
     """An update after the decay of the variable, or of the rows that a sparse gradient contains."""
 
     def must_wait(self, variable: Variable) -> bool:
-        """Whether a sparse gradient decays some rows, but the base updates all rows."""
+        """Whether a sparse gradient decays only its own rows, but `base` updates all rows."""
         decays = self.optimizer.decays(variable)
         return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
 

@@ -41,7 +41,8 @@ class RegAdagradOptimizer(RuleOptimizer):
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       initial_accumulator_value: initial value of the accumulator, above zero.
-      use_locking: whether TensorFlow's kernel locks the variables while it writes.
+      use_locking: whether kernels lock the variables while they write: TensorFlow's Adagrad kernel,
+        and native kernels.
       name: the name of the optimizer and its slot.
 
     Raises:

@@ -64,7 +64,7 @@ def power_by_svd(matrix, size, exponent, epsilon):
       matrix: a symmetric matrix, ``[size, size]``.
       size: the number of its rows.
       exponent: a number or scalar tensor.
-      epsilon: added to the diagonal; smaller singular values are set to epsilon.
+      epsilon: added to the diagonal. Singular values below epsilon are set to epsilon.
     """
     if size == 1:
         return power(matrix + epsilon, exponent)

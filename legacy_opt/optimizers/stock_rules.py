@@ -1,7 +1,8 @@
 """The updates of TensorFlow's own v1 optimizers, as pure functions.
 
 The formulas are those of the kernels of TensorFlow (training_ops.cc), in the same order. Native
-kernels are generated from these functions. The functions also run where XLA lacks a kernel.
+kernels are generated from these functions. The Keras bridge also calls the functions for sparse
+updates that XLA compiles, because XLA lacks TensorFlow's kernels for them.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ class StockRule(NamedTuple):
 
     Attributes:
       function: computes the new values of the variable (or of its touched rows) and of the slots.
-      tensors: a dict from the names of hyperparameters, as the function reads them, to the
-        attributes of the optimizer that have their tensors after `_prepare`. Of several attributes
-        the first one that exists is used.
-      flags: a dict from names, as the function reads them, to functions that take the optimizer and
-        return True or False.
-      sparse_function: the function for sparse gradients, if it is another one.
+      tensors: a dict from the name of a hyperparameter in the function to the name of the
+        optimizer's attribute with the hyperparameter's tensor after `_prepare`. For a tuple of
+        names, the first attribute that exists is used.
+      flags: a dict from the name of a flag in the function to a function that takes the optimizer
+        and returns True or False.
+      sparse_function: the function for sparse gradients; None means `function`.
       whole_tensor: whether a sparse gradient updates all rows.
       refused: a function that takes the optimizer and returns why the function must not become a
         native kernel, or "".
@@ -151,7 +152,7 @@ def _refused_ftrl(optimizer):
     if optimizer._l2_shrinkage_regularization_strength <= 0:
         return ""
     return (
-        "l2_shrinkage_regularization_strength is not 0 (the slot linear would not continue that of "
+        "l2_shrinkage_regularization_strength is not 0 (the slot linear is not that of "
         "TensorFlow 2.4, whose kernel multiplies it by the learning rate)"
     )
 

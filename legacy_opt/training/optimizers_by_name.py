@@ -88,6 +88,10 @@ def check_optimizer(optimizer, learning_rate):
     elif not callable(optimizer) or (is_class and not issubclass(optimizer, v1.train.Optimizer)):
         raise argument_checks.WrongTypeError(_no_optimizer("optimizer", optimizer))
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
+        maker = optimizer if is_class else OPTIMIZER_CLS_NAMES[optimizer]
+        rate = inspect.signature(maker).parameters.get("learning_rate")
+        if rate is not None and rate.default is None:  # Adafactor
+            return
         raise ValueError(
             f"learning_rate is None, but optimizer={optimizer!r} requires one. Pass a number or "
             "tensor, or a function that creates the optimizer: optimizer=lambda: …"
@@ -122,7 +126,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
 
 def _make(maker, name, learning_rate, global_step):
     """Creates an optimizer by calling a class or an entry of `OPTIMIZER_CLS_NAMES`."""
-    arguments = {"learning_rate": learning_rate}
+    arguments = {} if learning_rate is None else {"learning_rate": learning_rate}
     parameters = inspect.signature(maker).parameters
     if "global_step" in parameters and parameters["global_step"].default is inspect.Parameter.empty:
         if global_step is None:

@@ -6,6 +6,12 @@ that cannot be found by testing for a feature. `legacy_opt.core`, `optimizers`, 
 """
 
 from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model
+from legacy_opt.versions.estimators import (
+    estimator,
+    estimator_problem,
+    has_own_estimator,
+    removed_modules,
+)
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
     assign_to,
@@ -35,9 +41,9 @@ from legacy_opt.versions.modes import (
     cpp_standard,
     for_a_session,
     has_contrib,
-    has_estimator,
     is_symbolic,
     lock_global_step_increment,
+    modules_v1,
     plain_module,
     regroups_constant_factors,
     runs_in_order,
@@ -75,10 +81,12 @@ __all__ = [
     "cpp_standard",
     "create_optimizer_weights",
     "distributed_variable",
+    "estimator",
+    "estimator_problem",
     "fit_slice_info",
     "for_a_session",
     "has_contrib",
-    "has_estimator",
+    "has_own_estimator",
     "in_stateless_scope",
     "is_keras_3_variable",
     "is_symbolic",
@@ -88,6 +96,7 @@ __all__ = [
     "keras_facts",
     "kind_of_keras_optimizer",
     "lock_global_step_increment",
+    "modules_v1",
     "optimizer_v2",
     "own_aggregator",
     "own_component",
@@ -97,6 +106,7 @@ __all__ = [
     "register_with_keras_2",
     "register_with_keras_3",
     "regroups_constant_factors",
+    "removed_modules",
     "runs_in_order",
     "saveable",
     "slot_key",

@@ -5,6 +5,7 @@ import functools
 import glob
 import mmap
 import os
+import sys
 
 import tensorflow as tf
 
@@ -37,7 +38,7 @@ def runs_in_order():
 
 
 def for_a_session():
-    """Whether the outermost context is a TF1 graph, also inside its functions and branches."""
+    """Whether the outermost context is a TF1 graph, even if a function or branch is being built."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
@@ -68,8 +69,8 @@ def tensorflow_build():
 
 def cpp_standard():
     """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag."""
-    # With C++17, Abseil's string_view is the standard library's, so the names of TensorFlow's
-    # functions contain the latter.
+    # With C++17, absl::string_view is std::string_view, so the mangled names of TensorFlow's
+    # functions contain std::basic_string_view.
     paths = glob.glob(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.*"))
     with open(paths[0], "rb") as file, mmap.mmap(
         file.fileno(), 0, access=mmap.ACCESS_READ
@@ -88,22 +89,25 @@ def tensorflow_modes():
     }
 
 
-def has_estimator():
-    """Whether `tf.estimator` exists and can be imported."""
-    try:
-        return hasattr(tf.estimator, "Estimator")
-    except (AttributeError, ImportError):
-        return False
-
-
 def has_contrib():
-    """Whether TensorFlow itself has `tf.contrib`, not one that `patch_tensorflow` has added."""
+    """Whether TensorFlow has its own `tf.contrib`; one from `patch_tensorflow` does not count."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
 def speaks_v1():
-    """Whether `tf` itself has TensorFlow 1's names (`tf.Session`), without `tf.compat.v1`."""
+    """Whether `tf` itself, not only `tf.compat.v1`, has TensorFlow 1's names, such as `Session`."""
     return "Session" in dir(tf)  # hasattr would log a deprecation warning
+
+
+def modules_v1():
+    """Returns all modules that a program may have as `tf.compat.v1`.
+
+    `import tensorflow.compat.v1` creates a second copy of the module `tf.compat.v1`, and so does
+    Keras 2 when it imports `tensorflow.compat.v2`.
+    """
+    names = [name for name in sys.modules if name.startswith("tensorflow")]
+    found = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
+    return list({id(plain_module(each)): each for each in [*found, tf.compat.v1]}.values())
 
 
 def plain_module(module):

@@ -117,7 +117,7 @@ def own_component(variable):
 
 
 def ref_of(variable):
-    """Returns the tensor of a ref variable by which operations change the variable."""
+    """Returns the ref tensor of a ref variable, through which operations change the variable."""
     return variable._ref()
 
 

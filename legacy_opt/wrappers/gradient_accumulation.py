@@ -185,7 +185,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         new = [pair for pair in trained if not self._accumulates(pair[1])]
         if new and is_later_call and not eagerly:
             raise ValueError(
-                f"{type(self).__name__} was called before without a gradient of the variable "
+                f"{type(self).__name__} was called earlier without a gradient of the variable "
                 f"{new[0][1].name!r}: the operations of that call would not update it. Make one "
                 "optimizer for each list of variables."
             )

@@ -266,7 +266,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
 
 class Move(PureUpdate):
-    """The update of an average, whose "gradient" is the value of its variable.
+    """The update of an average. The value of the averaged variable is passed as the gradient.
 
     Args:
       optimizer: the optimizer with the average.
@@ -334,7 +334,7 @@ def _by_name(var_list):
     found = {}
     for each in var_list:
         if not hasattr(each, "name"):
-            raise TypeError(f"var_list of swapping_saver has {each!r}, which is no variable.")
+            raise TypeError(f"var_list of swapping_saver has {each!r}, which is not a variable.")
         part = versions.part_of(each)
         if part is not None:
             found.setdefault(part.full_name, []).append(each)

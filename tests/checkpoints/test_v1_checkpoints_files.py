@@ -1,6 +1,7 @@
-"""Tests which files save_v1_checkpoint writes, which it replaces, and which it does not change.
+"""Tests of the files that save_v1_checkpoint writes, replaces or does not change.
 
-The argument `like` is an old checkpoint, whose scopes, partitions and dtypes the new one gets.
+The argument `like` is an old checkpoint. The new checkpoint gets the scopes, partitions and dtypes
+of the old one.
 """
 
 import re

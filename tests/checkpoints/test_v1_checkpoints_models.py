@@ -128,7 +128,7 @@ def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
 
 
 def test_keras_2_in_graph_mode(tmp_path):
-    """Values are read and assigned in the Session that `load_weights` of Keras 2 uses, too."""
+    """Values are read and assigned in the same Session as by `load_weights` of Keras 2."""
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     restored, steps, end = continued_in_v1(path, problem(), adam)
     with tf.Graph().as_default(), v1.Session() as sess:

@@ -1,8 +1,8 @@
 """Tests that TensorFlow's Saver restores checkpoints of save_v1_checkpoint in a TF1 graph.
 
 The next training steps in the graph equal the next training steps in Keras, bit for bit, if the
-variables are not partitioned. The argument `like` is an old checkpoint of the graph, whose scopes,
-partitions and dtypes the new checkpoint gets.
+variables are not partitioned. The argument `like` is an old checkpoint of the graph. The new
+checkpoint gets the scopes, partitions and dtypes of the old one.
 """
 
 import numpy as np

@@ -13,8 +13,8 @@ from tests.support.keras.keras_cases import OURS
 from tests.support.processes.command_line import Screen, forget_module
 
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
-# A daily run tests only these optimizers, whose slots have other shapes than the variable, or
-# unusual names.
+# A daily run tests only these optimizers, because their slots have unusual names, or other shapes
+# than the variable.
 DAILY = ("AdagradDecayV2", "Adafactor", "AdamAsync", "LAMB", "Shampoo")
 NAMES = [
     pytest.param(number, name, marks=() if name.startswith(DAILY) else pytest.mark.full)

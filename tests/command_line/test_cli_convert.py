@@ -58,7 +58,10 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns two dicts of a variable, its slots and the step: in 3 partitions, and whole."""
+    """Returns two dicts with the tensors of a variable, its slots and the step.
+
+    In the first dict, the variable and the slots have 3 partitions. In the second, they are whole.
+    """
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):

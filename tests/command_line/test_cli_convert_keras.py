@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
 # Up to TensorFlow 2.10, files named .keras are HDF5 files.
 H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")
-# Whether Keras saves the optimizer's state, by the file's ending; see docs/keras_saving.md.
+# {ending of a file: whether Keras saves the optimizer's state in it}; see docs/keras_saving.md.
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """
 import tensorflow as tf

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt import versions
 from legacy_opt.compat import cli, diagnosis
 from legacy_opt.compat.cli import doctor_command
 from tests.support.paths import ROOT
@@ -57,7 +58,7 @@ def only_problem(**changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def empty_folder_of_kernels(tmp_path_factory):
-    """Keeps kernels that other tests compile from being counted."""
+    """Sets an empty folder of kernels, so that `doctor` counts no kernels of other tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEGACY_OPT_KERNELS", str(tmp_path_factory.mktemp("kernels")))
         yield
@@ -88,7 +89,7 @@ def test_json_contains_the_facts(diagnosed):
     ]
     assert diagnosed["tensorflow"]["version"] == tf.__version__
     assert diagnosed["tensorflow"]["contrib"] == hasattr(tf, "contrib")
-    assert diagnosed["tensorflow"]["estimator"] == hasattr(tf, "estimator")
+    assert diagnosed["tensorflow"]["estimator"] == versions.estimator_problem()
     assert diagnosed["keras"]["error"] is None
     assert diagnosed["keras"]["generation"] == (3 if hasattr(tf.keras, "ops") else 2)
     assert diagnosed["kernels"]["Adagrad"] == list(diagnosis.FORMS)

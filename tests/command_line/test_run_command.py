@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat.script_runner import runner
+from tests.support import estimators
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 from tests.support.processes.command_line import Screen, start
@@ -137,6 +138,17 @@ def test_a_script_of_deeprec_trains(optimizer, tmp_path):
     assert "from step 0" in output and "model.ckpt-60" in output
     names = {name for name, _ in tf.train.list_variables(str(tmp_path))}
     assert "dnn/hidden_0/kernel/AdamAsync" in names, sorted(names)
+
+
+@pytest.mark.every_lane
+@estimators.needed
+def test_an_unchanged_script_with_estimators_trains_and_exports(tmp_path):
+    words = ["--train_steps", "30", "--model_dir", tmp_path]
+    code, output, errors = run_to_the_end(SCRIPTS / "estimator_wide_deep.py", *words)
+    assert code == 0, errors
+    assert re.match(r"step 30, accuracy 0\.[5-9]\d\n\d+ of 200 .*\nexported: True\n$", output)
+    slots = {name for name, _ in tf.train.list_variables(str(tmp_path)) if "/Adam" in name}
+    assert any(name.startswith("dnn/hiddenlayer_0/kernel/") for name in slots), slots
 
 
 @pytest.mark.parametrize("name", ["tf.get_embedding_variable"])

@@ -1,8 +1,8 @@
 """Tests on TensorFlow 1.15 that optimizers equal their originals in `tf.contrib.opt` bit for bit.
 
 After every training step, all variables of the graph are compared by name: trained variables, slots
-and other state of the optimizer. Most tests train with given gradients, because the forward
-pass would still read ref variables while some originals update them.
+and other state of the optimizer. Most tests train with given gradients, because some originals
+update ref variables while a forward pass reads them.
 """
 
 import pytest

@@ -1,9 +1,9 @@
 """Tests on TensorFlow 1.15 that our training helpers build the same graphs as `tf.contrib`.
 
-Only the checks for NaN and infinity that `create_train_op` adds by default differ. Each library
-builds the same model into a separate graph. The tests compare all collections, and all nodes in
-order, with names, inputs, attributes and seeds. Equal graphs compute equal values, so only a few
-graphs run without --full. For the graphs that run, losses, summaries and final variables are
+The graphs differ only in checks for NaN and infinity that our `create_train_op` adds by default.
+Each library builds the same model into a separate graph. The tests compare all collections, and all
+nodes in order, with names, inputs, attributes and seeds. Equal graphs compute equal values, so only
+a few graphs run without --full. For the graphs that run, losses, summaries and final variables are
 compared, too.
 """
 

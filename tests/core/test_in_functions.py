@@ -131,7 +131,8 @@ def assert_same(found, expected, name, exactly=True):
 def test_conditions_and_loops_change_nothing(name, full):
     """The values equal those of eager execution.
 
-    Rounding may differ only where a graph regroups products of TensorFlow's own sparse Adam.
+    Exception: TensorFlow's own sparse Adam may round differently in a graph, because graph
+    rewriting regroups its products.
     """
     training = Training(name)
     expected = training.run(training.apply)  # eagerly

@@ -16,7 +16,7 @@ MINIMIZE = {
     "aggregation_method": tf.AggregationMethod.EXPERIMENTAL_ACCUMULATE_N,
     "colocate_gradients_with_ops": True,
 }
-# {optimizer that ignores `name`, like its original: the name of its train_op}
+# {optimizer: the name of its train_op}. Like their originals, these optimizers ignore `name`.
 OTHER_NAMES = {"MovingAverage": "train_with_avg", "MovingAverage beside": "train_with_avg"}
 
 

@@ -38,12 +38,12 @@ def test_wrong_lists_of_gradient_variable_pairs(kind):
     optimizer = MAKERS[kind]()
     name = type(optimizer).__name__
     for wrong, message in [
-        ([(w, rows)], "is no variable. The gradient comes first"),
-        ([(w, dense)], "is no variable. The gradient comes first"),
+        ([(w, rows)], "is not a variable. The gradient comes first"),
+        ([(w, dense)], "is not a variable. The gradient comes first"),
         (5, "takes a list of .gradient, variable. pairs.*got 5"),
         ([(dense, w, 1)], "takes a list of .gradient, variable. pairs"),
-        ([(dense, None)], "None is no variable"),
-        ([(dense, "w")], "'w' is no variable"),
+        ([(dense, None)], "None is not a variable"),
+        ([(dense, "w")], "'w' is not a variable"),
     ]:
         with pytest.raises(TypeError, match=f"(?s){name} takes.*{message.split('takes')[-1]}"):
             optimizer.apply_gradients(wrong)
@@ -53,7 +53,9 @@ def test_wrong_lists_of_gradient_variable_pairs(kind):
 def test_wrong_lists_of_variables(kind):
     w, optimizer = tf.Variable([1.0]), MAKERS[kind]()
     for wrong in "w", [w, 5], {"w": "w"}:
-        with pytest.raises(TypeError, match="var_list must hold variables, and .* is no variable"):
+        with pytest.raises(
+            TypeError, match="var_list must hold variables, and .* is not a variable"
+        ):
             optimizer.minimize(lambda: w * w, var_list=wrong)
     if versions.keras_facts()["generation"] == 3:
         of_keras = tf.keras.Variable(np.ones([1], "f"))

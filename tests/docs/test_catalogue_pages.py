@@ -26,8 +26,8 @@ def test_every_optimizer_has_a_page():
 
 # Measuring the differences needs both Keras 2 and Keras 3.
 
-# The pages show no percentage for a difference below this share of the largest change of any
-# element in the whole training with the v1 optimizer.
+# A share of the largest change of any element during the training with the v1 optimizer. The pages
+# show no percentage for smaller differences.
 ROUNDING = 1e-4
 REPLACEMENTS = [
     pytest.param(

@@ -8,6 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from legacy_opt import versions
+from tests.support import estimators
 from tests.support.paths import EXAMPLES
 
 NOT_INSTALLED = "example dependencies not installed"
@@ -352,9 +354,8 @@ def test_wide_and_deep_program(few, tmp_path, capsys, monkeypatch):
     assert losses == dict(zip(["MultiOptimizer", "Adagrad"], expected))
 
 
+@estimators.needed
 def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
-    if not estimator_flights.has_estimator():
-        pytest.skip("this TensorFlow has no Estimator")
     monkeypatch.setattr(estimator_flights, "load_flights", lambda: thin)
     common = ["--out", str(tmp_path), "--batch-size", "16", "--decay-step", "5", "--months"]
     table = estimator_flights.main([*common, "2", "3"])
@@ -392,7 +393,10 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
     np.testing.assert_allclose(served, probabilities, rtol=1e-5)
 
 
-def test_without_estimator_the_message_names_the_versions(monkeypatch):
-    monkeypatch.setattr(estimator_flights, "has_estimator", lambda: False)
-    with pytest.raises(SystemExit, match=r"no Estimator.*1\.15 to 2\.15"):
+def test_without_estimators_the_example_names_the_packages(monkeypatch):
+    def missing():
+        raise ImportError("Run: pip install --no-deps tensorflow-estimator")
+
+    monkeypatch.setattr(versions, "estimator", missing)
+    with pytest.raises(ImportError, match="pip install --no-deps tensorflow-estimator"):
         estimator_flights.main([])

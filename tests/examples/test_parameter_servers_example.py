@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import versions
+from tests.support import estimators
 from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
 
@@ -73,11 +73,9 @@ def test_the_cluster_learns_what_one_process_learns(options, tmp_path):
 
 
 @pytest.mark.full
+@estimators.needed
 def test_estimators_in_a_cluster(tmp_path):
     done = run("estimator_cluster.py", "--steps", "1000", "--out", tmp_path)
-    if not estimator_flights.has_estimator():
-        assert done.returncode == 1 and "has no Estimator" in done.stderr
-        return
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
     step, loss = int(found.group(1)), float(found.group(2))
@@ -86,7 +84,7 @@ def test_estimators_in_a_cluster(tmp_path):
     assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
 
 
-@pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
+@estimators.needed
 @pytest.mark.parametrize("job, other", [("chief", "worker"), ("worker", "chief")])
 def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_path):
     """Runs an op on the parameter server, although the server of the job `other` never starts."""
@@ -254,7 +252,6 @@ def test_more_steps_than_flights(program, monkeypatch):
     monkeypatch.setattr(program, "Cluster", None)  # the program must not start processes
     few = data.load_flights().first(640)
     monkeypatch.setattr(program, "load_flights", lambda: few)
-    monkeypatch.setattr(estimator_cluster, "has_estimator", lambda: True)
     with pytest.raises(SystemExit, match="--steps: .*; give fewer"):
         program.main(["--steps", "12"])
 

@@ -15,8 +15,9 @@ from tests.support.problems import Rows
 # Values that are repeated in DTYPES and WAYS are drawn more often.
 DTYPES = ("float32", "float32", "float64", "float16")
 WAYS = ("eager",) * 18 + ("session-ref", "session-resource") * 5 + ("function",)
-# The largest number of trainings in one draw, by way; 1 for other ways. Building a graph takes as
-# long as several trainings in eager execution, so each graph is used for many trainings.
+# {way: the largest number of trainings in one draw}. A draw in another way has one training.
+# Building a graph takes as long as several trainings in eager execution, so each graph is used for
+# many trainings.
 TRAININGS = {"session-ref": 32, "session-resource": 32}
 MOST_STEPS = 4
 WRONG = (

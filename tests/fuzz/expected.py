@@ -167,9 +167,10 @@ def nowhere_finite(oracle):
 def nudged(array, size, random):
     """Returns an array with each number changed by one unit in the last place, of random sign.
 
-    The unit is the number's unit, or the unit of `size` if `size` is larger. `size` is the old
-    state: m + (g - m) * (1 - beta) has a rounding error of one unit of the old m, however small the
-    new m is. No number changes its sign, because the oracles take roots of some numbers.
+    The unit is the number's unit, or the unit of `size` if `size` is larger. For the variable and
+    its slots, `size` is the old absolute value, because m + (g - m) * (1 - beta) has a rounding
+    error of one unit of the old m, even if the new m is small. No number changes its sign, because
+    the oracles take roots of some numbers.
     """
     if not np.issubdtype(array.dtype, np.floating):
         return array

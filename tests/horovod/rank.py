@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import horovod_ranks
+from legacy_opt.compat import estimator
 from tests.horovod import trainings
 from tests.support import running
 from tests.support.pages import python_blocks
@@ -68,7 +69,7 @@ def train_in_an_estimator(hvd, name, way, folder):
 
     def model_fn(features, labels, mode):
         graph = trainings.Graph(problem, name, way, hvd.DistributedOptimizer, features)
-        return v1.estimator.EstimatorSpec(mode, loss=graph.loss, train_op=graph.train_op)
+        return estimator.EstimatorSpec(mode, loss=graph.loss, train_op=graph.train_op)
 
     for number, part in enumerate(trainings.parts(name, way)):
         gradients = [running._plain(each) for each in problem.gradients[part]]
@@ -81,14 +82,14 @@ def train_in_an_estimator(hvd, name, way, folder):
             )
 
         first = hvd.rank() == 0
-        run_config = v1.estimator.RunConfig(
+        run_config = estimator.RunConfig(
             model_dir=folder if first else f"{folder} of rank {hvd.rank()}, part {number}",
             save_checkpoints_steps=trainings.STEPS if first else None,
             save_summary_steps=None,
             session_config=trainings.config(),
         )
         hooks = [hvd.BroadcastGlobalVariablesHook(0), KeepValues(found)]
-        v1.estimator.Estimator(model_fn, config=run_config).train(input_fn, hooks=hooks)
+        estimator.Estimator(model_fn, config=run_config).train(input_fn, hooks=hooks)
     return found
 
 

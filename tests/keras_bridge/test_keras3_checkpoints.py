@@ -98,8 +98,8 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
     """Restores the state of Adam with a schedule into Adam with a fixed rate, and the reverse.
 
-    This fails with Keras' own optimizers: they save variables under numbers, which differ here,
-    because an optimizer with a schedule has no variable for the learning rate.
+    This fails with Keras' own optimizers, because they save variables under numbers. The numbers
+    differ here: an optimizer with a schedule has no variable for the learning rate.
     """
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     rates = [schedule, 0.25] if schedule_first else [0.25, schedule]

@@ -114,7 +114,7 @@ def test_keras_names_of_hyperparameters_are_refused(wrong, right):
 def test_options_that_fail_in_a_graph_are_refused(option):
     with tf.Graph().as_default():
         optimizer, variable = api.bridged(GradientDescent(0.1), **option), trainable()
-        with pytest.raises(ValueError, match="=2 works in no TF1 graph"):
+        with pytest.raises(ValueError, match="=2 does not work in a TF1 graph"):
             optimizer.apply_gradients([(tf.constant(ONE), variable)])
 
 

@@ -217,7 +217,7 @@ def accumulated(problem, steps):
 def test_accumulated_gradients(name, way):
     """Two gradients make one update with their average.
 
-    The global step, by which AdagradDecay decays its accumulators, counts updates.
+    The global step, which tells AdagradDecay when to decay its accumulators, counts updates.
     """
     optimizer = api.bridged(name, gradient_accumulation_steps=2)
     actual = api.run(optimizer, way, PROBLEM)

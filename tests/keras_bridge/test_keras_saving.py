@@ -63,7 +63,7 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    # `close`, because on TensorFlow 1.15 a model loaded from a SavedModel rounds differently.
+    # A model loaded from a SavedModel rounds differently on TensorFlow 1.15, so use `close`.
     if close(after, expected.fresh):
         return "fresh"
     assert same(after, expected.kept), "neither kept nor fresh"

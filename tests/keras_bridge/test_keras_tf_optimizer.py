@@ -1,4 +1,4 @@
-"""Tests v1 optimizers in Keras 2: `compile(v1_optimizer)`, and bridged by `to_keras`.
+"""Tests v1 optimizers in Keras 2: passed to `compile` directly, and bridged by `to_keras`.
 
 Keras 2 wraps a v1 optimizer in a TFOptimizer. The tests check, for TFOptimizer and for the bridge,
 each row of the last table in docs/keras_saving.md.

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from legacy_opt import versions
+from tests.support import estimators
 from tests.support.processes import programs
 
 # Some checks expect errors with the oldest Keras 3. So the tests run with the newest and with the
@@ -31,7 +31,7 @@ def test_two_replicas(api, full):
     run(checks + ["v1", "multi"] * (api == "optimizer_v2"), full, api)
 
 
-@pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
+@estimators.needed
 def test_v1_optimizers_in_an_estimator(full):
     run(["estimator"], full)
 

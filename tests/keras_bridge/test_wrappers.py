@@ -105,7 +105,7 @@ class Training:
 
 
 SAVED = ["accumulate(clip(multi))", "multi(accumulate, accumulate)", "average(Momentum)"]
-HALF = 4  # steps before saving: in the middle of accumulating 3 gradients
+HALF = 4  # saves after 4 steps, in the middle of accumulating 3 gradients
 
 
 def made(name):

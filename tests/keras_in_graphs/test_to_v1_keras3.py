@@ -100,7 +100,7 @@ def test_an_instance_made_in_a_graph():
 )
 def test_options_that_work_in_no_graph(arguments):
     optimizer = to_v1(home.SGD(0.5, **arguments))
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="works in no TF1 graph"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="does not work in a TF1 graph"):
         small_graph(optimizer)
     native, variables = home.SGD(0.5, **arguments), []
     for train in (native, optimizer):

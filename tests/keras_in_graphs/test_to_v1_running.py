@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import to_v1
+from legacy_opt.compat import estimator, to_v1
+from tests.support import estimators
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
@@ -126,11 +127,8 @@ def test_the_learning_rate_is_a_variable_and_is_restored(keras, tmp_path):
     assert [values[1] for values in trained] == [0.5, 0.5]
 
 
+@estimators.needed
 def test_estimator(tmp_path):
-    if not versions.has_estimator():
-        with pytest.raises((AttributeError, ImportError)):
-            _ = tf.estimator.Estimator
-        return
     optimizer = to_v1(KERAS_2.Adam(0.1))  # the same object for all graphs
 
     def model_fn(features, labels, mode):
@@ -138,19 +136,19 @@ def test_estimator(tmp_path):
         loss = tf.reduce_mean((tf.matmul(features["x"], weights) - labels) ** 2)
         step = v1.train.get_global_step()
         train_op = optimizer.minimize(loss, step) if mode == "train" else None
-        return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
     def input_fn():
         x = np.float32([[1, 2], [3, 4]])
         return tf.data.Dataset.from_tensors(({"x": x}, x[:, :1])).repeat()
 
     def trained(folder, parts):
-        config = tf.estimator.RunConfig(model_dir=str(folder), log_step_count_steps=None)
-        estimator = tf.estimator.Estimator(model_fn, config=config)
+        config = estimator.RunConfig(model_dir=str(folder), log_step_count_steps=None)
+        made = estimator.Estimator(model_fn, config=config)
         for steps in parts:
-            estimator.train(input_fn, steps=steps)
-            assert estimator.evaluate(input_fn, steps=1)["global_step"] in (3, 7)
-        return {name: estimator.get_variable_value(name) for name in estimator.get_variable_names()}
+            made.train(input_fn, steps=steps)
+            assert made.evaluate(input_fn, steps=1)["global_step"] in (3, 7)
+        return {name: made.get_variable_value(name) for name in made.get_variable_names()}
 
     resumed = trained(tmp_path / "parts", (3, 4))
     assert resumed["global_step"] == resumed["Adam/iter"] == 7

@@ -21,7 +21,7 @@ def kernels_folder(tmp_path_factory):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Forgets calls of `enable`, the environment variable, and which warnings were given."""
+    """Undoes calls of `enable`, unsets the environment variable, and forgets past warnings."""
     monkeypatch.setattr(modes, "_mode", None)
     monkeypatch.setattr(modes, "_target", None)
     monkeypatch.delenv(modes.VARIABLE, raising=False)

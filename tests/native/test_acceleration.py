@@ -90,7 +90,10 @@ def test_all_ways_compute_the_same_bits(name, dtype, way):
 
 @pytest.mark.parametrize("first, second", [(True, False), (False, True)])
 def test_checkpoints_cross(first, second, tmp_path, fresh):
-    """Momentum's kernels have TensorFlow's bits, so a resumed training equals an unbroken one."""
+    """Momentum's kernels compute the same bits as TensorFlow.
+
+    So a resumed training equals an unbroken one.
+    """
 
     def make(native):
         return lambda: accelerated("Momentum") if native else MAKERS["Momentum"]()

@@ -43,7 +43,7 @@ def test_errors_in_units_of_the_last_place(name, dtype):
     found = computed(function, x, dtype)
     wide = expected(x.astype(np.float64 if dtype == "float32" else np.longdouble))
     units = np.abs(found - wide) / np.spacing(np.abs(wide.astype(dtype)))
-    # In float32, functions compute in float64 and round once. 1 / sqrt(x) rounds twice.
+    # A float32 function computes in float64 and rounds once. Only 1 / sqrt(x) rounds twice.
     assert np.max(units) <= (0.501 if dtype == "float32" and name != "rsqrt" else 3)
 
 

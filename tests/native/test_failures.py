@@ -134,7 +134,7 @@ child = os.fork()
 result = train()
 print("child" if child == 0 else "parent", result, flush=True)
 if child:
-    sys.exit(os.waitpid(child, 0)[1])
+    sys.exit(bool(os.waitpid(child, 0)[1]))
 """
 
 

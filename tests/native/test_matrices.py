@@ -13,7 +13,10 @@ v1 = tf.compat.v1
 
 
 class Lines(legacy_opt.RuleOptimizer):
-    """A rule with values of all levels. It computes integers, so that all sums are exact."""
+    """A rule with values per variable, matrix, row, column and element.
+
+    It computes integers, so that all sums are exact.
+    """
 
     def __init__(self, rule=None):
         super().__init__(False, "Lines", learning_rate=2.0)
@@ -77,7 +80,7 @@ def assert_native_is_composed(make, shape, **options):
         np.testing.assert_array_equal(found, wanted)
 
 
-# The columns of the last shape are added up in several parts.
+# Kernels process 512 columns at a time. Only the last shape has more columns.
 SHAPES = [(4, 8), (1, 1), (2, 3, 5, 6), (3, 1, 4), (700, 600)]
 
 
@@ -94,7 +97,7 @@ def _sum_of_columns(grad, value, slots):
 
 
 class Columns(legacy_opt.RuleOptimizer):
-    """A rule whose slot with a value per element gets the values of lines."""
+    """A rule that copies a value per row or column to the elements of another slot."""
 
     slots = {"copy": legacy_opt.Slot()}
 
@@ -141,7 +144,7 @@ def test_rows_of_a_sparse_gradient():
 REFUSED = {
     "a row's values as if they were columns": (
         lambda grad, value, slots: slots.row * grad,
-        "an operation that combines the axes",
+        "kernels cannot combine the axes",
     ),
     "a sum over the stack": (
         lambda grad, value, slots: grad - tf.reduce_sum(grad, 0, keepdims=True),
@@ -153,7 +156,7 @@ REFUSED = {
     ),
     "a column that depends on the sum of all elements": (
         lambda grad, value, slots: grad - tf.expand_dims(slots.column * tf.reduce_sum(grad), -2),
-        "a value per row or column that depends on a later sum",
+        "kernels cannot compute a value per row or column from a sum over all elements",
     ),
     "a sum over the stack and the rows": (
         lambda grad, value, slots: grad - tf.reduce_sum(slots.row),
@@ -167,7 +170,7 @@ REFUSED = {
         lambda grad, value, slots: (
             grad - tf.reduce_sum(grad * tf.expand_dims(slots.row, -1), -1, keepdims=True)
         ),
-        "a sum over rows or columns that reads their slots",
+        "kernels cannot read slots of rows or columns in a sum over rows or columns",
     ),
     "another shape": (
         lambda grad, value, slots: grad - tf.reshape(slots.column, [3, 1, 3]),

@@ -14,7 +14,7 @@ from tests.support.oracle_runs import assert_close, run_oracles
 
 RULES = [name for name, case in CASES.items() if hasattr(case.optimizer, "pure_update")]
 # The classes without kernels, and the reasons.
-UNSUPPORTED = {"Shampoo": "a slot of the layout"}
+UNSUPPORTED = {"Shampoo": "kernels do not support the slot layout"}
 DTYPES = ("float16", "float32", "float64")
 
 

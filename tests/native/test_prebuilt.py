@@ -1,6 +1,6 @@
 """Tests that the drivers and kernels of the package legacy-opt-native are used.
 
-Each test makes such a package of files that this machine compiles. `make native-wheel` builds the
+Each test makes such a package from files that this machine compiles. `make native-wheel` builds the
 package itself.
 """
 
@@ -73,7 +73,10 @@ def test_a_machine_without_compilers(package, kernels_folder):
 
 @pytest.fixture
 def children(monkeypatch):
-    """Replaces the child process that tries a driver; returns the list of its failures."""
+    """Replaces the child process that tries a driver; returns a list of results for the tries.
+
+    A result is an error message, or "" for success.
+    """
     failures = []
     monkeypatch.setattr(probe, "_failure_in_child", lambda path: failures.pop())
     return failures

@@ -1,4 +1,4 @@
-"""Tests gradients that are multiplied by scalars, which native kernels do themselves."""
+"""Tests products of gradients and scalars, which native kernels compute themselves."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer, use
 
 
 def gradients_of(operations):
-    """Returns the names of the operations that compute the gradients of kernels."""
+    """Returns the names of those kernel inputs that are gradients before scaling."""
     names = [each.op.name for operation in operations for each in operation.inputs]
     return sorted(name for name in names if name.startswith("raw"))
 

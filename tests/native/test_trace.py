@@ -21,7 +21,7 @@ from .rules import traced
             lambda grad, value: tf.reduce_sum(grad, axis=0, keepdims=True),
             "Sum over some of the axes",
         ),
-        (lambda grad, value: grad * np.float32([[1, 2, 3]]), "a constant that is no scalar"),
+        (lambda grad, value: grad * np.float32([[1, 2, 3]]), "a constant that is not a scalar"),
         (lambda grad, value: grad - tf.reduce_sum(grad * tf.reduce_sum(value)), "another sum"),
         (lambda grad, value: tf.math.real(tf.cast(grad, tf.complex64)), "the dtype complex64"),
         (lambda grad, value: grad / None, "the rule cannot be traced in a new graph"),

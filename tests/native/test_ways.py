@@ -9,10 +9,11 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import to_keras
+from legacy_opt.compat import estimator, to_keras
 from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.program import UnsupportedError
+from tests.support import estimators
 from tests.support.checkpoints.v1_checkpoints import APIS
 from tests.support.xla import with_xla
 
@@ -78,28 +79,26 @@ def test_a_bridged_optimizer_has_the_bits_of_a_session(api, name, sparse, in_fun
 
 
 @pytest.mark.parametrize("name", ["AdamW", "LazyAdam"])
+@estimators.needed
 def test_an_estimator_resumes_with_the_bits_of_a_session(name, tmp_path):
-    if not versions.has_estimator():
-        pytest.skip("this TensorFlow has no Estimator")
-
     def model_fn(features, labels, mode):
         del features, labels
         step = v1.train.get_global_step()
         variable = v1.get_variable("w", initializer=START)
         train_op = make(name).apply_gradients([(gradient(True), variable)], global_step=step)
         assert is_native({each.type for each in step.graph.get_operations()})
-        return v1.estimator.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
+        return estimator.EstimatorSpec(mode, loss=tf.constant(0.0), train_op=train_op)
 
-    config = v1.estimator.RunConfig(log_step_count_steps=None)
+    config = estimator.RunConfig(log_step_count_steps=None)
     for last in (1, STEPS):
-        estimator = v1.estimator.Estimator(model_fn, str(tmp_path), config)
-        estimator.train(lambda: tf.constant(0.0), max_steps=last)
-    value = v1.train.load_variable(estimator.latest_checkpoint(), "w")
+        trained = estimator.Estimator(model_fn, str(tmp_path), config)
+        trained.train(lambda: tf.constant(0.0), max_steps=last)
+    value = v1.train.load_variable(trained.latest_checkpoint(), "w")
     np.testing.assert_array_equal(value, in_a_session(make(name), sparse=True))
 
 
 def knows_xla_in_functions():
-    """Whether a function that XLA will compile knows this while it is traced (not up to 2.1)."""
+    """Returns whether `compiling_with_xla` works in a tf.function (from TensorFlow 2.2 on)."""
     known = []
     tf.function(lambda: known.append(versions.compiling_with_xla()), **with_xla())()
     return known[-1]

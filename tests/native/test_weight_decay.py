@@ -120,7 +120,7 @@ def test_only_the_chosen_variables_decay(sparse, fresh):
 
 
 def test_rows_decay_before_adam_updates_all_rows(fresh):
-    """Adam moves every row, but only the rows of the gradient decay: these are two operations."""
+    """Adam updates every row, but only rows in the gradient decay, by a separate operation."""
     values, types = trained(STOCK["Adam"], True)
     assert "ResourceScatterSub" in types
     assert "LegacyOptUpdateRows" in types
@@ -128,7 +128,7 @@ def test_rows_decay_before_adam_updates_all_rows(fresh):
 
 
 def test_an_update_waits_for_all_gradients(fresh):
-    """No variable may decay before all gradients are computed, because they may read it."""
+    """No variable may decay before all gradients are computed: a gradient may depend on it."""
     optimizer = extended(v1.train.MomentumOptimizer, momentum=0.9)
     optimizer.native = "require"
     with tf.Graph().as_default() as graph:

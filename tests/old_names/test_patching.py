@@ -10,7 +10,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from legacy_opt.compat import old_names
+from legacy_opt.compat import estimator, old_names
+from tests.support import estimators
 from tests.support.paths import ROOT
 
 v1 = tf.compat.v1
@@ -225,6 +226,36 @@ def test_undo_keeps_a_name_that_other_code_replaced():
         vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"] = Own
     assert tf.train.AdamAsyncOptimizer is Own
     del vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"]
+
+
+# Modules that TensorFlow 2.16 removed, or lacks beside Keras 3.
+
+
+@estimators.needed
+@pytest.mark.filterwarnings("ignore:.* is deprecated and will be removed:UserWarning")
+def test_removed_modules_are_back_while_the_patch_is_active():
+    has_own = hasattr(tf, "estimator")
+    before = tf.estimator if has_own else None
+    layers, cells = (None, None) if has_own else (v1.layers, v1.nn.rnn_cell)
+    with compat.patch_tensorflow() as patch:
+        assert ("tf.estimator" in patch.names) == (not has_own)
+        if has_own:
+            assert tf.estimator is before
+        else:
+            assert tf.estimator.DNNClassifier.__name__ == "DNNClassifierV2"
+            from tensorflow.compat.v1.estimator import DNNClassifier
+            from tensorflow.estimator import SessionRunHook
+            from tensorflow.estimator.export import ServingInputReceiver
+
+            assert v1.estimator.DNNClassifier is DNNClassifier is estimator.DNNClassifier
+            assert issubclass(v1.train.StopAtStepHook, SessionRunHook)
+            assert tf.estimator.export.ServingInputReceiver is ServingInputReceiver
+            with tf.Graph().as_default():
+                assert v1.layers.dense(tf.ones([2, 3]), 4).shape == [2, 4]
+                assert v1.nn.rnn_cell.BasicRNNCell(3).state_size == 3
+    if not has_own:
+        assert v1.layers is layers and v1.nn.rnn_cell is cells
+        assert not hasattr(tf, "estimator")
 
 
 # The table.

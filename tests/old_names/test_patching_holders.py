@@ -50,7 +50,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def fails_by_itself(statement):
-    """Returns whether this is TensorFlow 1.15, and the import fails there even inside a patch."""
+    """Returns whether the import fails even inside a patch, as some do on TensorFlow 1.15."""
     first = statement.split(" as ")[0]
     no = "from tensorflow.compat.v1 import contrib", "import tensorflow.python.training.adam_async"
     return versions.has_contrib() and first in no

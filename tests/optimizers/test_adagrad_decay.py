@@ -452,7 +452,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
 
 @BOTH
 def test_variables_partitioned_by_columns(optimizer, tmp_path):
-    """Each partition counts the decays of its part of a row. V2 saves its counts separately."""
+    """Each partition counts its own decays. V2 saves the counts of each partition separately."""
 
     def build():
         w = v1.get_variable("w", [4, 6], partitioner=v1.fixed_size_partitioner(2, axis=1))

@@ -90,7 +90,7 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields the name of a case and of a float argument, for all such arguments but 0 and 1.
+    """Yields a case's name and an argument's name, for each float argument that is not 0 or 1.
 
     Only the first argument of each case runs daily.
     """

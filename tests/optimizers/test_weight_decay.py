@@ -138,7 +138,7 @@ def test_types_of_weight_decay():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("way", ["ref", "resource", "wrap_function", "function", "eager"])
 def test_gradients_are_computed_before_anything_decays(way, sparse):
-    """Trains v with a gradient that depends on w, and reads w late (after a slow operation)."""
+    """Trains w and v. The gradient of v reads w late (after a slow operation)."""
     rows, columns, steps = 64, 4096, 20
     start = np.random.RandomState(0).randn(rows, columns).astype(np.float32)
     decay, rate = np.float32(0.01), np.float32(0.1)

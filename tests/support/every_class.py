@@ -11,7 +11,7 @@ EVERY_CLASS = pytest.mark.parametrize("name", CLASSES)
 
 
 def make(name, step=None, **overrides):
-    """Returns a new optimizer that does not warn if its global step is not incremented."""
+    """Returns a new optimizer that issues no `GlobalStepWarning`."""
     optimizer = CASES[name].make(step, **overrides)
     optimizer.global_step_is_advanced = True
     return optimizer

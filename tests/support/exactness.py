@@ -127,9 +127,9 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     expected = reference(reference_run, task, name, dtype, steps)
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
-    # On TensorFlow 1.15, some operations run only in a Session (on the Session's XLA device), and
-    # other operations only eagerly (Sigmoid of bfloat16). So `own` runs the v1 optimizer in a
-    # function or eagerly, like the bridge, for a second comparison.
+    # On TensorFlow 1.15, some operations run only in a Session, on its XLA device. Others (Sigmoid
+    # of bfloat16) run only eagerly. So, for a second comparison, `own` trains the v1 optimizer like
+    # the bridge, in a function or eagerly.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
@@ -155,7 +155,10 @@ def _equals_own(actual, own):
 
 
 def largest_difference(actual, expected):
-    """Returns the largest difference between two traces, or None if they are equal bit for bit."""
+    """Returns the largest difference between two traces, or None if they are equal bit for bit.
+
+    If a NaN or infinity, a dtype or a name differs, the result is infinity.
+    """
     import numpy as np
 
     from tests.support import running
@@ -164,12 +167,13 @@ def largest_difference(actual, expected):
         running.assert_same(actual, expected)
         return None
     except AssertionError:
-        gaps = [0.0]
+        gaps = []
         for one, other in zip(actual.steps + [actual.slots], expected.steps + [expected.slots]):
             for key in set(one) & set(other):
                 pair = (np.asarray(item, np.float64) for item in (one[key], other[key]))
                 gaps.append(np.max(np.abs(np.subtract(*pair))))
-        return max(gaps)
+        largest = np.max(gaps)
+        return largest if 0 < largest < np.inf else np.inf
 
 
 def run_lane(path, dtypes=()):

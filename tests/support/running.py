@@ -18,7 +18,7 @@ REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["
 
 
 def config_of(way):
-    """Returns the config of the Session with which tests compare a way, such as "eager"."""
+    """Returns the config of the reference Session for a way to train, such as "eager"."""
     return AS_WRITTEN if way == "eager" else None
 
 

@@ -25,8 +25,8 @@ from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
 BUDGET = 0.1  # seconds that all cells of a test may take on one lane
-# The durations in seconds, by name, of tests slower than `BUDGET` (all cells on one lane), and of
-# shared fixtures. Written by python -m tests.tools.seconds.
+# A file of durations in seconds, by name: of tests whose cells together take longer than `BUDGET`
+# on one lane, and of shared fixtures. `python -m tests.tools.seconds` writes it.
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
@@ -87,7 +87,7 @@ def pairwise(axes):
 
 
 def in_turn(axes):
-    """Returns each value of the first axis once; the values of the other axes rotate."""
+    """Returns each value of the first axis once, with the next combination of the other axes."""
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
     return [
@@ -178,8 +178,8 @@ def _lanes_with(item, number, total):
     if item.get_closest_marker("every_lane"):
         return 1, 1
     if item.get_closest_marker("keras3"):
-        # The tests of Keras 3 run on the newest lane, and with an older Keras in a run that has
-        # `--turn 1/2` (`make oldest-keras`).
+        # Two runs share the tests of Keras 3: the newest lane, and the nox session `oldest_keras`,
+        # which has an older Keras and `--turn 1/2`.
         return 1 + (number == total), 2
     if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1

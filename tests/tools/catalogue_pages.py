@@ -299,7 +299,10 @@ def keras_run(one_problem, optimizer, generation):
 
 
 def _gradient(tensors, shape):
-    """Returns a gradient. If it is sparse, its dense shape is a tensor, as after an embedding."""
+    """Returns a gradient.
+
+    A sparse gradient gets a tensor as its dense shape, like the gradient of an embedding layer.
+    """
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(shape, tf.int64))

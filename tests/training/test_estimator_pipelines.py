@@ -8,12 +8,11 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from tests.support import running
+from legacy_opt.compat import estimator
+from tests.support import estimators, running
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.skipif(
-    not versions.has_estimator(), reason="this TensorFlow has no Estimator"
-)
+pytestmark = estimators.needed
 IDS = np.array([[1, 5], [5, 0], [8, 1], [2, 2], [7, 5], [3, 4]], np.int64)
 X = np.array([[0.5], [-1.0], [2.0], [0.0], [1.5], [-0.5]], np.float32)
 LABELS = np.array([[1.0], [0.0], [0.0], [1.0], [1.0], [0.0]], np.float32)
@@ -30,7 +29,7 @@ def few_inputs():
 
 
 def config(**options):
-    return tf.estimator.RunConfig(
+    return estimator.RunConfig(
         tf_random_seed=1,
         log_step_count_steps=None,
         session_config=running.AS_WRITTEN,
@@ -75,14 +74,14 @@ def model_fn(features, labels, mode, params):
     if labels is not None:
         each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
         loss = tf.reduce_mean(each)
-    if mode == tf.estimator.ModeKeys.TRAIN:
+    if mode == estimator.ModeKeys.TRAIN:
         step = v1.train.get_global_step()
         train_op = params["make"](step).minimize(loss, global_step=step)
-    return tf.estimator.EstimatorSpec(mode, predictions, loss, train_op)
+    return estimator.EstimatorSpec(mode, predictions, loss, train_op)
 
 
 def custom(directory, make, warm_start=None, **options):
-    return tf.estimator.Estimator(
+    return estimator.Estimator(
         model_fn, str(directory), config(**options), {"make": make}, warm_start
     )
 
@@ -93,7 +92,7 @@ def serving_input():
         "other": v1.placeholder(tf.int64, [None, 1]),
         "x": v1.placeholder(tf.float32, [None, 1]),
     }
-    return tf.estimator.export.ServingInputReceiver(receivers, receivers)
+    return estimator.export.ServingInputReceiver(receivers, receivers)
 
 
 def in_a_session(make, steps):
@@ -102,7 +101,7 @@ def in_a_session(make, steps):
         v1.set_random_seed(1)
         v1.train.get_or_create_global_step()
         features, labels = v1.data.make_one_shot_iterator(input_fn()).get_next()
-        spec = model_fn(features, labels, tf.estimator.ModeKeys.TRAIN, {"make": make})
+        spec = model_fn(features, labels, estimator.ModeKeys.TRAIN, {"make": make})
         with v1.Session(config=running.AS_WRITTEN) as session:
             session.run(v1.global_variables_initializer())
             for _ in range(steps):
@@ -123,16 +122,16 @@ def wrapped(step):
     "make", [pytest.param(decays_every_two_steps, marks=pytest.mark.full), wrapped]
 )
 def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
-    estimator = custom(tmp_path, make, save_checkpoints_steps=4)
-    stop = tf.estimator.experimental.stop_if_lower_hook(
-        estimator, "loss", threshold=100.0, min_steps=8, run_every_secs=None, run_every_steps=1
+    trained = custom(tmp_path, make, save_checkpoints_steps=4)
+    stop = estimator.experimental.stop_if_lower_hook(
+        trained, "loss", threshold=100.0, min_steps=8, run_every_secs=None, run_every_steps=1
     )
     bar = legacy_opt.ProgressBarHook(total_steps=50, disable=True)
-    exporter = tf.estimator.LatestExporter("latest", serving_input)
-    metrics, exported = tf.estimator.train_and_evaluate(
-        estimator,
-        tf.estimator.TrainSpec(input_fn, max_steps=50, hooks=[stop, bar]),
-        tf.estimator.EvalSpec(
+    exporter = estimator.LatestExporter("latest", serving_input)
+    metrics, exported = estimator.train_and_evaluate(
+        trained,
+        estimator.TrainSpec(input_fn, max_steps=50, hooks=[stop, bar]),
+        estimator.EvalSpec(
             few_inputs, steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=0
         ),
     )
@@ -140,8 +139,8 @@ def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
     # so the hook may read the value before or after the increment.
     steps = int(metrics["global_step"])
     assert 8 <= steps <= 10
-    assert_same(state(estimator.latest_checkpoint()), in_a_session(make, steps))
-    assert_serves(exported[0], estimator)
+    assert_same(state(trained.latest_checkpoint()), in_a_session(make, steps))
+    assert_serves(exported[0], trained)
 
     # A new Estimator reads its input from the start, so skip the batches that were used.
     again = custom(tmp_path, make)
@@ -149,9 +148,9 @@ def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
     assert_same(state(again.latest_checkpoint()), in_a_session(make, 12))
 
 
-def assert_serves(directory, estimator):
+def assert_serves(directory, trained):
     """Asserts that the exported model has no slots, and predicts the same as the Estimator."""
-    rows = estimator.predict(few_inputs)
+    rows = trained.predict(few_inputs)
     expected = np.array([row["probability"] for row in rows])
     with tf.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.loader.load(session, ["serve"], directory.decode())
@@ -171,16 +170,16 @@ def assert_serves(directory, estimator):
 def trained(tmp_path_factory):
     """Returns the checkpoint of an Estimator after 6 steps."""
     directory = tmp_path_factory.mktemp("trained")
-    estimator = custom(directory, decays_every_two_steps)
-    estimator.train(input_fn, max_steps=6)
-    return estimator.latest_checkpoint()
+    trained = custom(directory, decays_every_two_steps)
+    trained.train(input_fn, max_steps=6)
+    return trained.latest_checkpoint()
 
 
 def warm_started(trained, directory, variables, steps):
-    settings = tf.estimator.WarmStartSettings(trained, vars_to_warm_start=variables)
-    estimator = custom(directory, decays_every_two_steps, settings)
-    estimator.train(input_fn, steps=steps)
-    return state(estimator.latest_checkpoint())
+    settings = estimator.WarmStartSettings(trained, vars_to_warm_start=variables)
+    started = custom(directory, decays_every_two_steps, settings)
+    started.train(input_fn, steps=steps)
+    return state(started.latest_checkpoint())
 
 
 def everything(trained, directory):
@@ -287,7 +286,7 @@ def clipped():
 
 
 def bridged():
-    return compat.to_keras(decays_every_two_steps())
+    return compat.to_keras(decays_every_two_steps(), api="optimizer_v2")
 
 
 DAILY = {"v1 DNNLinearCombined": advanced_elsewhere, "v2 DNNLinearCombined": bridged}
@@ -307,7 +306,7 @@ CANNED += [pytest.param(*each, id=each[0], marks=pytest.mark.full) for each in F
 @pytest.mark.parametrize("name, make", CANNED)
 def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recwarn):
     version, kind = name.split()[:2]
-    canned = getattr(getattr(tf.compat, version).estimator, kind + "Classifier")
+    canned = getattr(versions.estimator(version), kind + "Classifier")
     made = []
 
     def optimizer():
@@ -317,11 +316,11 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
     reads = [Reads(), Reads()]
     for read, last in zip(reads, (4, 7)):
         options = options_of(kind, optimizer, name.endswith("in parts"))
-        estimator = canned(model_dir=str(tmp_path), config=config(), **options)
+        trained = canned(model_dir=str(tmp_path), config=config(), **options)
         hooks = [read]
         if make is not made_in_the_graph:
             hooks.append(legacy_opt.SlotSummaryHook(made[-1], str(tmp_path)))
-        estimator.train(input_fn, hooks=hooks, max_steps=last)
+        trained.train(input_fn, hooks=hooks, max_steps=last)
     assert_same(reads[1].before, reads[0].after)
     assert reads[1].after["global_step"] == 7
     check_decays(reads[1].after, kind)

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import versions
-from tests.support import running
+from legacy_opt.compat import estimator
+from tests.support import estimators, running
 from tests.support.cases import CASES
 from tests.support.processes import programs
 from tests.support.training_ways import (
@@ -53,10 +53,10 @@ def state_of(state, kinds):
 def monitored(full):
     """Returns the names of the classes for the test of monitored sessions.
 
-    With --full, or if TensorFlow has no Estimator, these are all classes. Otherwise they are the
-    classes that the test of Estimators leaves out.
+    With --full, these are all classes. Otherwise they are the classes that the test of Estimators
+    leaves out.
     """
-    return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
+    return CLASSES if full else CLASSES[::2]
 
 
 @EVERY_CLASS
@@ -76,25 +76,24 @@ def test_monitored_training_session(kind, full, tmp_path):
 
 
 @EVERY_CLASS
+@estimators.needed
 def test_estimator_trains_and_resumes(kind, full, tmp_path):
-    if not versions.has_estimator():
-        pytest.skip("this TensorFlow has no Estimator")
     kinds = KINDS[kind] if full else some(KINDS[kind], set(CLASSES) - set(monitored(full)))
 
     def model_fn(features, labels, mode):
         made = models(kinds, features["ids"])
         loss = tf.add_n([each.loss for each in made])
-        return v1.estimator.EstimatorSpec(mode, loss=loss, train_op=minimize(made))
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=minimize(made))
 
     def input_fn():
         data = tf.data.Dataset.from_tensors({"ids": tf.constant([1, 5, 5, 0, 8])})
         return data.map(lambda features: (features, tf.constant(0.0))).repeat()
 
-    config = v1.estimator.RunConfig(log_step_count_steps=None)
+    config = estimator.RunConfig(log_step_count_steps=None)
     for last in (4, STEPS):
-        estimator = v1.estimator.Estimator(model_fn, str(tmp_path), config)
-        estimator.train(input_fn, max_steps=last)
-    assert_holds(estimator.latest_checkpoint(), state_of(expected(kind), kinds))
+        trained = estimator.Estimator(model_fn, str(tmp_path), config)
+        trained.train(input_fn, max_steps=last)
+    assert_holds(trained.latest_checkpoint(), state_of(expected(kind), kinds))
 
 
 @contextlib.contextmanager

@@ -88,7 +88,7 @@ def gradients(random):
 
 
 def mean(first, second):
-    """Returns the mean of two workers' gradients. A row of only one worker stays unchanged."""
+    """Averages two workers' gradients. A row that only one worker has stays unchanged."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]

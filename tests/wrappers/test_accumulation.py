@@ -43,7 +43,7 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """After each update, all variables equal those of training with large batches, also in name.
+    """After each update, variables have the same names and values as with large batches.
 
     The variables include slots, beta powers and the global step.
     """

@@ -140,7 +140,7 @@ def test_wrong_gradients():
         ([(tf.ones([2]), a)], ValueError, "variable 'a:0' has shape .*2.*expected .*1"),
         ([(rows, a)], ValueError, "sparse gradient of variable 'a:0' has shape"),
         ([(tf.constant([1]), a)], TypeError, "variable 'a:0' has dtype int32"),
-        ([(one, "a")], TypeError, "'a' is no variable"),
+        ([(one, "a")], TypeError, "'a' is not a variable"),
     ]:
         with pytest.raises(error, match=message):
             apply(*pairs)

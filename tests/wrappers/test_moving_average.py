@@ -58,7 +58,8 @@ def test_the_swapping_saver_swaps_the_variables_of_all_train_ops(use_resource, t
             assert found == {"one": 0.75, "one_average": 0.5, "two": 0.75, "two_average": 0.5}
             sess.run([initializer() for initializer in initializers])
             saver.restore(sess, path)
-            assert sess.run([first, optimizer.average(first)])[0].tolist() == [0.5, 0.5]
+            restored, average = sess.run([first, optimizer.average(first)])
+            assert restored.tolist() == [0.5, 0.5] and average.tolist() == [0.75, 0.75]
             v1.train.Saver({"one": first}).restore(sess, path)
             assert first.eval().tolist() == [0.75, 0.75]
 

@@ -5,7 +5,9 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import MultiOptimizer, versions
+from legacy_opt import MultiOptimizer
+from legacy_opt.compat import estimator
+from tests.support import estimators
 from tests.support.wide_and_deep import (  # noqa: F401
     FOUR,
     for_wide_and_deep,
@@ -116,7 +118,7 @@ def one_multi():
 def trained_canned(estimator_class, optimizers):
     """Trains the model of a canned estimator; returns all variables by name."""
     column = tf.feature_column.categorical_column_with_identity("id", 9)
-    estimator = estimator_class(
+    canned = estimator_class(
         linear_feature_columns=[column],
         dnn_feature_columns=[tf.feature_column.numeric_column("x")],
         dnn_hidden_units=[3],
@@ -127,7 +129,7 @@ def trained_canned(estimator_class, optimizers):
         v1.train.get_or_create_global_step()
         features = {"id": tf.constant([[1], [5], [5], [0]]), "x": tf.constant([1.0, 2.0, 0.5, 0.0])}
         labels = tf.constant([[1.0], [0.0], [0.0], [1.0]])
-        spec = estimator.model_fn(features, labels, v1.estimator.ModeKeys.TRAIN, estimator.config)
+        spec = canned.model_fn(features, labels, estimator.ModeKeys.TRAIN, canned.config)
         variables = {each.op.name: each for each in v1.global_variables()}
         with v1.Session() as session:
             session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
@@ -139,11 +141,10 @@ def trained_canned(estimator_class, optimizers):
 
 @pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+@estimators.needed
 def test_canned_wide_and_deep(kind, optimizers):
     """`optimizers` compute the same as Adagrad and Adam, so all variables must be bit-equal."""
-    if not versions.has_estimator():
-        pytest.skip("this TensorFlow has no Estimator")
-    canned = getattr(v1.estimator, "DNNLinearCombined" + kind)
+    canned = getattr(estimator, "DNNLinearCombined" + kind)
     stock = of_two(v1.train.AdagradOptimizer(0.1), v1.train.AdamOptimizer(0.01))
     actual, expected = (trained_canned(canned, each) for each in (optimizers(), stock))
     assert actual["global_step"] == 4

@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import GlobalStepWarning, MultiOptimizer, versions
-from tests.support import problems, running
+from legacy_opt import GlobalStepWarning, MultiOptimizer
+from legacy_opt.compat import estimator
+from tests.support import estimators, problems, running
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.fed_training import FedTraining
 from tests.support.wide_and_deep import (  # noqa: F401
@@ -326,21 +327,18 @@ def monitored(directory, last):
 
 
 def estimated(directory, last):
-    if not versions.has_estimator():
-        pytest.skip("this TensorFlow has no Estimator")
-
     def model_fn(features, labels, mode):
         del features, labels
         loss, step = wide_and_deep(), v1.train.get_global_step()
         train_op = for_wide_and_deep(step).minimize(loss, global_step=step)
-        return v1.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+        return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
 
-    config = v1.estimator.RunConfig(log_step_count_steps=None)
-    estimator = v1.estimator.Estimator(model_fn, directory, config)
-    estimator.train(lambda: tf.constant(0.0), max_steps=last)
+    config = estimator.RunConfig(log_step_count_steps=None)
+    trained = estimator.Estimator(model_fn, directory, config)
+    trained.train(lambda: tf.constant(0.0), max_steps=last)
 
 
-@pytest.mark.parametrize("train", [monitored, estimated])
+@pytest.mark.parametrize("train", [monitored, pytest.param(estimated, marks=estimators.needed)])
 def test_monitored_sessions_and_estimators_resume(train, tmp_path):
     for last in (2, 5):
         with tf.Graph().as_default():

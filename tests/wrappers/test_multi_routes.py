@@ -93,7 +93,7 @@ REFUSED = {
     "an empty name": (lambda: [(sgd(), "a"), (sgd(), "")], ValueError, r"routes\[1\].*default="),
     "no expression": (lambda: [(sgd(), "a(")], ValueError, "no regular expression"),
     "an empty list": (lambda: [(sgd(), [])], ValueError, "list of variables is empty"),
-    "a list of names": (lambda: [(sgd(), ["a"])], TypeError, "'a' is no variable"),
+    "a list of names": (lambda: [(sgd(), ["a"])], TypeError, "'a' is not a variable"),
     "a number": (lambda: [(sgd(), 3)], TypeError, "which must be a regular expression, a list"),
     "None": (lambda: [(sgd(), None)], TypeError, "which must be a regular expression"),
     "a layer": (lambda: [(sgd(), tf.Module())], TypeError, "its trainable_variables"),

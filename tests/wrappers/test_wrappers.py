@@ -307,7 +307,8 @@ def test_clip_gradients_by_global_norm():
     slices = tf.IndexedSlices(tf.constant([4.0]), tf.constant([1]), [2])
     pairs = [(tf.constant([3.0, 0.0]), a), (None, b), (slices, c)]
     clipped, norm = legacy_opt.clip_gradients_by_global_norm(pairs, 2.5)
-    assert float(norm) == 5.0 and [pair[1] is var for pair, var in zip(clipped, (a, b, c))]
+    assert float(norm) == 5.0
+    assert all(pair[1] is var for pair, var in zip(clipped, (a, b, c)))
     np.testing.assert_allclose(clipped[0][0].numpy(), [1.5, 0.0])
     assert clipped[1][0] is None
     np.testing.assert_allclose(clipped[2][0].values.numpy(), [2.0])

@@ -23,8 +23,8 @@ class Keras2State(StateOwner, Keras2Saving):
     _adapter = ADAPTERS[2]
 
     def __init__(self, name, **keras_arguments):
-        # A checkpoint may be restored outside of the strategy's scope, and the variables that this
-        # creates must still belong to the strategy. (Newer versions of Keras do the same.)
+        # Restoring a checkpoint may create variables outside of the strategy's scope. These
+        # variables must belong to the strategy, too. (Newer versions of Keras do the same.)
         self._distribution_strategy = (
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )

@@ -110,8 +110,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
             if getattr(self, option):
                 raise ValueError(
-                    f"{option}={getattr(self, option)!r} works in no TF1 graph: Keras compares "
-                    "a tensor with a number, and in a TF1 graph this comparison is always False."
+                    f"{option}={getattr(self, option)!r} does not work in a TF1 graph: Keras "
+                    "compares a tensor with a number, which in a TF1 graph is always False."
                 )
         if variables is not None and not self.built:
             self.build(variables)

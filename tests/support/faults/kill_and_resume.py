@@ -75,8 +75,8 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first kill in a save waits for a finished checkpoint, so that the kill might
-                # destroy one.
+                # The first kill in a save waits for a finished checkpoint. Before, there is none
+                # that a kill could destroy.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)

@@ -110,7 +110,7 @@ def _classes(keras):
     """Returns the classes of the layer and the callback for one Keras module."""
 
     class FedLoss(keras.layers.Layer):
-        """Outputs a loss of the problem's variables; its gradients are the layer's inputs."""
+        """Outputs a loss whose gradients for the problem's variables are the layer's inputs."""
 
         def __init__(self, values, constraint=None, **kwargs):
             # On TensorFlow 1.15 the default dtype would be int64, the dtype of the first input.

@@ -178,7 +178,7 @@ CASES: Any = {**TENSORFLOW, **OURS, **COMPOSED, **CONTRIB}
 
 
 def ways_of_the_day(name, ways, count):
-    """Returns the ways to train a case in the daily run; they rotate over the cases.
+    """Returns the ways to train a case in the daily run; they depend on the case's name.
 
     The full run (tests with --full) has all ways.
 

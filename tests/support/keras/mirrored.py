@@ -31,6 +31,7 @@ from legacy_opt import (
     clip_gradients_by_norm,
     versions,
 )
+from legacy_opt.compat import estimator
 from tests.support import problems
 from tests.support.keras.mirrored_fit import check_fit_with
 from tests.support.keras.mirrored_training import (
@@ -368,20 +369,18 @@ def check_estimator(strategy):
             optimizer = params["make"](step)
             train_op = optimizer.minimize(loss, global_step=step)
             hooks = [SlotSummaryHook(optimizer, params["directory"])]
-            return tf.estimator.EstimatorSpec(
-                mode, loss=loss, train_op=train_op, training_hooks=hooks
-            )
+            return estimator.EstimatorSpec(mode, loss=loss, train_op=train_op, training_hooks=hooks)
 
         with tempfile.TemporaryDirectory() as directory:
-            config = tf.estimator.RunConfig(directory, train_distribute=strategy)
+            config = estimator.RunConfig(directory, train_distribute=strategy)
             params = {"make": make, "directory": directory}
-            estimator, reader = tf.estimator.Estimator(model_fn, None, config, params), Reader()
+            trained, reader = estimator.Estimator(model_fn, None, config, params), Reader()
             shown = io.StringIO()
             bar = ProgressBarHook(total_steps=STEPS, file=shown)
-            estimator.train(input_fn, hooks=[reader, bar], steps=STEPS)
+            trained.train(input_fn, hooks=[reader, bar], steps=STEPS)
             assert f" {STEPS}/{STEPS} " in shown.getvalue().split("\r")[-1]
             check_maxima(directory, expected)
-            checkpoint = v1.train.NewCheckpointReader(estimator.latest_checkpoint())
+            checkpoint = v1.train.NewCheckpointReader(trained.latest_checkpoint())
             assert set(checkpoint.get_variable_to_shape_map()) == set(expected)
             for key, value in expected.items():
                 assert_equal(checkpoint.get_tensor(key), value, "checkpoint's " + key)

@@ -115,7 +115,7 @@ def rows(choose_ids):
 
 
 def some_rows():
-    """Returns a problem with three distinct rows of nine in each step, but never the last row."""
+    """Returns a problem with three of the nine rows in each step, but never the last row."""
     return rows(lambda random, number: random.permutation(SHAPE[0] - 1)[:3])
 
 

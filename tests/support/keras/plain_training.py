@@ -85,7 +85,7 @@ def to_plain(api, optimizer, **options):
     return to_plain_keras(optimizer, **{"sparse": api is not KERAS_3, **options})
 
 
-# From the names of slots in Keras 2 to their names in Keras 3, where these differ.
+# Keys: names of slots in Keras 2. Values: the names in Keras 3, if they differ.
 IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
 
 

@@ -14,7 +14,7 @@ class Original(NamedTuple):
         class that this function returns.
       variables: the variables of `tests/support/problems.py` that the class can train; empty for
         all.
-      ref_only: whether the class cannot correctly train resource variables with sparse gradients.
+      ref_only: whether the class trains only ref variables correctly if gradients are sparse.
       dtypes: the dtypes of variables that the class can train.
       base: the class to pass to `extend_with_decoupled_weight_decay`, or None.
     """

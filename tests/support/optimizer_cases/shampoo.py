@@ -138,7 +138,7 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
 
 # 64 ulps (units in the last place). The rounding errors of a matrix are a few ulps of its largest
 # eigenvalue. A negative power depends most on the smallest eigenvalue, so the errors of the power
-# are larger: with epsilon=0.1, tens of times.
+# are larger. With epsilon=0.1, they are tens of times larger.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(

@@ -80,7 +80,7 @@ def check_bridge(strategy):
 
 
 def check_fit(strategy):
-    """Checks that `model.fit` equals a Session; on Keras 3, that it raises a `CANNOT_FIT` error."""
+    """Checks that `fit` equals a Session on Keras 2, and raises a `CANNOT_FIT` error on Keras 3."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return

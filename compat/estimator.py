@@ -1,0 +1,47 @@
+"""Estimators on every TensorFlow: `from legacy_opt.compat import estimator`.
+
+The module has the names of `tf.compat.v1.estimator` in TensorFlow 2.15: `Estimator`, `RunConfig`,
+`EstimatorSpec`, `DNNClassifier`, `train_and_evaluate` and so on. Up to TensorFlow 2.15 they are
+TensorFlow's own. For newer versions they come from the package tensorflow-estimator. The first use
+of a name raises an ImportError with the pip command if this package is missing, and a ValueError if
+the environment variable TF_CONFIG is not a JSON object. See docs/estimators.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, List
+
+from legacy_opt import versions
+
+# Static tools cannot know the names, which depend on the installed packages.
+__all__: List[str] = []
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):  # Python asks for `__path__`
+        raise AttributeError(name)
+    found = getattr(versions.estimator(), name)
+    _check_tf_config()
+    return found
+
+
+def __dir__() -> List[str]:
+    return dir(versions.estimator())
+
+
+def _check_tf_config() -> None:
+    """Raises an error that names TF_CONFIG; Estimators raise the JSON parser's error."""
+    text = os.environ.get("TF_CONFIG", "{}")
+    try:
+        if isinstance(json.loads(text), dict):
+            return
+        problem = "it is not a JSON object"
+    except ValueError as error:
+        problem = str(error)
+    raise ValueError(
+        f"The environment variable TF_CONFIG is wrong ({problem}): {text!r}. It must look like "
+        '{"cluster": {"chief": ["host:2222"], "ps": ["host:2223"]}, '
+        '"task": {"type": "chief", "index": 0}}'
+    )

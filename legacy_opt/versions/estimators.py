@@ -1,0 +1,303 @@
+"""Estimators on every TensorFlow: TensorFlow's own, or those of the package tensorflow-estimator.
+
+TensorFlow 2.16 removed `tf.estimator`. The last release of the package tensorflow-estimator is pure
+Python, and works on newer versions if it finds Keras 2 and some names that TensorFlow has removed.
+So its modules import a view of TensorFlow that has them. TensorFlow itself is not changed, and
+`tf.keras` may be Keras 3.
+"""
+
+import builtins
+import functools
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from legacy_opt.versions.modes import modules_v1
+
+VERSION = "2.15.0"  # of tensorflow-estimator, the last release
+_REQUIRED, _PACKAGE = "tensorflow-estimator", "tensorflow_estimator"
+_TPU = _PACKAGE + ".python.estimator.tpu."
+
+
+def has_own_estimator():
+    """Whether TensorFlow itself has `tf.estimator`, and can import it."""
+    try:
+        return not isinstance(tf.estimator, LazyModule) and hasattr(tf.estimator, "Estimator")
+    except (AttributeError, ImportError):
+        return False
+
+
+def estimator(face="v1"):
+    """Returns the module of Estimators: TensorFlow's own, or that of tensorflow-estimator.
+
+    Args:
+      face: "v1" for the module that is `tf.compat.v1.estimator` in TensorFlow 2.15, or "v2" for its
+        `tf.estimator`.
+
+    Raises:
+      ImportError: TensorFlow has no Estimators, and tensorflow-estimator or tf-keras is not
+        installed or has the wrong version. The message has the pip command.
+    """
+    if has_own_estimator():
+        return getattr(tf.compat, face).estimator
+    problem = estimator_problem()
+    if problem is not None:
+        raise ImportError(problem)
+    return _import_package(face)
+
+
+def estimator_problem():
+    """Returns why there are no Estimators, with the pip command; None if there are."""
+    if has_own_estimator():
+        return None
+    for package, wanted in (_REQUIRED, VERSION), ("tf-keras", _minor()):
+        found = _installed_version(package)
+        if found is None:
+            text = f"TensorFlow {_minor()} has no Estimators, and {package} is not installed."
+        elif not (found + ".").startswith(wanted + "."):
+            text = f"{package} {found} does not work with TensorFlow {_minor()}."
+        else:
+            continue
+        return f"{text} {_pip()}"
+    return None
+
+
+def _pip():
+    """Returns a sentence with the command that installs what Estimators need."""
+    # --no-deps, because tf-keras requires `tensorflow`, which would overwrite `tensorflow-cpu`.
+    return f'Run: pip install --no-deps {_REQUIRED}=={VERSION} "tf-keras=={_minor()}.*"'
+
+
+def _minor():
+    return ".".join(tf.__version__.split(".")[:2])
+
+
+def _installed_version(package):
+    from importlib import metadata  # missing in Python 3.7, which has no TensorFlow 2.16
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+@functools.lru_cache(maxsize=None)
+def _import_package(face):
+    if not any(isinstance(each, _Finder) for each in sys.meta_path):
+        # An import without the view has failed, and may have left some of the package's modules.
+        for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+            del sys.modules[name]
+        sys.meta_path.insert(0, _Finder(_view_of_tensorflow()))
+    return importlib.import_module(f"{_PACKAGE}._api.{face}.estimator")
+
+
+class LazyModule(types.ModuleType):
+    """Stands in for a module that TensorFlow has removed; finds the attributes on first use.
+
+    Args:
+      name: the name of the removed module.
+      find: a function that returns a module with the attributes; it may raise ImportError.
+      **known: attributes that are found without this function.
+    """
+
+    def __init__(self, name, find, **known):
+        super().__init__(name)
+        vars(self).update(known, _find=find)
+
+    def __getattr__(self, name):
+        if name.startswith("__") and name != "__path__":
+            raise AttributeError(name)
+        try:
+            return getattr(self._find(), name)
+        except ImportError as error:
+            raise AttributeError(f"{self.__name__}.{name}: {error}") from None
+
+    def __dir__(self):
+        return dir(self._find())
+
+
+class RemovedModule(NamedTuple):
+    """A module that TensorFlow 2.16 or newer lacks, and the stand-in for it.
+
+    Attributes:
+      home: the module of TensorFlow that had the removed module as an attribute.
+      path: the dotted name under which `home` is imported.
+      name: the name of the attribute.
+      origin: the package that has the attributes of the stand-in.
+      stand_in: a `LazyModule`.
+    """
+
+    home: types.ModuleType
+    path: str
+    name: str
+    origin: str
+    stand_in: LazyModule
+
+
+def removed_modules():
+    """Returns a list of `RemovedModule`: `tf.estimator`, and what is missing beside Keras 3."""
+    if hasattr(tf, "estimator"):
+        return []
+    v1s = [(each, "tensorflow.compat.v1") for each in modules_v1()]
+    train, removed = tf.compat.v1.train, []
+    hooks = {name: getattr(train, name) for name in dir(train) if "SessionRun" in name}
+    for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1s]:
+        find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
+        stand_in = LazyModule(path + ".estimator", find, **hooks)
+        removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
+    nn = [(tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell", "RNNCell")]
+    for home, path, name, member in [(*each, "layers", "dense") for each in v1s] + nn:
+        if not hasattr(getattr(home, name), member):
+            find = functools.partial(_legacy_keras, name)
+            stand_in = LazyModule(f"{path}.{name}", find)
+            removed.append(RemovedModule(home, path, name, "tf_keras", stand_in))
+    return removed
+
+
+def _legacy_keras(name):
+    """Returns the module of Keras 2 that is `tf.compat.v1.layers` or `tf.compat.v1.nn.rnn_cell`."""
+    return getattr(_keras_2_of("v1").__internal__.legacy, name)
+
+
+def _keras_2_of(face):
+    try:
+        return importlib.import_module(f"tf_keras.api._{face}.keras")
+    except ImportError as error:
+        raise ImportError(f"it needs tf-keras. {_pip()}") from error
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds the modules of tensorflow-estimator, which then import a view of TensorFlow."""
+
+    def __init__(self, view):
+        self.builtins = dict(vars(builtins), __import__=functools.partial(_import, view))
+
+    def find_spec(self, name, path, target=None):
+        if name.startswith(_TPU):
+            return importlib.machinery.ModuleSpec(name, _RemovedModule())
+        if name.partition(".")[0] != _PACKAGE:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            spec.loader = _Loader(name, spec.origin)
+            spec.loader.builtins = self.builtins
+        return spec
+
+
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loads a module whose import statements call the `__import__` of `builtins`."""
+
+    def exec_module(self, module):
+        vars(module)["__builtins__"] = self.builtins
+        super().exec_module(module)
+
+
+class _RemovedModule(importlib.abc.Loader):
+    """Loads a module that needs what TensorFlow has removed: its classes cannot be used."""
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__getattr__ = _removed_class
+
+
+@functools.lru_cache(maxsize=None)
+def _removed_class(name):
+    if name.startswith("__"):
+        raise AttributeError(name)
+
+    def refuse(cls, *args, **kwargs):
+        raise NotImplementedError(
+            f"TensorFlow {tf.__version__} has no {name}: TensorFlow 2.16 removed what it needs. "
+            "Use tf.distribute.TPUStrategy for TPUs."
+        )
+
+    return type(name, (), {"__new__": refuse})
+
+
+class _View(types.ModuleType):
+    """Has the attributes of a module, but some of them replaced."""
+
+    def __init__(self, module, **replaced):
+        super().__init__(module.__name__)
+        vars(self).update(replaced, _module=module)
+
+    def __getattr__(self, name):
+        return getattr(self._module, name)
+
+
+def _import(view, name, globals=None, locals=None, fromlist=(), level=0):
+    """Imports like `__import__`, but from the view of TensorFlow."""
+    module = builtins.__import__(name, globals, locals, fromlist, level)
+    if name == "tensorflow" and not fromlist:
+        return view
+    if name in _REPLACED and not level:
+        return _View(module, **_REPLACED[name])
+    return module
+
+
+def _view_of_tensorflow():
+    """Returns a module like `tensorflow`, whose Keras is Keras 2."""
+    v1, v2 = _keras_2_of("v1"), _keras_2_of("v2")
+    keras = {name: getattr(v2, name) for name in ("losses", "metrics", "optimizers")}
+    keras.update(keras=v2, initializers=v2.initializers)
+    legacy = v1.__internal__.legacy
+    faces = {
+        "v1": _View(
+            tf.compat.v1,
+            keras=v1,
+            layers=legacy.layers,
+            nn=_View(tf.compat.v1.nn, rnn_cell=legacy.rnn_cell),
+        ),
+        "v2": _View(tf.compat.v2, **keras),
+    }
+    return _View(tf, compat=_View(tf.compat, **faces), **keras)
+
+
+class _Export:
+    """Replaces a decorator that registers public names with TensorFlow; does nothing."""
+
+    def __init__(self, *names, **options):
+        pass
+
+    def __call__(self, exported):
+        return exported
+
+    def export_constant(self, module, name):
+        pass
+
+
+def _init_run_config(config, tf_config):
+    """Initializes a `RunConfig` that has a strategy, which must be that of a single process."""
+    if tf_config.get("cluster"):
+        raise ValueError(
+            "RunConfig: train_distribute, eval_distribute and experimental_distribute cannot be "
+            f"used in a cluster (TF_CONFIG) with TensorFlow {tf.__version__}. Remove the cluster "
+            "to train in one process, or remove the strategy to train with parameter servers."
+        )
+    distribution = config._experimental_distribute
+    if distribution:
+        config._train_distribute = distribution.train_distribute
+        config._eval_distribute = distribution.eval_distribute
+    config._distribute_coordinator_mode = None
+    config._init_distributed_setting_from_environment_var({})
+
+
+# {module: {name: the replacement of what TensorFlow has removed from the module}}
+_REPLACED = {
+    "tensorflow.python.distribute": {
+        "estimator_training": types.SimpleNamespace(
+            init_run_config=_init_run_config,
+            should_run_distribute_coordinator=lambda config: False,
+        )
+    },
+    "tensorflow.python.util": {
+        "tf_export": types.SimpleNamespace(api_export=_Export, ESTIMATOR_API_NAME="estimator")
+    },
+}

@@ -1,0 +1,9 @@
+"""The mark of tests that need Estimators."""
+
+import pytest
+
+from legacy_opt import versions
+
+needed = pytest.mark.skipif(
+    versions.estimator_problem() is not None, reason="tensorflow-estimator is not installed"
+)
