@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix bits native-wheel sanitize mutations defects coverage seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix bits native-wheel sanitize mutations defects coverage seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -41,6 +41,9 @@ oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Ke
 
 clients: $(TOOLS) ## train with tf-slim and deepctr on the lanes where they install
 	$(NOX) $(call lanes,clients,clients) -- $(ARGS)
+
+horovod: $(TOOLS) ## build Horovod, and compare its trainings with one process
+	$(NOX) $(call lanes,horovod,horovod) -- $(ARGS)
 
 handover: $(TOOLS) ## move a checkpoint from lane 1.15 to 2.21 and back
 	$(NOX) handover

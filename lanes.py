@@ -77,6 +77,12 @@ OLDEST_KERAS_3 = "3.6.0"
 CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
 CLIENT_LANES = ("1.15", "2.10", "2.15")
 
+# Horovod, for `make horovod`. On some lanes it is built without its operations for XLA, which
+# include headers of XLA that TensorFlow has moved or no longer installs. Horovod uses these
+# operations only if HOROVOD_ENABLE_XLA_OPS is set.
+HOROVOD = "horovod==0.28.1"
+HOROVOD_WITHOUT_XLA = ("2.21",)
+
 LANES = (
     Lane("1.15.5", "3.7", "Keras 2, built in"),
     Lane("2.4.4", "3.8", "Keras 2, built in"),

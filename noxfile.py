@@ -46,6 +46,17 @@ TIMED = {
 # This test module checks a page of docs/ that was generated with the newest lane's Keras.
 NEEDS_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
 KERAS_VERSION = "import keras; print(keras.__version__)"
+# What Horovod's setup.py needs: its build is not isolated, because it needs TensorFlow, too.
+HOROVOD_TOOLS = ["setuptools", "wheel", "packaging", "cloudpickle", "psutil", "pyyaml"]
+HOROVOD_OPTIONS = {
+    "HOROVOD_WITH_TENSORFLOW": "1",
+    "HOROVOD_WITH_GLOO": "1",
+    "HOROVOD_WITHOUT_MPI": "1",
+    "HOROVOD_WITHOUT_PYTORCH": "1",
+    "HOROVOD_WITHOUT_MXNET": "1",
+    "MAKEFLAGS": f"-j{os.cpu_count()}",
+    "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 needs it
+}
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
@@ -216,6 +227,49 @@ def clients(session, lane):
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
     tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
     session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)
+
+
+@nox.session(python=False)
+@each_lane
+def horovod(session, lane):
+    """Builds Horovod, and compares trainings in two processes with trainings in one process.
+
+    Arguments after -- go to `tests.horovod.check`.
+    """
+    if not (shutil.which("cmake") and shutil.which("c++")):
+        session.error("Horovod is compiled when it is installed: install cmake and g++")
+    base = lanes.find_python(lane.python) or missing(session, lane)
+    home = ENVIRONMENTS / f"horovod-{lane.name}"
+    packages = ["-e", ".[test,examples]", *lane.requirements, *HOROVOD_TOOLS]
+    python = small_environment(session, home, base, *packages)
+    if lane.requirements_alone:
+        install(session, python, "--no-deps", *lane.requirements_alone)
+    if not (home / "built").exists():
+        source = lanes.HOROVOD
+        if lane.name in lanes.HOROVOD_WITHOUT_XLA:
+            source = horovod_without_xla(session, python)
+        # Without the cache, which may have a wheel that was built for another TensorFlow.
+        pip = [python, "-m", "pip", "install", "--no-build-isolation", "--no-cache-dir"]
+        session.run(*pip, "--no-deps", source, env=HOROVOD_OPTIONS, external=True)
+        (home / "built").touch()
+    session.run(python, "-m", "tests.horovod.check", *session.posargs, external=True)
+
+
+def horovod_without_xla(session, python):
+    """Downloads Horovod and removes one line; returns the folder of the source."""
+    home = ENVIRONMENTS / "horovod-source"
+    shutil.rmtree(str(home), ignore_errors=True)
+    pip = [python, "-m", "pip", "download", "--no-build-isolation", "--no-binary", ":all:"]
+    session.run(*pip, "--no-deps", "--dest", str(home), lanes.HOROVOD, external=True)
+    (archive,) = home.glob("*.tar.gz")
+    shutil.unpack_archive(str(archive), str(home))
+    (path,) = home.glob("*/horovod/tensorflow/CMakeLists.txt")
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if "xla_mpi_ops.cc" not in line]
+    if len(lines) - len(kept) != 1:
+        session.error(f"{path} should have one line with xla_mpi_ops.cc")
+    path.write_text("".join(kept), encoding="utf-8")
+    return str(path.parents[2])
 
 
 @nox.session(python=False)

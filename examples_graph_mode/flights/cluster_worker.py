@@ -65,7 +65,7 @@ class WorkerGraph(NamedTuple):
     hooks: list
 
 
-def build_graph(cluster, index, sizes, settings, sync):
+def build_graph(cluster, index, sizes, settings, sync, make_optimizer=build_optimizer):
     """Builds the flights model for one worker in the default graph.
 
     Each worker has a separate graph; variables with the same name on the same server are shared.
@@ -78,6 +78,7 @@ def build_graph(cluster, index, sizes, settings, sync):
       settings: `Settings`.
       sync: whether workers wait for each other. If so, each update applies the mean of as many
         gradients as there are workers.
+      make_optimizer: called with the settings and the global step, returns the optimizer.
     """
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
@@ -91,7 +92,7 @@ def build_graph(cluster, index, sizes, settings, sync):
         late = tf.placeholder(tf.float32, [None], "late")
         global_step = tf.train.get_or_create_global_step()
         logits = build_logits(ids, dense, sizes["vocabulary"], settings)
-        optimizer = build_optimizer(settings, global_step)
+        optimizer = make_optimizer(settings, global_step)
         hooks = []
         if sync:
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)

@@ -1,0 +1,172 @@
+"""The trainings of the ranks of Horovod, and those of a single process to compare them with."""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import legacy_opt
+from tests.support import problems, running
+from tests.support.cases import CASES, one_of_each_class
+from tests.support.problems import Rows
+from tests.support.wrapped import WRAPPERS, multi
+
+v1 = tf.compat.v1
+STEPS = 12
+
+
+class Way(NamedTuple):
+    """How sparse gradients are sent, and the kind of the variables."""
+
+    sparse_as_dense: bool
+    use_resource: bool
+
+    def __str__(self):
+        sent = "sparse_as_dense" if self.sparse_as_dense else "sparse"
+        return f"{sent}, {'resource' if self.use_resource else 'ref'}"
+
+
+WAYS = [Way(*each) for each in itertools.product([False, True], [False, True])]
+
+
+def _clipped_variables(step, variables):
+    clipped = [(variables[name], [1]) for name in ("matrix", "table")]
+    return legacy_opt.VariableClippingOptimizer(multi(step), clipped, max_norm=1.0)
+
+
+def _of_step(make):
+    return lambda step, variables: make(step)
+
+
+# {name: function of the global step and the variables by name, which returns an optimizer}
+OPTIMIZERS = {
+    **{CASES[name].optimizer.__name__: _of_step(CASES[name].make) for name in one_of_each_class()},
+    **{
+        name.replace("Optimizer", "") + "Optimizer": _of_step(make)
+        for name, make in WRAPPERS.items()
+    },
+    "ClipByNormOptimizer": lambda step, _: legacy_opt.ClipByNormOptimizer(multi(step), 0.5),
+    "ClipByValueOptimizer": lambda step, _: legacy_opt.ClipByValueOptimizer(multi(step), -0.5, 0.5),
+    "VariableClippingOptimizer": _clipped_variables,
+    "MultitaskOptimizerWrapper": lambda step, _: legacy_opt.MultitaskOptimizerWrapper(
+        v1.train.AdamOptimizer(0.1, epsilon=1e-3)
+    ),
+}
+
+
+def parts(name, way):
+    """Returns the steps before and after the restart, as slices."""
+    # While sparse gradients are accumulated, variables of the ranks have different shapes, which
+    # Horovod cannot broadcast. After an even number of steps nothing is accumulated.
+    middle = 5 if name != "GradientAccumulationOptimizer" or way.sparse_as_dense else 6
+    return slice(middle), slice(middle, None)
+
+
+@functools.lru_cache(None)
+def problem_of(rank):
+    """Returns a rank's initial values and gradients; ids repeat, also across ranks."""
+    dense, sparse = (
+        problems.make(kind, steps=STEPS, seed=2 * rank + number)
+        for number, kind in enumerate(["dense", "duplicates"])
+    )
+    gradients = [{**one, **other} for one, other in zip(dense.gradients, sparse.gradients)]
+    # MultitaskOptimizerWrapper skips zeros, but only if they are the mean of all ranks.
+    for step in [4, 8] if rank == 0 else [4]:
+        gradients[step]["vector"] = np.zeros([4], np.float32)
+    return sparse._replace(values={**dense.values, **sparse.values}, gradients=gradients)
+
+
+def problem_of_one_process(ranks, way):
+    """Returns the problem of a single process: the values of rank 0, and the mean gradients.
+
+    The means are computed like those of two ranks of Horovod, which joins the rows of sparse
+    gradients, and adds dense gradients.
+    """
+    each_rank = [problem_of(rank) for rank in range(ranks)]
+    first = each_rank[0]
+    sparse = () if way.sparse_as_dense else first.sparse
+
+    def as_dense(name, gradient):
+        if not isinstance(gradient, Rows):
+            return gradient
+        total = np.zeros_like(first.values[name])
+        np.add.at(total, gradient.ids, gradient.values)
+        return total
+
+    def mean(name, gradients):
+        if name in sparse:
+            values, ids = (np.concatenate(parts) for parts in zip(*gradients))
+            return Rows(values / np.float32(ranks), ids)
+        total = functools.reduce(np.add, [as_dense(name, gradient) for gradient in gradients])
+        return total / np.float32(ranks)
+
+    means = [
+        {name: mean(name, [step[name] for step in steps]) for name in first.values}
+        for steps in zip(*(problem.gradients for problem in each_rank))
+    ]
+    return first._replace(gradients=means, sparse=sparse)
+
+
+def loss_of(problem, variables, gradients):
+    """Returns a loss whose gradients are exactly the given tensors."""
+    terms = []
+    for name, variable in variables.items():
+        gradient = gradients[name]
+        if name in problem.sparse:
+            values, ids = gradient
+            terms.append(tf.reduce_sum(tf.gather(variable, ids) * values))
+        else:
+            terms.append(tf.reduce_sum(variable * gradient))
+    return tf.add_n(terms)
+
+
+class Graph:
+    """A training in the default graph.
+
+    Args:
+      problem: initial values and gradients.
+      name: a key of `OPTIMIZERS`.
+      way: a `Way`.
+      distributed: a function that wraps the optimizer in Horovod's; None for a single process.
+      gradients: tensors by variable name; None for placeholders.
+    """
+
+    def __init__(self, problem, name, way, distributed=None, gradients=None):
+        self.variables = running._variables(problem, way.use_resource)
+        self.gradients = gradients or running._placeholders(problem)
+        step = v1.train.get_or_create_global_step()
+        optimizer = OPTIMIZERS[name](step, self.variables)
+        if distributed is not None:
+            optimizer = distributed(optimizer, sparse_as_dense=way.sparse_as_dense)
+        self.loss = loss_of(problem, self.variables, self.gradients)
+        self.train_op = optimizer.minimize(self.loss, global_step=step)
+        self.everything = {variable.op.name: variable for variable in v1.global_variables()}
+
+
+def config():
+    """Returns a ConfigProto with which the order of additions is fixed."""
+    return v1.ConfigProto(intra_op_parallelism_threads=1)
+
+
+def train(problem, name, way, distributed=None, steps=slice(None), **session_options):
+    """Trains in a new graph and a MonitoredTrainingSession.
+
+    Returns:
+      A dict from names to the values of all global variables at the end, and of the trained
+      variables after each step.
+    """
+    found = {}
+    with tf.Graph().as_default():
+        graph = Graph(problem, name, way, distributed)
+        with v1.train.MonitoredTrainingSession(
+            config=config(), save_summaries_steps=None, save_summaries_secs=None, **session_options
+        ) as session:
+            for number in range(STEPS)[steps]:
+                feed = running._feed(graph.gradients, problem.gradients[number])
+                session.run(graph.train_op, feed)
+                for variable, value in session.run(graph.variables).items():
+                    found[f"{variable} after step {number}"] = value
+            found.update(session.run(graph.everything))
+    return found
