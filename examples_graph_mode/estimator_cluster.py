@@ -1,12 +1,14 @@
-"""The Estimator of `estimator_flights.py` in a cluster: a chief, a worker, two parameter servers.
+"""The Estimator of `estimator_flights.py` in a cluster, with an evaluator.
 
     python examples_graph_mode/estimator_cluster.py
 
-All processes of the cluster run `train_and_evaluate`. The environment variable TF_CONFIG determines
-whether a process is a parameter server, the worker or the chief. Chief and worker train on
-alternate batches, and repeat them until both together have done all steps. The chief also writes
-the checkpoints. At the end the last checkpoint is evaluated on the flights that follow the training
-data. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
+All processes run `train_and_evaluate`. The environment variable TF_CONFIG determines whether a
+process is one of the two parameter servers, the chief, the worker or the evaluator. Chief and
+worker train on alternate batches, and repeat them until both together have done all steps. The
+chief also writes the checkpoints. The evaluator is not part of the cluster. It evaluates each new
+checkpoint on the flights that follow the training data, prints the log-loss, and ends after the
+last step. If training is faster than the evaluation, the evaluator leaves out checkpoints, but not
+the last one. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
 
 With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
 """
@@ -22,6 +24,8 @@ from flights.arguments import one_optimizer_parser, positive_int
 from flights.data import load_flights
 from flights.processes import Cluster, end_on_signals, my_place, stop_with_parent
 from legacy_opt.compat import estimator
+
+EVALUATED = 20000  # the number of flights that the evaluator predicts
 
 
 def parse_arguments(argv=None):
@@ -43,16 +47,35 @@ def device_filters(job):
 
     With its filters the chief or the worker connects only to the parameter servers and to itself.
     Without filters the chief would wait forever for a worker that has finished. A parameter server
-    needs no filters. The Estimator would set such filters itself if its RunConfig had no
-    session_config.
+    needs no filters, and the evaluator connects to no other process. The Estimator would set such
+    filters itself if its RunConfig had no session_config.
     """
-    return [] if job == "ps" else ["/job:ps", "/job:" + job]
+    return ["/job:ps", "/job:" + job] if job in ("chief", "worker") else []
+
+
+def result_printer():
+    """Returns an exporter that prints each result. An evaluator calls it after each evaluation."""
+
+    class Printer(estimator.Exporter):
+        name = "printer"
+
+        def export(self, eval_result, is_the_final_export, **others):
+            end = ", the last step" if is_the_final_export else ""
+            print("  step {global_step}: {log_loss:.4f}".format(**eval_result) + end, flush=True)
+
+    return Printer()
+
+
+def split(arguments, flights):
+    """Returns the flights to train on, and those to evaluate on."""
+    size = arguments.steps * arguments.batch_size
+    return flights.first(size), flights.after(size).first(EVALUATED)
 
 
 def be_process(arguments):
-    """Runs the task of TF_CONFIG: serves variables, or trains on half of the batches."""
+    """Runs the task of TF_CONFIG: serves variables, trains on half of the batches, or evaluates."""
     stop_with_parent()
-    flights = load_flights().first(arguments.steps * arguments.batch_size)
+    flights, following = split(arguments, load_flights())
     job = my_place()[1]
     model = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
@@ -63,7 +86,13 @@ def be_process(arguments):
     estimator.train_and_evaluate(
         model,
         estimator.TrainSpec(input_fn, max_steps=arguments.steps),
-        estimator.EvalSpec(input_fn, steps=1),  # a required argument; no process evaluates
+        estimator.EvalSpec(
+            make_input_fn(following, 1024),
+            steps=None,
+            exporters=result_printer(),
+            start_delay_secs=0,
+            throttle_secs=1,
+        ),
     )
     os._exit(0)  # the server threads would keep the process alive
 
@@ -80,22 +109,17 @@ def main(argv=None):
         if not arguments.out:
             sys.exit("With TF_CONFIG, --out is required: all processes use the same directory.")
         be_process(arguments)
-    flights = load_flights()
-    following = flights.after(arguments.steps * arguments.batch_size).first(20000)
+    following = split(arguments, load_flights())[1]
     if not following.size:
         sys.exit(f"--steps: no flight follows {arguments.steps} steps; give fewer.")
+    text = f"TensorFlow {tf.__version__}, log-loss of the {following.size} flights that follow:"
+    print(text, flush=True)
     with tempfile.TemporaryDirectory() as directory:
-        arguments.out = arguments.out or directory
+        out = arguments.out or directory
         with Cluster(arguments.timeout, chief=1, worker=1, ps=2) as cluster:
-            for job in ("ps", "chief", "worker"):
-                cluster.start(job, os.path.abspath(__file__), *argv, "--out", arguments.out)
-            cluster.wait("chief", "worker")
-        model = make_estimator(arguments, flights.vocabulary_size)
-        metrics = model.evaluate(make_input_fn(following, 1024))
-        print(
-            f"TensorFlow {tf.__version__}, step {metrics['global_step']}; "
-            f"log-loss of the next {following.size} flights: {metrics['log_loss']:.4f}."
-        )
+            for job in ("ps", "chief", "worker", "evaluator"):
+                cluster.start(job, os.path.abspath(__file__), *argv, "--out", out)
+            cluster.wait("chief", "worker", "evaluator")
 
 
 if __name__ == "__main__":

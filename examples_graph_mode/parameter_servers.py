@@ -3,6 +3,7 @@
     python examples_graph_mode/parameter_servers.py
     python examples_graph_mode/parameter_servers.py --sync
     python examples_graph_mode/parameter_servers.py --native  # after: legacy-opt build-kernels
+    python examples_graph_mode/parameter_servers.py --restart --checkpoint-every 100
 
 Two parameter servers store the variables and their slots. Two workers, separate processes with
 separate graphs, train at the same time on alternate batches. Without --sync, workers do not wait
@@ -13,6 +14,11 @@ update. With --native, the servers update the variables by native kernels (docs/
 Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
 with the log-loss of a training in a single process. All processes are stopped at the end, after a
 failure, and on Ctrl-C and SIGTERM.
+
+With --restart, a process that is killed is started again, and the training goes on: after the death
+of a server from the last checkpoint, after that of a worker or of the chief (worker 0) from the
+variables on the servers (docs/faults.md). Try it with `kill -9` and one of the printed numbers. A
+process that ends with an error still ends everything.
 """
 
 import dataclasses
@@ -28,6 +34,7 @@ from flights.arguments import one_optimizer_parser, one_optimizer_settings, posi
 from flights.data import load_flights
 from flights.processes import Cluster, end_on_signals
 from flights.report import score
+from flights.restarts import POSITIONS
 from flights.training import Trainer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -51,6 +58,7 @@ def parse_arguments(argv=None):
         help="each update applies the mean of as many gradients as there are workers",
     )
     add("--native", action="store_true", help="the servers update by native kernels")
+    add("--restart", action="store_true", help="start processes again that are killed by a signal")
     add("--servers", type=positive_int, default=2, help="parameter servers (default: %(default)s)")
     add("--workers", type=positive_int, default=2, help="(default: %(default)s)")
     add(
@@ -68,20 +76,49 @@ def parse_arguments(argv=None):
     arguments = parser.parse_args(argv)
     if arguments.steps % arguments.workers:
         parser.error(f"--steps: {arguments.steps} is no multiple of --workers")
+    if arguments.restart and arguments.sync:
+        parser.error(
+            "--restart does not work with --sync: checkpoints lack the gradients that "
+            "SyncReplicasOptimizer collects on the servers"
+        )
     return arguments
 
 
+def first_step(arguments):
+    """Returns the step at which the training begins: that of the checkpoint in --out, if any.
+
+    With --restart this is the number of batches that the workers have trained on.
+
+    Raises:
+      SystemExit: if --restart cannot go on from the checkpoint.
+    """
+    checkpoint = tf.train.latest_checkpoint(arguments.out) if arguments.out else None
+    if not checkpoint:
+        return 0
+    if not arguments.restart:
+        return int(tf.train.load_variable(checkpoint, "global_step"))
+    shapes = dict(tf.train.list_variables(checkpoint))
+    if shapes.get(POSITIONS) != [arguments.workers]:
+        sys.exit(
+            f"--out: the checkpoint {checkpoint} was not written with --restart and "
+            f"--workers {arguments.workers}; give another directory."
+        )
+    return int(tf.train.load_variable(checkpoint, POSITIONS).sum())
+
+
 def write_flights(flights, directory):
-    """Writes the flights to a file that all workers read."""
+    """Writes the flights to a file that all workers read, and a file for their predictions."""
     arrays = {name: getattr(flights, name) for name in ("ids", "dense", "late", "vocabulary_size")}
     np.savez(os.path.join(directory, "flights.npz"), **arrays)
+    nothing = np.full(flights.late.shape, np.nan, np.float32)
+    np.save(os.path.join(directory, "predictions.npy"), nothing)
 
 
 def train_in_cluster(arguments, settings, flights, first, directory):
     """Starts the processes, waits for the workers, and stops all processes.
 
     Returns:
-      The workers' results: a list of dicts.
+      How often each process was restarted: a dict.
 
     Raises:
       SystemExit: if a process fails, or if the workers have not ended after --timeout seconds.
@@ -97,16 +134,48 @@ def train_in_cluster(arguments, settings, flights, first, directory):
     if arguments.out:
         options["--checkpoints"] = arguments.out
     command = [word for option in options.items() for word in option]
+    command += ["--sync"] * arguments.sync + ["--restart"] * arguments.restart
     native = ["--native"] * arguments.native
     with Cluster(arguments.timeout, ps=arguments.servers, worker=arguments.workers) as cluster:
         cluster.start("ps", SERVER, *native)
-        cluster.start("worker", WORKER, *command, *["--sync"] * arguments.sync, *native)
-        cluster.wait("worker")
+        cluster.start("worker", WORKER, *command, *native)
+        if arguments.restart:
+            pids = [f"{name} {each.pid}" for name, (each, _) in cluster.processes.items()]
+            print("Processes: " + ", ".join(pids), flush=True)
+        # With --restart the chief, worker 0, ends when all workers have done their batches.
+        cluster.wait("worker 0" if arguments.restart else "worker", restart=arguments.restart)
+    return cluster.restarts
+
+
+def read_results(arguments, directory):
+    """Returns the workers' results: a list of dicts."""
     found = []
     for index in range(arguments.workers):
         with np.load(os.path.join(directory, f"worker {index}.npz")) as file:
             found.append(dict(file))
     return found
+
+
+def report_restarts(arguments, restarts):
+    """Prints what the last checkpoint holds, and how often each process was restarted."""
+    checkpoint = tf.train.latest_checkpoint(arguments.out)
+    step, batches = (
+        tf.train.load_variable(checkpoint, name) for name in ("global_step", POSITIONS)
+    )
+    for index, count in enumerate(batches):
+        print(f"  worker {index}: {count} batches")
+    print(f"Global step {step}, {batches.sum()} batches.")
+    times = [f"{name} {count} times" for name, count in sorted(restarts.items())]
+    print(f"Restarted: {', '.join(times) or 'no process'}.")
+
+
+def report_workers(arguments, first, workers):
+    """Prints the speed of each worker, and checks the global step."""
+    for index, worker in enumerate(workers):
+        steps, seconds = int(worker["steps"]), float(worker["seconds"])
+        rate = steps / seconds
+        print(f"  worker {index}: {steps} steps in {seconds:.1f} s, {rate:.0f} a second")
+    check_steps(arguments, first, workers)
 
 
 def check_steps(arguments, first, workers):
@@ -175,32 +244,47 @@ def compare_with_one_process(arguments, settings, flights, predictions):
     print(text % (both.sum(), losses[0], losses[1]))
 
 
+def flights_of(arguments, first):
+    """Returns the flights to train on.
+
+    Raises:
+      SystemExit: if there are too few.
+    """
+    size = arguments.steps * arguments.batch_size
+    done = first * (arguments.workers if arguments.sync else 1) * arguments.batch_size
+    flights = load_flights()
+    if flights.size < done + size:
+        left = max(flights.size - done, 0)
+        sys.exit(f"--steps: only {left} flights are left; give fewer steps.")
+    # With --restart, positions count from the first batch of the year.
+    return flights.first(done + size) if arguments.restart else flights.after(done).first(size)
+
+
 def main(argv=None):
     """Runs the example."""
     arguments = parse_arguments(argv)
     settings = one_optimizer_settings(arguments)
-    checkpoint = tf.train.latest_checkpoint(arguments.out) if arguments.out else None
-    first = int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
-    batches_done = first * (arguments.workers if arguments.sync else 1)
-    flights = load_flights().after(batches_done * arguments.batch_size)
-    flights = flights.first(arguments.steps * arguments.batch_size)
-    if flights.size < arguments.steps * arguments.batch_size:
-        sys.exit(f"--steps: only {flights.size} flights are left; give fewer steps.")
+    first = first_step(arguments)
+    flights = flights_of(arguments, first)
     how = "synchronous" if arguments.sync else "asynchronous"
     print(
         f"TensorFlow {tf.__version__}, {arguments.servers} parameter servers, "
         f"{arguments.workers} workers, {how}: {settings.optimizer} from step {first}."
     )
     with tempfile.TemporaryDirectory() as directory:
-        workers = train_in_cluster(arguments, settings, flights, first, directory)
+        if arguments.restart and not arguments.out:
+            arguments.out = os.path.join(directory, "checkpoints")
+        restarts = train_in_cluster(arguments, settings, flights, first, directory)
         print_placement(directory, arguments.servers)
-    for index, worker in enumerate(workers):
-        steps, seconds = int(worker["steps"]), float(worker["seconds"])
-        rate = steps / seconds
-        print(f"  worker {index}: {steps} steps in {seconds:.1f} s, {rate:.0f} a second")
-    check_steps(arguments, first, workers)
+        if arguments.restart:
+            report_restarts(arguments, restarts)
+            predictions = np.load(os.path.join(directory, "predictions.npy"))
+        else:
+            workers = read_results(arguments, directory)
+            report_workers(arguments, first, workers)
+            predictions = merged(workers)
     if not first:
-        compare_with_one_process(arguments, settings, flights, merged(workers))
+        compare_with_one_process(arguments, settings, flights, predictions)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ if not __package__:  # run as a program: the package flights is in the folder ab
 import legacy_opt
 from flights.model import Settings, build_logits, build_loss, build_optimizer
 from flights.processes import my_place, stop_with_parent
+from flights.restarts import LOST, RestartableTraining
 
 
 class LeastLoaded:
@@ -163,8 +164,13 @@ def report_placement(path):
         json.dump(devices, file)
 
 
-def be_worker(arguments):
-    """Trains on this worker's share of the batches and writes the results."""
+def be_worker(arguments, make_training=RestartableTraining):
+    """Trains on this worker's share of the batches and writes the results.
+
+    Args:
+      arguments: the command line.
+      make_training: the class that trains with --restart.
+    """
     stop_with_parent()
     cluster, _, index = my_place()
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
@@ -172,20 +178,37 @@ def be_worker(arguments):
         legacy_opt.native.enable(require=True, target=server.target)
     with np.load(os.path.join(arguments.directory, "flights.npz")) as file:
         flights = dict(file)
-    settings = Settings(**json.loads(arguments.settings))
+    if arguments.restart:
+        train_with_restarts(arguments, server.target, cluster, index, flights, make_training)
+    else:
+        train_once(arguments, server.target, cluster, index, flights)
+    if index == 0:
+        report_placement(os.path.join(arguments.directory, "devices.json"))
+    sys.stdout.flush()
+    os._exit(0)  # the server threads would keep the process alive
+
+
+def build_graph_of(arguments, cluster, index, flights):
+    """Returns the `WorkerGraph` for the command line's arguments."""
     sizes = {
         "fields": flights["ids"].shape[1],
         "features": flights["dense"].shape[1],
         "vocabulary": int(flights["vocabulary_size"]),
     }
+    settings = Settings(**json.loads(arguments.settings))
+    return build_graph(cluster, index, sizes, settings, arguments.sync)
+
+
+def train_once(arguments, target, cluster, index, flights):
+    """Trains in a MonitoredTrainingSession, and writes the worker's results to a file."""
     workers, chief = len(cluster["worker"]), index == 0
     share = range(index, flights["late"].size // arguments.batch_size, workers)
     stop = {}
     if arguments.sync:  # a worker may do more steps than it has batches
         share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
-    graph = build_graph(cluster, index, sizes, settings, arguments.sync)
+    graph = build_graph_of(arguments, cluster, index, flights)
     with tf.train.MonitoredTrainingSession(
-        server.target,
+        target,
         is_chief=chief,
         checkpoint_dir=arguments.checkpoints if chief else None,
         save_checkpoint_steps=arguments.checkpoint_every,
@@ -204,11 +227,28 @@ def be_worker(arguments):
         if chief:  # writes the last checkpoint after all workers have finished
             session.run(graph.wait_for_all)
             found["global_step"] = session.run(graph.global_step)
-    if chief:
-        report_placement(os.path.join(arguments.directory, "devices.json"))
     np.savez(os.path.join(arguments.directory, f"worker {index}.npz"), **found)
-    sys.stdout.flush()
-    os._exit(0)  # the server threads would keep the process alive
+
+
+def train_with_restarts(arguments, target, cluster, index, flights, make_training):
+    """Trains until all is done, in a new session whenever a server was killed.
+
+    The predictions of all workers are in the file predictions.npy, and the rest is in the last
+    checkpoint.
+    """
+    workers, batches = len(cluster["worker"]), flights["late"].size // arguments.batch_size
+    shares = np.array([len(range(worker, batches, workers)) for worker in range(workers)])
+    path = os.path.join(arguments.directory, "predictions.npy")
+    predictions = np.load(path, mmap_mode="r+")
+    while True:
+        tf.reset_default_graph()
+        try:  # with native kernels, building the graph needs the servers, too
+            graph = build_graph_of(arguments, cluster, index, flights)
+            training = make_training(graph, flights, predictions, index, shares, arguments)
+            with tf.Session(target, config=session_config(index)) as session:
+                return training.run(session)
+        except LOST:
+            pass
 
 
 def parse_arguments(argv=None):
@@ -220,6 +260,7 @@ def parse_arguments(argv=None):
     add("--batch-size", type=int, required=True)
     add("--sync", action="store_true")
     add("--native", action="store_true", help="use native kernels")
+    add("--restart", action="store_true", help="continue when processes are restarted")
     add("--last-step", type=int, help="with --sync: the global step to stop at")
     add("--checkpoints", help="directory")
     add("--checkpoint-every", type=int, default=1000)

@@ -4,9 +4,11 @@ Run as a program, this file is a server: a parameter server, or a worker of a
 `ParameterServerStrategy`. With --native, the server has native kernels.
 """
 
+import collections
 import contextlib
 import json
 import os
+import random
 import re
 import signal
 import socket
@@ -36,43 +38,67 @@ class Cluster:
         self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
         addresses = iter(free_addresses(len(self.tasks)))  # in one call, so that all are different
         self.addresses = {job: [next(addresses) for _ in range(jobs[job])] for job in jobs}
+        self.commands = {}  # "worker 0" -> (the content of TF_CONFIG, the command)
         self.processes = {}  # "worker 0" -> (process, file of its stderr)
+        self.restarts = collections.Counter()  # "worker 0" -> how often it was restarted
 
     def __enter__(self):
         return self
 
     def start(self, job, program, *arguments):
-        """Starts a Python program for every task of a job, with the task in TF_CONFIG."""
-        for index in range(len(self.addresses[job])):
-            place = {"cluster": self.addresses, "task": {"type": job, "index": index}}
-            with signals_held():
-                errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
-                process = subprocess.Popen(
-                    [sys.executable, program] + list(arguments),
-                    env=dict(os.environ, TF_CONFIG=json.dumps(place), **{STARTED: "1"}),
-                    stdin=subprocess.PIPE,
-                    stderr=errors,
-                )
-                self.processes[f"{job} {index}"] = process, errors
+        """Starts a Python program for every task of a job, with the task in TF_CONFIG.
 
-    def wait(self, *jobs):
-        """Waits for the processes of some jobs.
+        A job that is not part of the cluster, such as an Estimator's evaluator, has one task.
+        """
+        for index in range(len(self.addresses.get(job, [None]))):
+            place = {"cluster": self.addresses, "task": {"type": job, "index": index}}
+            self.commands[f"{job} {index}"] = place, [sys.executable, program, *arguments]
+            self._start(f"{job} {index}")
+
+    def _start(self, name):
+        place, command = self.commands[name]
+        with signals_held():
+            errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
+            process = subprocess.Popen(
+                command,
+                env=dict(os.environ, TF_CONFIG=json.dumps(place), **{STARTED: "1"}),
+                stdin=subprocess.PIPE,
+                stderr=errors,
+            )
+            self.processes[name] = process, errors
+
+    def wait(self, *names, restart=False):
+        """Waits for processes.
+
+        Args:
+          *names: jobs ("worker": all of its processes) and single processes ("worker 0").
+          restart: whether to start a process again, at its address, if it is killed by a signal.
 
         Raises:
           SystemExit: if any process of the cluster fails, or at the time limit.
         """
         stop = time.time() + self.seconds
-        waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] in jobs]
+        waiting = [name for name in self.processes if name in names or name.split()[0] in names]
         while True:
-            done = all(process.poll() is not None for process in waiting)
-            for name, (process, errors) in self.processes.items():
-                if process.poll():  # it failed; other processes may wait for it forever
+            for name, (process, errors) in list(self.processes.items()):
+                if restart and (process.poll() or 0) < 0:
+                    self._restart(name)
+                elif process.poll():  # it failed; other processes may wait for it forever
                     sys.exit(describe_failure(name, process, errors))
-            if done:
+            if all(self.processes[name][0].poll() == 0 for name in waiting):
                 return
             if time.time() > stop:
                 sys.exit(f"The processes have not ended after {self.seconds} s, and are stopped.")
             time.sleep(0.1)
+
+    def _restart(self, name):
+        process, errors = self.processes[name]
+        self._start(name)
+        self.restarts[name] += 1
+        pid = self.processes[name][0].pid
+        print(f"{describe_failure(name, process, errors)} Restarted as process {pid}.", flush=True)
+        process.stdin.close()
+        errors.close()
 
     def __exit__(self, *error):
         for process, _ in self.processes.values():
@@ -103,12 +129,20 @@ def last_line(file):
 
 
 def free_addresses(count):
-    """Returns unused addresses of this machine."""
+    """Returns unused addresses of this machine.
+
+    Linux takes the ports of outgoing connections from 32768 on. The ports here are lower, lest a
+    connection gets the port of a process that is just being restarted.
+    """
+    ports = random.SystemRandom()
     with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
+        found = []
+        while len(found) < count:
+            each = stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):  # the port is in use
+                each.bind(("127.0.0.1", ports.randrange(10000, 32768)))
+                found.append(f"127.0.0.1:{each.getsockname()[1]}")
+        return found
 
 
 def my_place():

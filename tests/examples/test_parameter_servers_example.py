@@ -30,6 +30,7 @@ import estimator_flights
 import parameter_servers
 from flights import data
 from flights import processes as flights_processes
+from tests.support.random_flights import random_flights
 
 SECONDS = 300
 LONG_AND_SMALL = ["--servers", "1", "--workers", "1", "--steps", "100000", "--batch-size", "3"]
@@ -72,16 +73,59 @@ def test_the_cluster_learns_what_one_process_learns(options, tmp_path):
     assert log_losses(options, reached, reached + 200) is None
 
 
+def evaluated(output):
+    """Returns what the evaluator has printed: tuples of step, log-loss, and what follows."""
+    return re.findall(r"^  step (\d+): ([\d.]+)(.*)\n", output, re.M)
+
+
 @pytest.mark.full
 @estimators.needed
 def test_estimators_in_a_cluster(tmp_path):
-    done = run("estimator_cluster.py", "--steps", "1000", "--out", tmp_path)
+    done = run("estimator_cluster.py", "--steps", "2000", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-    found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
-    step, loss = int(found.group(1)), float(found.group(2))
+    *others, (step, loss, end) = evaluated(done.stdout)
     # The chief and the worker train at the same time, so up to three more updates may be done
-    # before both see that the global step is 1000.
-    assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
+    # before both see that the global step is 2000.
+    assert 2000 <= int(step) <= 2003 and float(loss) < 0.6, done.stdout
+    assert end == ", the last step" and not any(end for _, _, end in others), done.stdout
+    steps = [int(step) for step, _, _ in others]
+    assert steps and steps == sorted(set(steps)) and steps[-1] < 2000, done.stdout
+
+
+@estimators.needed
+def test_the_evaluator_evaluates_each_checkpoint_until_the_last_step(tmp_path, monkeypatch, capsys):
+    flights = random_flights(64)
+    monkeypatch.setattr(estimator_cluster, "load_flights", lambda: flights)
+    monkeypatch.setattr(os, "_exit", lambda code: None)
+    options = ["--out", str(tmp_path), "--steps", "5", "--batch-size", "8"]
+    arguments = estimator_cluster.parse_arguments(options)
+    training, following = estimator_cluster.split(arguments, flights)
+    assert (training.size, following.size) == (40, 24)
+    model = estimator_flights.make_estimator(arguments, flights.vocabulary_size)
+    place = {"cluster": {"chief": ["127.0.0.1:1"]}, "task": {"type": "evaluator", "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    losses, shown = [], []
+
+    def printed():
+        shown.append(capsys.readouterr().out)
+        return evaluated("".join(shown))
+
+    def train(steps):
+        model.train(estimator_flights.make_input_fn(training, 8), max_steps=steps)
+        metrics = model.evaluate(estimator_flights.make_input_fn(following, 24))
+        losses.append("{:.4f}".format(metrics["log_loss"]))
+
+    train(3)
+    evaluator = threading.Thread(
+        target=estimator_cluster.be_process, args=(arguments,), daemon=True
+    )
+    evaluator.start()
+    wait_until(lambda: printed() or not evaluator.is_alive())
+    train(5)
+    evaluator.join(SECONDS)
+    assert not evaluator.is_alive()
+    assert printed() == [("3", losses[0], ""), ("5", losses[1], ", the last step")]
+    assert losses[0] != losses[1]
 
 
 @estimators.needed

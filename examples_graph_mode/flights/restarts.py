@@ -1,0 +1,140 @@
+"""A worker's training that continues after processes of its cluster are killed and restarted.
+
+* The variable `batches_done`, on a parameter server, counts the batches of each worker. A training
+  step adds 1 after its update, and checkpoints contain the variable. A worker reads its position in
+  the data from this variable.
+* If a server is killed, the next run of every session fails with one of the errors `LOST`, and the
+  session cannot be used again. Each worker creates a new session, which waits for the server. The
+  chief then restores the last checkpoint to all servers, also to those that have newer values.
+* Meanwhile the other workers wait. Each server has a variable that no checkpoint contains, and that
+  the chief initializes after it has restored all others. On a server that has been restarted, this
+  variable is not initialized.
+* A chief or worker that is restarted while all servers live continues with their variables.
+"""
+
+import os
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)  # raised when a server was killed
+POSITIONS = "batches_done"
+PAUSE = 0.1  # seconds until a worker that waits for others looks again
+
+
+class RestartableTraining:
+    """The training of one worker, built into the default graph.
+
+    Args:
+      graph: a `WorkerGraph`.
+      flights: dict of the arrays ids, dense and late.
+      predictions: float32 array [flights], nan at flights without a prediction. The array should be
+        mapped to a file, which outlives this process.
+      index: the worker's number; worker 0 is the chief.
+      shares: int array [workers], the number of batches that each worker has to train on.
+      arguments: namespace with `batch_size`, the directory `checkpoints`, and `checkpoint_every`,
+        the number of batches of all workers between two checkpoints.
+    """
+
+    def __init__(self, graph, flights, predictions, index, shares, arguments):
+        self.graph, self.flights, self.predictions = graph, flights, predictions
+        self.index, self.shares, self.arguments = index, shares, arguments
+        with tf.device(graph.global_step.device):
+            self.positions = tf.get_variable(
+                POSITIONS, [len(shares)], tf.int64, tf.zeros_initializer(), trainable=False
+            )
+            with tf.control_dependencies([graph.train]):
+                self.train = tf.scatter_add(self.positions, index, 1)
+        variables = tf.global_variables()
+        devices = sorted({each.device for each in variables})
+        marks = [_mark(number, device) for number, device in enumerate(devices)]
+        with tf.device(f"/job:worker/task:{index}"):
+            self.initialize = tf.variables_initializer(variables)
+            self.saver = tf.train.Saver(variables)
+            self.complete = tf.variables_initializer(marks)
+            self.is_complete = tf.reduce_all([tf.is_variable_initialized(mark) for mark in marks])
+
+    def run(self, session):
+        """Trains until this worker has done its share; the chief also waits for the others.
+
+        The other workers do not return: if the chief restores a checkpoint, they may have to train
+        again. They can be stopped when the chief has returned.
+
+        Raises:
+          AbortedError, UnavailableError: if a server was killed.
+        """
+        chief = self.index == 0
+        if chief:
+            self.prepare(session)
+        while not session.run(self.is_complete):
+            time.sleep(PAUSE)
+        positions = session.run(self.positions)
+        while True:
+            finished = (positions >= self.shares).all()
+            if chief:
+                self.save_if_due(session, int(positions.sum()), finished)
+                if finished:
+                    return
+            if positions[self.index] < self.shares[self.index]:
+                # The new positions need not be read again: if the chief restores others, this
+                # session cannot be used any more.
+                positions = self.step(session, int(positions[self.index]))
+            else:
+                time.sleep(PAUSE)
+                positions = session.run(self.positions)
+
+    def prepare(self, session):
+        """Restores the last checkpoint, or initializes, unless all servers have their variables."""
+        state = tf.train.get_checkpoint_state(self.arguments.checkpoints)
+        path = state.model_checkpoint_path if state else None
+        if not session.run(self.is_complete):
+            self.restore(session, path)
+            session.run(self.complete)
+        self.saved = int(path.rpartition("-")[2]) if path else 0
+        if path:  # so that the oldest ones will be deleted
+            self.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+
+    def restore(self, session, path):
+        """Restores all variables from a checkpoint, or initializes them if `path` is None."""
+        if path:
+            self.saver.restore(session, path)
+        else:
+            session.run(self.initialize)
+
+    def step(self, session, position):
+        """Trains on the batch at a position in this worker's share; returns the new positions."""
+        size, batch = self.arguments.batch_size, self.index + position * len(self.shares)
+        rows = slice(batch * size, (batch + 1) * size)
+        feed = {
+            getattr(self.graph, name): self.flights[name][rows] for name in ("ids", "dense", "late")
+        }
+        prediction, positions = session.run([self.graph.prediction, self.train], feed)
+        if np.isnan(self.predictions[rows]).all():  # else the model may have seen these flights
+            self.predictions[rows] = prediction
+        return positions
+
+    def save_if_due(self, session, batches, finished):
+        """Saves a checkpoint after enough batches, and at the end.
+
+        No name is used for two checkpoints: a kill could leave the index of one and the data of the
+        other.
+        """
+        due = batches if finished else self.saved + self.arguments.checkpoint_every
+        if self.saved < due <= batches:
+            path = os.path.join(self.arguments.checkpoints, "model.ckpt")
+            self.saver.save(session, path, batches, write_meta_graph=False)
+            self.saved = batches
+
+
+def _mark(number, device):
+    """Returns a variable on a server that no checkpoint contains."""
+    with tf.device(device):
+        return tf.get_variable(
+            f"complete_{number}",
+            [],
+            tf.int32,
+            tf.zeros_initializer(),
+            trainable=False,
+            collections=[tf.GraphKeys.LOCAL_VARIABLES],
+        )

@@ -1,0 +1,109 @@
+"""Finds faults and figures in the logs of a training whose processes were killed."""
+
+import collections
+import json
+import statistics
+
+CHIEF = "worker 0"
+KINDS = ("server", "worker", "chief")
+
+
+def kind_of(name):
+    """Returns the kind of the process with this name: "server", "worker" or "chief"."""
+    return "server" if name.startswith("ps") else "chief" if name == CHIEF else "worker"
+
+
+def read(paths, kills=()):
+    """Returns the events of a training, in the order of time.
+
+    Each event is a dict with the "event", its "time" and, unless a process was killed, the "worker"
+    (its number) and the "pid":
+
+    * "trained" on the batch at a "position" in the worker's share
+    * "saved" a checkpoint, with its "number"
+    * "restored" a checkpoint: its "number", the "positions" of all workers in it, and the names of
+      variables that are "different" afterwards. Number 0: all variables were initialized.
+    * "killed" the process with a "name"
+
+    Args:
+      paths: the logs of the workers; missing files are skipped.
+      kills: pairs of a time and the name of a process.
+    """
+    lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
+    # The last line of a process may be incomplete.
+    events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
+    events += [{"event": "killed", "time": at, "name": name} for at, name in kills]
+    return sorted(events, key=lambda event: event["time"])
+
+
+def faults(events):
+    """Returns descriptions of what must not happen, and the number of steps that restores undid."""
+    found, undone, newest = [], 0, 0
+    expected = collections.Counter()  # the next position of each worker
+    kills = collections.Counter()  # of each worker, since its last batch
+    for event in events:
+        if event["event"] == "killed":
+            kills[event["name"]] += 1
+        elif event["event"] == "saved":
+            newest = event["number"]
+        elif event["event"] == "trained":
+            worker, position = event["worker"], event["position"]
+            # A killed worker may have trained on a batch that is not in its log.
+            ahead = position - expected[worker]
+            if not 0 <= ahead <= kills[f"worker {worker}"]:
+                text = "worker %d trained on its batch %d instead of %d"
+                found.append(text % (worker, position, expected[worker]))
+            expected[worker], kills[f"worker {worker}"] = position + 1, 0
+        else:
+            if event["different"]:
+                found.append(f"other bits in {', '.join(event['different'])}")
+            if event["number"] < newest:
+                found.append(f"checkpoint {event['number']} was restored instead of {newest}")
+            restored = dict(enumerate(event["positions"]))
+            undone += sum(max(0, expected[worker] - restored[worker]) for worker in restored)
+            expected, kills = collections.Counter(restored), collections.Counter()
+    return found, undone
+
+
+def seconds_until_training(events):
+    """Returns, for each kind of process, the seconds from each kill until training went on.
+
+    After the kill of a server, this is until any worker trains after a restore. After the kill of a
+    worker or the chief, it is until this process trains again. Kills without such an end are left
+    out.
+    """
+    found = {kind: [] for kind in KINDS}
+    for number, kill in enumerate(events):
+        if kill["event"] != "killed":
+            continue
+        before, after, name = events[:number], events[number + 1 :], kill["name"]
+        if kind_of(name) == "server":
+            restores = (each["time"] for each in after if each["event"] == "restored")
+            since = next(restores, float("inf"))
+            goes_on = (each for each in after if each["time"] > since)
+        else:
+            worker = int(name.split()[1])
+            old = {each["pid"] for each in before if each.get("worker") == worker}
+            goes_on = (e for e in after if e.get("worker") == worker and e["pid"] not in old)
+        trained = (each["time"] for each in goes_on if each["event"] == "trained")
+        found[kind_of(name)] += [time - kill["time"] for time in [next(trained, None)] if time]
+    return found
+
+
+def figures(events):
+    """Returns lines with the figures of a training."""
+    count = collections.Counter(each["event"] for each in events)
+    kinds = collections.Counter(kind_of(each["name"]) for each in events if "name" in each)
+    kills = ", ".join(f"{kinds[kind]} of a {kind}" for kind in KINDS)
+    compared = sum(each["event"] == "restored" and each["number"] > 0 for each in events)
+    undone = faults(events)[1]
+    lines = [
+        f"kills: {kills}",
+        f"checkpoints: {count['saved']}; restores, each compared with its checkpoint: {compared}",
+        f"training steps: {count['trained']}, of which restores undid {undone}",
+    ]
+    for kind, seconds in seconds_until_training(events).items():
+        if seconds:
+            text = "seconds from the kill of a %s until training went on: median %.1f, longest %.1f"
+            lines.append(text % (kind, statistics.median(seconds), max(seconds)))
+    return lines
