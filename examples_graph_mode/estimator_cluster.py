@@ -10,6 +10,9 @@ checkpoint on the flights that follow the training data, prints the log-loss, an
 last step. If training is faster than the evaluation, the evaluator leaves out checkpoints, but not
 the last one. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
 
+With --restart, a process that is killed is started again. A chief restores the last checkpoint; a
+worker continues with what the servers have; after the death of a server, the chief restores, too.
+
 With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
 """
 
@@ -38,6 +41,7 @@ def parse_arguments(argv=None):
         default=4000,
         help="steps of chief and worker together (default: %(default)s)",
     )
+    add("--restart", action="store_true", help="start processes again that are killed by a signal")
     add("--timeout", type=positive_int, default=300, help="seconds (default: %(default)s)")
     return parser.parse_args(argv)
 
@@ -119,7 +123,7 @@ def main(argv=None):
         with Cluster(arguments.timeout, chief=1, worker=1, ps=2) as cluster:
             for job in ("ps", "chief", "worker", "evaluator"):
                 cluster.start(job, os.path.abspath(__file__), *argv, "--out", out)
-            cluster.wait("chief", "worker", "evaluator")
+            cluster.wait("chief", "worker", "evaluator", restart=arguments.restart)
 
 
 if __name__ == "__main__":

@@ -92,6 +92,29 @@ def test_estimators_in_a_cluster(tmp_path):
     assert steps and steps == sorted(set(steps)) and steps[-1] < 2000, done.stdout
 
 
+@pytest.mark.full
+@estimators.needed
+@pytest.mark.parametrize("job", ["worker", "chief", "ps"])
+def test_a_killed_process_of_an_estimators_cluster_is_restarted(job, tmp_path):
+    options = ["--steps", "3000", "--restart", "--out", tmp_path]
+    with programs.started(EXAMPLES / "estimator_cluster.py", *options) as program:
+        wait_until(lambda: list(tmp_path.rglob("model.ckpt-1*.index")))
+        victim = [pid for pid in children(program.pid) if job_of(pid) == job][0]
+        os.kill(victim, signal.SIGKILL)
+        output, errors = program.communicate(timeout=300)
+    assert program.returncode == 0, output + errors
+    assert re.search(job + r" \d was killed by SIGKILL\. Restarted", output), output
+    step, loss, end = evaluated(output)[-1]
+    assert 3000 <= int(step) <= 3003 and np.isfinite(float(loss)) and end, output
+
+
+def job_of(pid):
+    """Returns the job of a process of a cluster, from TF_CONFIG in its environment."""
+    words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    (place,) = [word for word in words if word.startswith(b"TF_CONFIG=")]
+    return json.loads(place.partition(b"=")[2].decode())["task"]["type"]
+
+
 @estimators.needed
 def test_the_evaluator_evaluates_each_checkpoint_until_the_last_step(tmp_path, monkeypatch, capsys):
     flights = random_flights(64)
