@@ -179,7 +179,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
     def find_spec(self, name, path, target=None):
         if name.startswith(_TPU):
-            return importlib.machinery.ModuleSpec(name, _RemovedModule())
+            return importlib.machinery.ModuleSpec(name, _TpuLoader())
         if name.partition(".")[0] != _PACKAGE:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
@@ -197,7 +197,7 @@ class _Loader(importlib.machinery.SourceFileLoader):
         super().exec_module(module)
 
 
-class _RemovedModule(importlib.abc.Loader):
+class _TpuLoader(importlib.abc.Loader):
     """Loads a module that needs what TensorFlow has removed: its classes cannot be used."""
 
     def create_module(self, spec):

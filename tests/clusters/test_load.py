@@ -59,7 +59,7 @@ def test_no_faults():
         killed("worker 1"),
         trained(3, worker=1, pid=3),
     )
-    assert load_log.faults(complete) == ([], 1)
+    assert load_log.faults(complete) == ([], [1])
 
 
 @pytest.mark.parametrize(
@@ -108,8 +108,8 @@ def test_figures():
     )
     assert lines == [
         "kills: 1 of a server, 0 of a worker, 0 of a chief",
-        "checkpoints: 1; restores, each compared with its checkpoint: 1",
-        "training steps: 3, of which restores undid 1",
+        "checkpoints: 1; restores, all compared with them: 1",
+        "training steps: 3; restores undid 1, at most 1 at once",
         "seconds from the kill of a server until training went on: median 5.5, longest 5.5",
     ]
 

@@ -298,10 +298,18 @@ def test_the_training_completes_when_a_server_and_a_worker_are_killed(tmp_path, 
 
 
 @pytest.mark.full
-def test_the_program_completes_when_a_server_and_a_worker_are_killed(tmp_path):
-    options = ["--steps", "1000", "--checkpoint-every", "50", "--out", tmp_path]
-    with programs.forked(EXAMPLES / "parameter_servers.py", "--restart", *options) as program:
-        kill(tmp_path, lambda: program.texts()[0])
+@pytest.mark.parametrize("native", [False, True], ids=["", "native"])
+def test_the_program_completes_when_a_server_and_a_worker_are_killed(native, tmp_path):
+    kernels, out = {"LEGACY_OPT_KERNELS": str(tmp_path / "kernels")}, tmp_path / "out"
+    options = ["--steps", "1000", "--checkpoint-every", "50", "--out", out]
+    if native:
+        options.append("--native")
+        command = ["-m", "legacy_opt", "build-kernels"]
+        built = programs.run(*command, seconds=300, environment=kernels)
+        assert built.returncode == 0, built.stderr
+    command = [EXAMPLES / "parameter_servers.py", "--restart", *options]
+    with programs.forked(*command, environment=kernels) as program:
+        kill(out, lambda: program.texts()[0])
         program.process.join(300)
         output, errors = program.texts()
     assert program.code == 0, output + errors

@@ -110,6 +110,15 @@ def test_the_oldest_keras_is_in_the_table_and_in_ci():
     assert "make oldest-keras" in (ROOT / ".ci" / "run").read_text()
 
 
+def test_the_page_of_horovod_has_its_version_and_the_lanes():
+    page = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
+    *most, newest = [lane.name for lane in lanes.LANES]
+    assert lanes.HOROVOD in page
+    assert f"for TensorFlow {', '.join(most)} and {newest}." in page
+    assert {newest} == set(lanes.HOROVOD_WITHOUT_XLA)  # the page says what to do on it
+    assert f"On TensorFlow {newest} the compiler stops" in page
+
+
 def test_pyenv_offers_every_lane():
     versions = (ROOT / ".python-version").read_text().split()
     assert {lane.python for lane in lanes.LANES} <= set(versions)

@@ -37,8 +37,8 @@ def read(paths, kills=()):
 
 
 def faults(events):
-    """Returns descriptions of what must not happen, and the number of steps that restores undid."""
-    found, undone, newest = [], 0, 0
+    """Returns descriptions of what must not happen, and how many steps each restore undid."""
+    found, undone, newest = [], [], 0
     expected = collections.Counter()  # the next position of each worker
     kills = collections.Counter()  # of each worker, since its last batch
     for event in events:
@@ -60,7 +60,8 @@ def faults(events):
             if event["number"] < newest:
                 found.append(f"checkpoint {event['number']} was restored instead of {newest}")
             restored = dict(enumerate(event["positions"]))
-            undone += sum(max(0, expected[worker] - restored[worker]) for worker in restored)
+            lost = sum(max(0, expected[worker] - restored[worker]) for worker in restored)
+            undone += [lost] if event["number"] else []
             expected, kills = collections.Counter(restored), collections.Counter()
     return found, undone
 
@@ -95,12 +96,12 @@ def figures(events):
     count = collections.Counter(each["event"] for each in events)
     kinds = collections.Counter(kind_of(each["name"]) for each in events if "name" in each)
     kills = ", ".join(f"{kinds[kind]} of a {kind}" for kind in KINDS)
-    compared = sum(each["event"] == "restored" and each["number"] > 0 for each in events)
-    undone = faults(events)[1]
+    _, undone = faults(events)
+    lost = f"restores undid {sum(undone)}, at most {max(undone, default=0)} at once"
     lines = [
         f"kills: {kills}",
-        f"checkpoints: {count['saved']}; restores, each compared with its checkpoint: {compared}",
-        f"training steps: {count['trained']}, of which restores undid {undone}",
+        f"checkpoints: {count['saved']}; restores, all compared with them: {len(undone)}",
+        f"training steps: {count['trained']}; {lost}",
     ]
     for kind, seconds in seconds_until_training(events).items():
         if seconds:
