@@ -39,6 +39,12 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.framework.get_or_create_global_step`. The names are added to `tf` and to
     `tf.compat.v1`, as attributes and for `import`. Names that TensorFlow has are not replaced, with
     one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt` are replaced.
+
+    From TensorFlow 2.16 on, `tf.estimator` is added, too (see `legacy_opt.compat.estimator`). If
+    `tf.keras` is Keras 3, `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell`, which do not work
+    with it, are replaced by those of tf_keras. The packages that these modules need are imported on
+    first use; if a package is missing, the error names it.
+
     Nothing else changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's
     behaviour.
 
