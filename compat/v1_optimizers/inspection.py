@@ -156,7 +156,7 @@ def _watch(operation):
 
 _OPERATIONS = (
     "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs "
-    "lt le gt ge eq ne bool int float round"
+    "lt le gt ge eq ne bool"
 )
 for _name in _OPERATIONS.split():
     setattr(_Watched, f"__{_name}__", _watch(getattr(float, f"__{_name}__")))

@@ -204,7 +204,7 @@ def test_a_zero_is_saved_where_the_default_is_none():
     optimizer = bridged(TakesOptions(0.1, warmup=0))
     again = type(optimizer).from_config(optimizer.get_config())
     assert again.get_config()["optimizer"]["config"]["warmup"] == 0
-    with pytest.raises(ValueError, match="its argument shape is array.*no plain data"):
+    with pytest.raises(ValueError, match="its argument shape is array.*not plain data"):
         bridged(TakesOptions(0.1, shape=np.zeros(2))).get_config()
 
 

@@ -251,7 +251,7 @@ def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
     "arguments, error, message",
     [
         ({"exclude_from_weight_decay": "bias"}, TypeError, "must be a list of regular expressions"),
-        ({"exclude_from_weight_decay": ["("]}, ValueError, "no regular expression"),
+        ({"exclude_from_weight_decay": ["("]}, ValueError, "not a valid regular expression"),
         ({"exclude_from_weight_decay": [3]}, TypeError, "holds 3, which is not a string"),
         ({"beta_2": 1.0}, ValueError, "beta_2 must be at least 0 and less than 1"),
         ({"epsilon": -1e-6}, ValueError, "epsilon must not be negative"),

@@ -91,7 +91,7 @@ REFUSED = {
     "the wrong order": (lambda: [("a", sgd())], TypeError, "the optimizer comes first"),
     "a class": (lambda: [(v1.train.AdamOptimizer, "a")], TypeError, "instance, not the class"),
     "an empty name": (lambda: [(sgd(), "a"), (sgd(), "")], ValueError, r"routes\[1\].*default="),
-    "no expression": (lambda: [(sgd(), "a(")], ValueError, "no regular expression"),
+    "no expression": (lambda: [(sgd(), "a(")], ValueError, "not a valid regular expression"),
     "an empty list": (lambda: [(sgd(), [])], ValueError, "list of variables is empty"),
     "a list of names": (lambda: [(sgd(), ["a"])], TypeError, "'a' is not a variable"),
     "a number": (lambda: [(sgd(), 3)], TypeError, "which must be a regular expression, a list"),
