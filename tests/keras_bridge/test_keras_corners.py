@@ -182,8 +182,20 @@ class ComparesWhilePreparing(MomentumOptimizer):
         self._fast = self._momentum > 0.5
 
 
+class ComparesWithZeroWhilePreparing(MomentumOptimizer):
+    def _prepare(self):
+        super()._prepare()
+        self._moves = self._momentum != 0
+
+
 @pytest.mark.parametrize(
-    "optimizer", [ReadsThroughAProperty, ComputesWhilePreparing, ComparesWhilePreparing]
+    "optimizer",
+    [
+        ReadsThroughAProperty,
+        ComputesWhilePreparing,
+        ComparesWhilePreparing,
+        ComparesWithZeroWhilePreparing,
+    ],
 )
 def test_hyperparameters_used_as_python_numbers_cannot_change(optimizer):
     for momentum in (0.9, 1):
