@@ -29,7 +29,9 @@ sys.path.insert(0, str(EXAMPLES))
 from flights.processes import Cluster, end_on_signals
 
 SECONDS = 3600
-ULPS_OF_MANY = 64  # measured with 3 and 4 processes: XXX
+# The limit for more than two ranks. With three, AdagradDecay, LazyAdam, Shampoo, LAMB and AddSign
+# differed by at most 386. The sum in place of the mean would differ by millions.
+ULPS_OF_MANY = 1000
 NAMES = [
     *trainings.OPTIMIZERS,
     IN_ESTIMATOR + "AdagradDecayOptimizer",
