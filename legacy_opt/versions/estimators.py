@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 import types
 from typing import NamedTuple
@@ -150,13 +151,19 @@ def removed_modules():
         find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
         stand_in = LazyModule(path + ".estimator", find, **hooks)
         removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
-    nn = [(tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell", "RNNCell")]
-    for home, path, name, member in [(*each, "layers", "dense") for each in v1s] + nn:
-        if not hasattr(getattr(home, name), member):
-            find = functools.partial(_legacy_keras, name)
-            stand_in = LazyModule(f"{path}.{name}", find)
+    nn = tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell"
+    for home, path, name in [*((*each, "layers") for each in v1s), nn]:
+        if _needs_keras_2(getattr(home, name)):
+            stand_in = LazyModule(f"{path}.{name}", functools.partial(_legacy_keras, name))
             removed.append(RemovedModule(home, path, name, "tf_keras", stand_in))
     return removed
+
+
+def _needs_keras_2(lazy_module):
+    """Whether TensorFlow's lazy module will be, or already is, that of Keras 3, which lacks it."""
+    # This does not read an attribute of the module, which would make TensorFlow import Keras.
+    is_keras_3 = vars(lazy_module).get("_tfll_keras_version") == "keras_3"
+    return is_keras_3 or os.environ.get("TF_USE_LEGACY_KERAS") not in ("true", "True", "1")
 
 
 def _legacy_keras(name):
