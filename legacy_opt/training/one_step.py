@@ -128,5 +128,5 @@ def some_variables(name, variables):
     message = f"{name} must be a list of variables or None, got {variables!r}."
     variables = list(variables_in(listed(message, variables), name))
     if not variables:
-        raise ValueError(f"{name}: there is not a variable to train.")
+        raise ValueError(f"{name}: there is no variable to train.")
     return variables

@@ -91,7 +91,7 @@ WRONG = {
     "clip none": ({"clip_gradients": lambda pairs: None}, TypeError, "list of .gradient, variab"),
     "decay": ({"learning_rate_decay_fn": 0.9}, TypeError, "must be a function or None, got 0.9"),
     "update op": ({"update_ops": "op"}, TypeError, "update_ops must be a list of operations"),
-    "nothing": ({"variables": []}, ValueError, "variables: there is not a variable to train"),
+    "nothing": ({"variables": []}, ValueError, "variables: there is no variable to train"),
     "a number": ({"variables": 3}, TypeError, "variables must be a list of variables or None"),
     "name": ({"name": 3}, TypeError, "name must be a string, got 3"),
     "summary": ({"summaries": "loss"}, TypeError, "summaries must be a list of names"),
@@ -163,7 +163,7 @@ def test_errors_of_adaptive_clipping(wrong, error, words):
         ({"global_step": 1}, TypeError, "global_step must be an int32 or int64 variable"),
         ({"global_step": False}, TypeError, "global_step must be an int32 or int64 variable"),
         ({"update_ops": 3}, TypeError, "update_ops must be a list of operations or None"),
-        ({"variables_to_train": []}, ValueError, "there is not a variable to train"),
+        ({"variables_to_train": []}, ValueError, "there is no variable to train"),
         ({"variables_to_train": ["w"]}, TypeError, "variables_to_train: 'w' is not a variable"),
         ({"transform_grads_fn": 3}, TypeError, "transform_grads_fn must be a function or None"),
         (
@@ -186,9 +186,7 @@ def test_errors_of_create_train_op_about_variables(stepping):
         create_train_op(stepping.loss, sgd(), variables_to_train=[stepping.step])
     with pytest.raises(ValueError, match="no variable has a gradient"):
         create_train_op(tf.constant(1.0), sgd())
-    with tf.Graph().as_default(), pytest.raises(
-        ValueError, match="there is not a variable to train"
-    ):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="there is no variable to train"):
         create_train_op(tf.constant(1.0), sgd())
 
 
