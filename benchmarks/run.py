@@ -21,6 +21,7 @@ for optimizers that update the whole table in each step, like TensorFlow's Adam.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 
@@ -30,12 +31,14 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 
 import tensorflow as tf
 
+import legacy_opt.native
 from benchmarks import against, keras_bridge, limits, optimizers, report, timing, workloads
 from legacy_opt.native import driver
 from legacy_opt.native.program import UnsupportedError
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 FUNCTION = "tf.function"  # stands for resource variables in a tf.function
+BY_NAME = "by name"  # stands for resource variables that native kernels find by their names
 _LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
 
 
@@ -54,7 +57,7 @@ def parse_arguments(argv=None):
     add(
         "--quick",
         action="store_true",
-        help="few rounds; without ref variables, tf.function, W4 and B4",
+        help="few rounds; without ref variables, tf.function, names, W4 and B4",
     )
     add(
         "--only",
@@ -104,14 +107,14 @@ def lack_of_kernels():
     return ""
 
 
-def groups(workload, in_function=False):
+def groups(workload, only_native=False):
     """Returns lists of the `optimizers.Entry`s that are timed on the workload.
 
     The entries of one list are of one family, and are timed together. If the workload has a large
     table, the lists are short, because the tables of all entries of a list are in memory at once.
-    Only entries with native kernels are timed in a `tf.function`.
+    Only entries with native kernels are timed in a `tf.function` or by name (`only_native`).
     """
-    found, entries = [], [] if in_function else list(optimizers.ENTRIES)
+    found, entries = [], [] if only_native else list(optimizers.ENTRIES)
     if not lack_of_kernels():
         entries += optimizers.NATIVE_ENTRIES
     for family in dict.fromkeys(entry.family for entry in entries):
@@ -131,7 +134,7 @@ def comparisons(workload, variables, entries):
 
     Args:
       workload: the workload.
-      variables: "ref", "resource" or `FUNCTION`.
+      variables: "ref", "resource", `FUNCTION` or `BY_NAME`.
       entries: the entries that are timed together.
 
     Returns:
@@ -164,7 +167,7 @@ def measure(workload, variables, sizes, rounds):
 
     Args:
       workload: the workload.
-      variables: "ref", "resource" or `FUNCTION`.
+      variables: "ref", "resource", `FUNCTION` or `BY_NAME`.
       sizes: a dict of all workloads by name.
       rounds: the number of blocks of steps per contestant.
 
@@ -178,23 +181,33 @@ def measure(workload, variables, sizes, rounds):
         make = optimizers.MAKERS[optimizer]
         if variables == FUNCTION:
             return keras_bridge.Step(sizes[name], make)
-        return workloads.Contestant(sizes[name], make, variables == "resource")
+        with _lookup_by_name() if variables == BY_NAME else contextlib.nullcontext():
+            return workloads.Contestant(sizes[name], make, variables != "ref")
 
     results, states = [], []
-    for entries in groups(workload, variables == FUNCTION):
+    is_way = variables in (FUNCTION, BY_NAME)
+    for entries in groups(workload, only_native=is_way):
         planned = comparisons(workload, variables, entries)
         found, contestants = _compare(planned, contestant, variables, rounds)
         found = [result._replace(family=entries[0].family) for result in found]
-        if variables == FUNCTION:
-            found = [each._replace(variables="resource", way=FUNCTION) for each in found]
+        if is_way:
+            found = [each._replace(variables="resource", way=variables) for each in found]
         results += found
         states += [
             report.State(key[0], contestant.optimizer, contestant.state_bytes)
             for key, contestant in contestants.items()
-            # With FUNCTION, the states are those of "resource".
-            if key[0] == workload.name and variables != FUNCTION
+            if key[0] == workload.name and not is_way  # the states are those of "resource"
         ]
     return results, states
+
+
+@contextlib.contextmanager
+def _lookup_by_name():
+    undo = legacy_opt.native.enable(by_name=True)
+    try:
+        yield
+    finally:
+        undo()
 
 
 def measure_bridge(workload, way, sizes, rounds, checkout=None):
@@ -255,7 +268,7 @@ def measure_all(names, sizes, quick, rounds, checkout=None):
     Args:
       names: the names of the workloads.
       sizes: a dict of all workloads by name.
-      quick: whether to leave out ref variables and `FUNCTION`.
+      quick: whether to leave out ref variables, `FUNCTION` and `BY_NAME`.
       rounds: the number of blocks of steps per contestant.
       checkout: see `measure_bridge`.
 
@@ -272,6 +285,8 @@ def measure_all(names, sizes, quick, rounds, checkout=None):
         kinds = ("resource",) if quick else ("ref", "resource")
         if tf.executing_eagerly() and not quick and not size.grown_from:
             kinds += (FUNCTION,)
+        if size.variables > 1 and not quick and not lack_of_kernels():
+            kinds += (BY_NAME,)
         for variables in () if name in bridged else kinds:
             print(f"{name} ({size.about}), {variables} variables ...", file=sys.stderr)
             new_results, new_states = measure(size, variables, sizes, rounds)

@@ -179,7 +179,8 @@ def update(
     Args:
       driver: the driver.
       kernel: a kernel that `register` has registered.
-      variables: the handles or refs of all variables and slots; the slots follow their variable.
+      variables: the handles, refs or resource names of all variables and slots; the slots follow
+        their variable.
       scalars: the values of the scalars of `kernel.program`, in the same order.
       gradients: one gradient per variable.
       use_locking: whether to lock ref variables. Resource variables are always locked.
@@ -222,9 +223,12 @@ def update_rows(
 
 
 def _run(driver, operation, kernel, variables, scalars, use_locking, inputs):
-    name = operation if variables[0].dtype == tf.resource else operation + "_ref"
-    return getattr(driver.operations, name)(
-        variables=list(variables),
+    if isinstance(variables[0], str):
+        operation, inputs = operation + "_named", dict(inputs, names=list(variables))
+    else:
+        operation += "" if variables[0].dtype == tf.resource else "_ref"
+        inputs = dict(inputs, variables=list(variables))
+    return getattr(driver.operations, operation)(
         scalars=list(scalars),
         kernel=kernel.key,
         use_locking=use_locking,

@@ -24,6 +24,7 @@ def fresh(monkeypatch):
     """Undoes calls of `enable`, unsets the environment variable, and forgets past warnings."""
     monkeypatch.setattr(modes, "_mode", None)
     monkeypatch.setattr(modes, "_target", None)
+    monkeypatch.setattr(modes, "_by_name", False)
     monkeypatch.delenv(modes.VARIABLE, raising=False)
     monkeypatch.setattr(native_updates, "_warned", set())
     return monkeypatch

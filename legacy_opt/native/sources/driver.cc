@@ -160,15 +160,20 @@ class OpenVariables {
     for (Var* each : resources_) each->Unref();
   }
 
-  // Opens the first `count` inputs. Rows of variables are updated under shared locks, unless
-  // `use_locking`, like TensorFlow's own sparse updates.
-  Status Open(OpKernelContext* context, int count, bool use_locking, bool by_rows) {
+  // Opens the resources with the given names, or the first `count` inputs if there are no names.
+  // Rows of variables are updated under shared locks, unless `use_locking`, like TensorFlow's own
+  // sparse updates.
+  Status Open(OpKernelContext* context, int count, const std::vector<std::string>& names,
+              bool use_locking, bool by_rows) {
     std::vector<mutex*> mutexes;
-    const bool are_resources = context->input_dtype(0) == DT_RESOURCE;
+    const bool are_resources = !names.empty() || context->input_dtype(0) == DT_RESOURCE;
     for (int i = 0; i < count; ++i) {
       if (are_resources) {
         Var* variable = nullptr;
-        auto status = LookupResource(context, HandleFromInput(context, i), &variable);
+        auto* const manager = context->resource_manager();
+        auto status =
+            names.empty() ? LookupResource(context, HandleFromInput(context, i), &variable)
+                          : manager->Lookup(manager->default_container(), names[i], &variable);
         if (!status.ok()) return status;
         resources_.push_back(variable);
         mutexes.push_back(variable->mu());
@@ -357,17 +362,24 @@ class WholeOp : public UpdateOp {
  public:
   explicit WholeOp(OpKernelConstruction* context) : UpdateOp(context) {
     OP_REQUIRES_OK(context, context->GetAttr("N", &count_));
+    if (context->HasAttr("names")) {
+      OP_REQUIRES_OK(context, context->GetAttr("names", &names_));
+      if (!context->status().ok()) return;
+      OP_REQUIRES(context, names_.size() == size_t(count_) * TensorsOfVariable(),
+                  errors::InvalidArgument("legacy_opt: names do not fit the kernel"));
+    }
   }
 
   void Compute(OpKernelContext* context) override {
     const int each = TensorsOfVariable(), opened = count_ * each;
+    const int scalar = names_.empty() ? opened : 0;  // the first input that is a scalar
     const int gradients = context->num_inputs() - count_;
     OpenVariables tensors;
     std::vector<const void*> scalars;
     std::vector<Tensor> copies;
     std::vector<Variable> variables(count_);
-    OP_REQUIRES_OK(context, tensors.Open(context, opened, use_locking_, false));
-    OP_REQUIRES_OK(context, Scalars(context, opened, gradients - opened, &scalars));
+    OP_REQUIRES_OK(context, tensors.Open(context, opened, names_, use_locking_, false));
+    OP_REQUIRES_OK(context, Scalars(context, scalar, gradients - scalar, &scalars));
     for (int i = 0; i < count_; ++i) {
       const Tensor& gradient = context->input(gradients + i);
       OP_REQUIRES_OK(context, Fill(&tensors, i * each, 0, &variables[i]));
@@ -383,6 +395,7 @@ class WholeOp : public UpdateOp {
 
  private:
   int count_ = 0;
+  std::vector<std::string> names_;  // of the variables; empty if these are inputs
 };
 
 template <typename Id>
@@ -399,7 +412,7 @@ class RowsOp : public UpdateOp {
     std::vector<Tensor> copies;
     Variable variable;
     const bool writes_all = all_rows_ || kernel_->fade;
-    OP_REQUIRES_OK(context, tensors.Open(context, opened, use_locking_, !writes_all));
+    OP_REQUIRES_OK(context, tensors.Open(context, opened, {}, use_locking_, !writes_all));
     OP_REQUIRES_OK(context, Scalars(context, opened, last - 1 - opened, &scalars));
     const Tensor& gradient = context->input(last - 1);
     const Tensor& ids = context->input(last);
@@ -485,6 +498,14 @@ REGISTER_OP("LegacyOptUpdate")
     .Attr("M: int >= 1")
     .Attr("N: int >= 1")
     .LEGACY_OPT_ATTRIBUTES;
+// Without an input per variable, TensorFlow does not run a VarHandleOp per variable in each step.
+REGISTER_OP("LegacyOptUpdateNamed")
+    .Input("scalars: S")
+    .Input("gradients: N * T")
+    .Attr("names: list(string) >= 1")
+    .Attr("N: int >= 1")
+    .LEGACY_OPT_ATTRIBUTES;
+REGISTER_KERNEL_BUILDER(Name("LegacyOptUpdateNamed").Device(DEVICE_CPU), WholeOp);
 REGISTER_OP("LegacyOptUpdateRef")
     .Input("variables: Ref(V)")
     .Input("scalars: S")
