@@ -27,8 +27,8 @@ BY_SLOTS = {
     ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
     ("velocity",): "RMSprop",
 }
-# Class names that `to_v1` uses as names of optimizers. The name identifies the class better than the
-# slots, because several classes have the same slots.
+# Class names that `to_v1` uses as names of optimizers. Several classes have the same slots, so the
+# name identifies the class better than the slots do.
 _CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
 _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
