@@ -208,7 +208,7 @@ def _natives(stock, goals):
     for name, each in goals.items():
         made = Entry(f"{name}, native", _native(known[name].make), stock, each)
         if name in _SLOTS:
-            passes = 2.2 if name in ("LAMB", "LARS") else 1.3  # LAMB and LARS read their input twice
+            passes = 2.2 if name in ("LAMB", "LARS") else 1.3  # both read their input twice
             made = made._replace(loop=(loop_name(_SLOTS[name]), passes))
             if stock == "stock Adagrad" and known[name].growth:
                 made = made._replace(growth=_AS_A_LOOP)

@@ -13,8 +13,8 @@ import numpy as np
 _DEGREE, _EXPONENTS = 6777, (484, 100, 0)
 # The message is shortened twice. First n is 256, the number of bits of 4 uint64 elements, which is
 # fastest. Then n is 8, the number of bits of 1 uint8 element, which leaves few bytes for the table.
-# Computing the checksum of 200 MB takes half as long as reading 200 MB with RestoreV2: 0.1 s instead
-# of 0.2 s on TensorFlow 2.21, 0.21 s instead of 0.43 s on 1.15.
+# The checksum of 200 MB takes half as long as reading 200 MB with RestoreV2: 0.1 s instead of 0.2 s
+# on TensorFlow 2.21, 0.21 s instead of 0.43 s on 1.15.
 _FAST, _SHORT = (np.uint64, 4), (np.uint8, 1)
 _START = bytes.fromhex("54641f64")  # its remainder is CRC-32C's initial value, 0xFFFFFFFF
 
@@ -56,8 +56,8 @@ def _shortened(data, dtype, unit):
         return data
     array = np.frombuffer(data, dtype, len(data) // width)
     shifts = [(_DEGREE - exponent) * unit for exponent in _EXPONENTS]
-    # A block is XORed into later elements. They do not overlap, because the block is not longer than
-    # the smallest shift.
+    # A block is XORed into later elements. A block is never longer than the smallest shift, so it
+    # does not overlap these elements.
     for begin in range(0, removed, shifts[0]):
         end = min(begin + shifts[0], removed)
         for shift in shifts:

@@ -66,7 +66,7 @@ class ObjectGraph(NamedTuple):
         it.
       optimizers: a tuple of SavedOptimizers.
       save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
-      python_states: a dict from paths to checkpoint keys, for Python objects that are saved as strings.
+      python_states: a dict from the paths of Python objects saved as strings to checkpoint keys.
     """
 
     variables: dict

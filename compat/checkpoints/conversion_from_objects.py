@@ -229,7 +229,7 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Adds to `left` all saved variables, except hyperparameters, that the v1 optimizer lacks."""
+        """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):
