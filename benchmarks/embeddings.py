@@ -7,10 +7,10 @@ The model is an Embedding with 32 columns and two Dense layers. Its batches have
 Zipf distribution. By definition, a step of Adam changes all rows of the embedding table. LazyAdam
 and AdagradDecay change only the rows whose ids are in the batch.
 
-For each optimizer, the benchmark prints the milliseconds of a step, the ratio of this time to the
-time of the newest Adam of Keras, the memory of the slots, and the largest difference between the
-tables that the optimizer and v1's Adam have trained. Each training runs in a separate process. XLA
-is not used. Native kernels need `legacy-opt build-kernels`.
+For each optimizer, the benchmark prints the milliseconds of a step, the ratio of this time to that
+of Adam in the newest Keras, the memory of the slots, and the largest difference between the tables
+that the optimizer and v1's Adam have trained. Each training runs in a separate process. XLA is not
+used. Native kernels need `legacy-opt build-kernels`.
 """
 
 import argparse

@@ -44,8 +44,8 @@ STEPS = 32  # in a trial, of all workers together
 class Barrier:
     """Blocks each worker until all workers have arrived.
 
-    There is one queue for each worker. An arriving worker puts a token into every queue. Then the
-    worker takes one token per worker from its own queue, and blocks until they are there.
+    There is one queue for each worker. A worker puts a token into every queue. Then the worker
+    takes one token per worker from its own queue, and waits until the queue has so many tokens.
     """
 
     def __init__(self, index, workers):
@@ -110,8 +110,8 @@ def decays(accumulators, powers):
 
     Returns:
       A Counter. Each key is a tuple of four items: "rows" for a row of a table, or "dense" for a
-      dense variable; the smallest number of decays of its elements; the largest number; and the
-      number that the optimizer has counted.
+      dense variable; the smallest number of decays of its elements; the largest number of decays of
+      its elements; and the number of decays that the optimizer has counted.
     """
     found = collections.Counter()
     for name, power in powers.items():

@@ -205,8 +205,8 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
       sizes: a dict of all workloads by name.
       rounds: the number of blocks of steps per contestant.
       checkout: the folder of another checkout. The bridged optimizers of this checkout are compared
-        with the bridged optimizers of the other checkout. If None, they are compared with Keras'
-        own optimizers and with v1 optimizers.
+        with the bridged optimizers of the other checkout. If `checkout` is None, bridged optimizers
+        are compared with Keras' own optimizers and with v1 optimizers.
 
     Returns:
       A list of `report.Result`.

@@ -2,7 +2,8 @@
 
 A decay count is the number of decays of one row of the accumulator. With dense gradients, the first
 count is the number of decays of the whole variable. `AdagradDecayOptimizer` (V1) stores the counts
-in an array of the variable's shape. In flat order, it reads only the first elements, one per row.
+in an array of the variable's shape, but reads only the first elements of the flattened array, one
+for each row.
 `AdagradDecayOptimizerV2` (V2) stores only these elements, in an array of shape [rows].
 """
 

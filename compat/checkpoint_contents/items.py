@@ -23,7 +23,7 @@ class Item(NamedTuple):
         PARTS: the parts of a partitioned variable or slot.
         EMBEDDING_VARIABLE: the tensors of a DeepRec EmbeddingVariable.
         OF_EACH_PART: the slots of a partitioned variable's parts, if the slots cannot be joined.
-        INCOMPLETE: a tensor; some of its slices are missing in the checkpoint.
+        INCOMPLETE: a tensor with slices that are missing in the checkpoint.
       pieces: the names of the tensors in the checkpoint; parts are in order.
       numbers: the number of elements of all tensors in `pieces`.
       bytes: the number of bytes of all tensors in `pieces`; strings count as 0 bytes.

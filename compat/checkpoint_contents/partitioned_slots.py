@@ -21,9 +21,9 @@ _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 def position(name):
-    """Returns the number or the start of the range of the part that `name` contains.
+    """Returns the number of a part, or the start of the part's range, from a tensor's name.
 
-    Parts are sorted by this number. Returns None if `name` does not contain a part.
+    Parts are sorted by the result. It is None if `name` contains neither a number nor a range.
     """
     found = PART.search(name)
     return None if found is None else int(found.group(1) or found.group(2))
@@ -49,7 +49,8 @@ def slot_of(name, variable):
 def find(variable, slot, shapes, tensors):
     """Returns the names of the tensors with the slices of a slot.
 
-    Returns () if slices are missing, or if the tensors do not all have the same of the `shapes`.
+    Returns () if slices are missing, if the tensors have different shapes, or if their shape is not
+    in `shapes`.
 
     Args:
       variable: the name of the variable.

@@ -122,7 +122,7 @@ def _as_index(records):
 
 def _name_of(key):
     """Returns the name of the tensor with this key; for a part, the name of the whole tensor."""
-    if key.startswith(_PART_KEY):  # then the name, with escaped NULs, and the extents
+    if key.startswith(_PART_KEY):  # _PART_KEY, name with escaped NULs, extents
         key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
     return key.decode("utf-8")
 

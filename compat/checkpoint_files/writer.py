@@ -29,10 +29,9 @@ class CheckpointWriter:
     This is a context manager. The complete checkpoint appears when the `with` block ends without an
     exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
     writer removes that folder; if the process is killed, the next writer removes it. Only one
-    thread or process at a time can write to the same `path` (`WorkingFolder` lists the
-    exceptions). At most one large tensor and 64 MB of small tensors are in memory at a
-    time. At the end, the `checkpoint` file beside `path` names the new checkpoint as the latest, in
-    the same way as after `Saver.save`.
+    thread or process at a time can write to the same `path` (`WorkingFolder` lists the exceptions).
+    At most one large tensor and 64 MB of small tensors are in memory at a time. At the end, the
+    `checkpoint` file beside `path` names the new checkpoint as the latest, as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
     if both checkpoints have the same number of data files, and the last new data file cannot be

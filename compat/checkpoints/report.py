@@ -27,9 +27,9 @@ class Transfer(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """A tensor of a checkpoint, or a variable or slot in Keras, that has no counterpart.
+    """A tensor, variable or slot that has no counterpart on the other side.
 
-    Counterparts are searched between the checkpoint, and the model and its optimizer.
+    One side is the checkpoint. The other side is the model and its optimizer.
 
     Attributes:
       name: the name of the tensor in a checkpoint, or of the variable or slot in Keras.

@@ -16,8 +16,9 @@ import tensorflow as tf
 _TRAINED = "trained"
 # Names of the variables that exist before `build`; names of hyperparameters begin with _HYPER.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
-# If a checkpoint contains one of these names, it is not from a bridged Keras 3 optimizer: the step
-# of Keras 2, and the attributes in which Keras 3's own optimizers track their variables.
+# A checkpoint that contains one of the following names is not from a bridged Keras 3 optimizer. The
+# names are the step of Keras 2, and the attributes in which Keras 3's own optimizers track their
+# variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 
@@ -98,7 +99,7 @@ class Keras3Saving:
         """Reads all variables from a store of Keras.
 
         If the saved optimizer was built, but this optimizer is not built yet, nothing is loaded,
-        and a warning is issued, as by Keras' own optimizers.
+        and a warning is issued. Keras' own optimizers do the same.
 
         Raises:
           ValueError: the state belongs to another optimizer. In this case nothing is loaded.

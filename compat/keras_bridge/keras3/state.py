@@ -190,6 +190,6 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 )
 
     def _own_strategy(self):
-        """Returns the scope of this optimizer's strategy; an empty scope if a strategy is active."""
+        """Returns the scope of this optimizer's strategy; an empty scope if one is active."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
