@@ -1,1 +1,1 @@
-"""Measures the optimizers' speed relative to TensorFlow's own: `python benchmarks/run.py`."""
+"""Compares the speed of optimizers with TensorFlow's optimizers: `python benchmarks/run.py`."""

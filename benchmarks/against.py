@@ -1,8 +1,8 @@
 """Compares the Keras bridge (`to_keras`) of this checkout with that of another checkout.
 
-Each optimizer trains in a separate child process. The process imports the package of the
-optimizer's checkout, and waits while another process is timed. All processes use the same Python
-and the same TensorFlow.
+Each optimizer trains in a separate child process, which imports legacy_opt from the optimizer's
+checkout. Only one process trains at a time. All processes use the same Python and the same
+TensorFlow.
 """
 
 import json
@@ -10,8 +10,8 @@ import os
 import subprocess
 import sys
 
-BEFORE = ", other checkout"  # appended to the names of the other checkout's optimizers
-_GOAL = 1.05  # even with equal code, the median times differ by up to 5 %
+BEFORE = ", other checkout"  # suffix of the names of the other checkout's optimizers
+_GOAL = 1.05  # even the median times of equal code differ by up to 5 %
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -19,7 +19,7 @@ def comparisons(planned):
     """Returns comparisons of each bridged optimizer with the same optimizer of the other checkout.
 
     Args:
-      planned: the list of comparisons that `keras_bridge.comparisons` returns.
+      planned: a list of comparisons from `keras_bridge.comparisons`.
     """
     bridged = [one for one, _, _ in planned if one[1].startswith("bridged ")]
     return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
@@ -29,16 +29,16 @@ class InChildProcess:
     """An optimizer that trains a workload in a child process.
 
     Args:
-      checkout: the folder of the checkout whose package the process imports.
+      checkout: the folder of the checkout from which the process imports legacy_opt.
       workload: the `Workload`.
       way: the `keras_bridge.Way`.
       optimizer: the optimizer's name, a key of `keras_bridge.makers`.
 
     Attributes:
-      step: this object; `timing.times(step, count)` calls `step.times(count)`.
+      step: this object, because `timing.times(step, count)` calls `step.times(count)`.
 
     Raises:
-      RuntimeError: the child process ended. If it raised an error, the error is on stderr.
+      RuntimeError: the child process ended without an answer. Its error, if any, is on stderr.
     """
 
     def __init__(self, checkout, workload, way, optimizer):
@@ -70,8 +70,9 @@ class InChildProcess:
 def answer_questions(checkout):
     """Reads the questions of `InChildProcess` from stdin, and writes answers to stdout, as JSON.
 
-    The first question names the workload, the way and the optimizer; its answer is "ready". Each
-    further question is a number of steps to run; its answer is a list of seconds per step.
+    The first question contains the workload, the `keras_bridge.Way` and the optimizer's name; its
+    answer is "ready". Each further question is a number of steps to run; its answer is a list with
+    the seconds of each step.
     """
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # redirects all other output on stdout to stderr

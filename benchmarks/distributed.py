@@ -4,13 +4,14 @@
     unshare --net --map-root-user sh -c "ip link set lo up; exec python -m benchmarks.distributed"
 
 Processes on this machine train the model of examples_graph_mode/flights with AdagradDecay. In a
-step, each process trains on one batch of 64 flights. The cost of a step is the difference between
-a long and a short training, divided by the difference of their numbers of steps, so that the costs
-of the start and the end do not count. Two costs are measured:
+step, each worker process trains on one batch of 64 flights. The cost of a step is the difference
+between the costs of a long and a short training, divided by the difference of their numbers of
+steps. The costs of the start and the end cancel out. Two costs are measured:
 
 * CPU milliseconds of all processes, including parameter servers.
 * Kilobytes that are sent over the loopback interface, with TCP headers. The interface counts the
-  bytes of all programs. The second command has an interface of its own.
+  bytes of all programs on the machine, so the second command runs the benchmark with a separate
+  interface.
 """
 
 import argparse
@@ -36,8 +37,8 @@ from flights.processes import Cluster, end_on_signals  # noqa: E402
 SERVER = str(EXAMPLES / "flights/processes.py")
 SERVERS = 2
 SECONDS = 1800
-FLIGHTS = 64 * 1000  # the processes repeat them
-# {name in the table: the first argument of `benchmarks.distributed_worker`}
+FLIGHTS = 64 * 1000  # a training with more steps repeats them
+# Keys: names in the printed table. Values: first arguments of `benchmarks.distributed_worker`.
 WAYS = {
     "one Session, no cluster": "alone",
     "Horovod": "horovod",
@@ -50,7 +51,7 @@ ROW = "%-33s%-9s%10s%14s%14s"
 
 
 def run(way, gradients, processes, steps, folder):
-    """Trains in new processes; returns an array of CPU seconds and bytes."""
+    """Trains in new processes; returns an array of the used CPU seconds and sent bytes."""
     before = used()
     servers = {"ps": SERVERS} if way.endswith("synchronous") else {}
     with contextlib.ExitStack() as stack:
@@ -73,12 +74,12 @@ def used():
 
 
 def runs_here(way, processes):
-    """Returns whether a way can train with this number of processes in this environment."""
+    """Returns whether `way`, a value of `WAYS`, can train with this number of processes here."""
     if way == "alone":
         return processes == 1
     if way == "horovod":
         return importlib.util.find_spec("horovod") is not None
-    # MultiWorkerMirroredStrategy of TensorFlow 1 does not take the optimizers of to_keras.
+    # MultiWorkerMirroredStrategy of TensorFlow 1 rejects the optimizers that to_keras returns.
     return way != "mirrored" or not hasattr(tf, "contrib")
 
 

@@ -1,4 +1,4 @@
-"""Trains the flights model as one of the processes that `benchmarks.distributed` starts."""
+"""Trains the flights model in a process that `benchmarks.distributed` starts."""
 
 import os
 import pathlib
@@ -36,14 +36,14 @@ def as_dense(gradient, variable):
 
 
 def make_optimizer(gradients):
-    """Returns a function of settings and global step that returns an optimizer."""
+    """Returns a function that takes settings and the global step, and returns an optimizer."""
     if gradients == "sparse":
         return build_optimizer
     return lambda *arguments: DenseGradients([build_optimizer(*arguments)])
 
 
 class Batches:
-    """The flights of this process: every n-th batch, repeated."""
+    """The batches of one of n processes: every n-th batch of the file, repeatedly."""
 
     def __init__(self, folder, index, processes):
         with np.load(os.path.join(folder, "flights.npz")) as file:
@@ -55,13 +55,13 @@ class Batches:
         self.vocabulary = int(self.flights["vocabulary_size"])
 
     def get(self, step):
-        """Returns (ids, dense, late) of a step."""
+        """Returns the arrays ids, dense and late of a step."""
         first = (step * self.processes + self.index) % self.count * BATCH
         return [self.flights[name][first : first + BATCH] for name in ("ids", "dense", "late")]
 
 
 def train_in_a_session(batches, gradients, steps, hvd=None):
-    """Trains a graph of this process, by itself or as a rank of Horovod."""
+    """Trains in a Session: as a rank of Horovod if `hvd` is given, otherwise alone."""
     inputs = [
         v1.placeholder(tf.int32, [None, batches.fields]),
         v1.placeholder(tf.float32, [None, batches.features]),
@@ -84,7 +84,7 @@ def train_in_a_session(batches, gradients, steps, hvd=None):
 
 
 def train_with_servers(batches, gradients, steps, cluster, synchronous):
-    """Trains as a worker of parameter servers."""
+    """Trains as a worker that stores the variables on parameter servers."""
     index = batches.index
     server = v1.train.Server(cluster, "worker", index, config=session_config(index))
     sizes = {name: getattr(batches, name) for name in ("fields", "features", "vocabulary")}

@@ -1,14 +1,16 @@
-"""Measures `Model.fit` of a model with a large Embedding, with Adam of each kind.
+"""Measures `Model.fit` of a model with a large Embedding, with several optimizers.
 
     python benchmarks/embeddings.py
     python benchmarks/embeddings.py --rows 10000,1000000 --plot embeddings.png
 
 The model is an Embedding with 32 columns and two Dense layers. Its batches have 4,096 ids with a
-Zipf distribution. A step of Adam changes all rows of the table, by definition; LazyAdam and
-AdagradDecay change only the rows of the batch. Prints milliseconds of a step and their ratio to
-Keras' newest Adam, the memory of the slots, and by how much the trained table differs from that of
-v1's Adam. Each training runs in a process of its own. Nothing is compiled with XLA. Native
-kernels need `legacy-opt build-kernels`.
+Zipf distribution. By definition, a step of Adam changes all rows of the embedding table. LazyAdam
+and AdagradDecay change only the rows whose ids are in the batch.
+
+For each optimizer, the benchmark prints the milliseconds of a step, the ratio of this time to that
+of Adam in the newest Keras, the memory of the slots, and the largest difference between the tables
+that the optimizer and v1's Adam have trained. Each training runs in a separate process. XLA is not
+used. Native kernels need `legacy-opt build-kernels`.
 """
 
 import argparse
@@ -47,12 +49,12 @@ def _bridged(generation, optimizer, native=False):
 
 
 def makers(newest):
-    """Returns a dict from name to (Keras' generation, function that returns the optimizer).
+    """Returns a dict from each optimizer's name to (Keras' generation, function).
 
-    The function returns None if this TensorFlow has no such optimizer.
+    The function creates the optimizer. It returns None if this TensorFlow has no such optimizer.
 
     Args:
-      newest: the newest generation of Keras, with which bridged optimizers are used.
+      newest: the newest generation of Keras that is available, 2 or 3.
     """
     v1_optimizers = {
         "v1 Adam": lambda: v1.train.AdamOptimizer(_RATE),
@@ -78,7 +80,7 @@ def train(name, rows, steps):
 
     Returns:
       A dict: "seconds", the median of a step; "state", the bytes of the optimizer's slots; and
-      "table", some rows of the trained table. None if this TensorFlow has no such optimizer.
+      "table", some rows of the trained table. Or None, if this TensorFlow has no such optimizer.
     """
     newest = versions.keras_facts()["generation"]
     generation, make = makers(newest)[name]
@@ -93,7 +95,7 @@ def train(name, rows, steps):
             keras.layers.Dense(1),
         ]
     )
-    # Keras 3 may compile with XLA if it is not told otherwise; Keras 2 does not.
+    # By default, Keras 3 may compile with XLA. Keras 2 does not.
     model.compile(optimizer, "mse", **({"jit_compile": False} if generation == 3 else {}))
     ids = workloads.zipf_ids(workloads.Workload("", "", (rows, COLUMNS), ids=BATCH))[:steps]
     x = ids.reshape(-1, 1)
@@ -128,7 +130,7 @@ def measure(name, rows, steps):
 
 
 def lines_of(rows, results):
-    """Yields the lines of a table in Markdown for one number of rows."""
+    """Yields the lines of a Markdown table with the results for Embeddings with `rows` rows."""
     first, *_ = results.values()
     original = np.array(results.get("v1 Adam, to_keras", {"table": np.nan})["table"])
     yield f"| {rows:,} rows | ms/step | ratio | slots, MB | largest difference from v1's Adam |"

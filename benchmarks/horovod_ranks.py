@@ -1,7 +1,7 @@
 """Connects the ranks of Horovod on this machine through gloo.
 
-`horovodrun` does the same for users. Its rendezvous server accepts connections from all networks;
-the one of this module is bound to the loopback address.
+Users call `horovodrun` instead. The rendezvous server of `horovodrun` accepts connections from all
+networks. The rendezvous server of this module is bound to the loopback address.
 """
 
 import contextlib
@@ -13,7 +13,7 @@ from legacy_opt import compat
 
 @contextlib.contextmanager
 def rendezvous():
-    """Scope of the server through which the ranks find each other; gives its port."""
+    """Runs the server through which the ranks find each other, and yields its port."""
     from horovod.runner.http import http_server
 
     server = http_server.RendezvousHTTPServer(
@@ -34,7 +34,8 @@ def join(port, rank, size):
     place.update(CONTROLLER="gloo", CPU_OPERATIONS="gloo", GLOO_IFACE="lo")
     place.update(GLOO_RENDEZVOUS_ADDR="127.0.0.1", GLOO_RENDEZVOUS_PORT=port)
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in place.items()})
-    # Horovod makes its hook only if it finds tf.estimator, which TensorFlow 2.16 removed.
+    # Horovod defines BroadcastGlobalVariablesHook only if it finds tf.estimator. TensorFlow 2.16
+    # removed tf.estimator, and patch_tensorflow adds it.
     with compat.patch_tensorflow():
         import horovod.tensorflow as hvd
 

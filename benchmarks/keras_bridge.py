@@ -1,18 +1,19 @@
 """Compares the speed of bridged optimizers with Keras' own optimizers and with v1 optimizers.
 
-A bridged optimizer is a Keras optimizer that `to_keras` made of a v1 optimizer. A contestant is one
-optimizer on one workload. All contestants on a workload do the same work, on separate variables.
-There are two kinds of steps:
+A bridged optimizer is a Keras optimizer that `to_keras` made from a v1 optimizer. A contestant is
+one optimizer on one workload. All contestants on a workload do the same work, on separate
+variables. There are two kinds of steps:
 
-* "step" applies gradients that stay in memory, as in `workloads.py`: in a `tf.function` if
-  TensorFlow executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared
-  with the original v1 optimizer, and with Keras' own optimizer if `DENSE` or `SPARSE` lists one. On
-  workload B4, an optimizer's step time is compared with its step time on workload B3.
-* "fit", for dense gradients only, is one batch of `Model.fit`, timed by callbacks. The model sums
-  many small matrix products, so that the optimizer takes a large share of the step. A bridged
-  optimizer is compared with Keras' own optimizer.
+* "step" applies gradients that are already in memory, as in `workloads.py`. It runs in a
+  `tf.function` if TensorFlow executes eagerly, otherwise in a Session. A bridged optimizer is
+  compared with the original v1 optimizer and, if `DENSE` or `SPARSE` says so, with one of Keras'
+  own optimizers. On workload B4, an optimizer's step time is compared with its step time on
+  workload B3.
+* "fit" is one batch of `Model.fit`, timed by a callback. It is measured for dense gradients only.
+  The model sums many small matrix products, so the optimizer takes a large share of the step. A
+  bridged optimizer is compared with one of Keras' own optimizers.
 
-Both kinds are run with Keras 2. If `tf.keras` is Keras 3, they are run with Keras 3, too.
+Both kinds of steps are run with Keras 2 and, if `tf.keras` is Keras 3, also with Keras 3.
 """
 
 import contextlib
@@ -31,7 +32,7 @@ from legacy_opt.compat import to_keras
 v1 = tf.compat.v1
 
 LEARNING_RATE = 0.01
-APIS = {2: "optimizer_v2", 3: "keras3"}  # the argument `api` of to_keras, by Keras' generation
+APIS = {2: "optimizer_v2", 3: "keras3"}  # Keras' generation -> argument `api` of to_keras
 _MODEL_ROWS = 8  # the batch size of `Fit`
 
 WORKLOADS = [
@@ -65,12 +66,12 @@ class Comparison(NamedTuple):
     """A comparison of two optimizers, with a goal.
 
     Attributes:
-      optimizer: the name in `makers` of the measured optimizer.
-      other: the name in `makers` of the optimizer that it is compared with.
-      goals: a dict from the generation of Keras to the goal, which is the largest accepted ratio of
-        the step time of `optimizer` to that of `other`. If the goal is None, the ratio is reported
-        without a goal. With a generation that is not in the dict, the two optimizers are not
-        compared.
+      optimizer: the name of the measured optimizer, a key of `makers`.
+      other: the name of the optimizer to compare with, a key of `makers`.
+      goals: a dict from Keras' generation to the goal: the largest accepted ratio of the step time
+        of `optimizer` to the step time of `other`. If the goal is None, the ratio is reported
+        without a goal. If a generation is not in the dict, the two optimizers are not compared with
+        this generation.
       kinds: the kinds of steps in which the two optimizers are compared, as in `Way.kind`.
     """
 
@@ -105,16 +106,16 @@ _V1 = {
 
 
 def makers(generation):
-    """Returns a dict from name to a function that creates the optimizer.
+    """Returns a dict from each optimizer's name to a function that creates the optimizer.
 
     Each function takes the global step variable, which only v1 AdagradDecay uses.
 
     Args:
-      generation: the generation of Keras for bridged and Keras' own optimizers.
+      generation: the generation of Keras for bridged optimizers and for Keras' own optimizers.
     """
     home = keras_of(generation).optimizers
     if generation == 2:
-        home = getattr(home, "legacy", home)  # optimizers of the class OptimizerV2
+        home = getattr(home, "legacy", home)  # the optimizers derived from OptimizerV2
 
     def bridged(make):
         return lambda step: to_keras(make(None), api=APIS[generation])
@@ -134,8 +135,8 @@ def makers(generation):
     return found
 
 
-# Values of `Comparison.goals`: goals against Keras' own optimizers (_OWN), goals against v1
-# optimizers (_PLAIN), and no goals (_INFORMATION).
+# Values of `Comparison.goals` for comparisons with Keras' own optimizers (_OWN), with v1 optimizers
+# (_PLAIN), and without goals (_INFORMATION).
 _OWN = {2: 1.10, 3: 1.00}
 _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
@@ -171,7 +172,7 @@ def ways(workload):
 
 
 def comparisons(workload, way):
-    """Returns the planned comparisons in the form of `run.comparisons`."""
+    """Returns a list of the planned comparisons, which are triples as in `run.comparisons`."""
     name = workload.name
     if workload.grown_from:
         return [((name, key), (workload.grown_from, key), goal) for key, goal in GROWTH.items()]
@@ -183,7 +184,7 @@ def comparisons(workload, way):
 
 
 def contestant(workload, way, name):
-    """Returns a `Step` or `Fit` with the optimizer of this name."""
+    """Returns a contestant, a `Step` or `Fit`, with the optimizer of this name."""
     make = makers(way.generation)[name]
     if way.kind == "fit":
         return Fit(workload, make, keras_of(way.generation))
@@ -191,7 +192,7 @@ def contestant(workload, way, name):
 
 
 class _Context:
-    """The graph and Session of a contestant. With eager execution there is neither."""
+    """The graph and Session of a contestant; with eager execution, `session` is None."""
 
     def __init__(self):
         self.session = None if tf.executing_eagerly() else v1.Session(graph=tf.Graph())
@@ -212,7 +213,7 @@ class _Context:
     def leave(self):
         if self.session is not None:
             self.session.close()
-        gc.collect()  # Keras' objects have reference cycles, and tables are large
+        gc.collect()  # frees large variables in reference cycles of Keras' objects
 
 
 class Step:
@@ -220,7 +221,7 @@ class Step:
 
     Args:
       workload: the `Workload`.
-      make: a function from the global step variable to a v1 or Keras optimizer.
+      make: a function that takes the global step variable and returns a v1 or Keras optimizer.
 
     Attributes:
       step: a callable that runs one step.
@@ -251,7 +252,7 @@ class Step:
 
                 @tf.function
                 def step():
-                    train()  # not returned: a tf.function cannot return operations
+                    train()  # no `return`: a tf.function cannot return operations
 
                 self.step = step
             else:

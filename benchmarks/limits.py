@@ -1,7 +1,7 @@
 """Lower limits for an optimizer's step time: a loop in C, and TensorFlow's `unique`.
 
-The loop reads the gradient, and reads and writes the variable and its slots, in all processors. For
-each element it computes only an addition per array.
+The loop reads the gradient, and reads and writes the variable and its slots. It uses all
+processors. For each element of the variable and of each slot, it computes only one addition.
 """
 
 import ctypes
@@ -54,11 +54,11 @@ def _library():
 class Loop:
     """A loop in C over the memory that an optimizer reads and writes.
 
-    It can take the place of a `workloads.Contestant` in the measurement. Its attribute `arrays` has
-    the variable and the slots.
+    It can be measured instead of a `workloads.Contestant`. Its attribute `arrays` is a list of the
+    variable and the slots.
 
     Args:
-      workload: the `Workload`. The rows of equal ids are summed before the measurement.
+      workload: the `Workload`. Duplicate ids are removed before the measurement.
       slots: the number of slots, up to `MOST_SLOTS`.
     """
 
@@ -98,7 +98,7 @@ class Loop:
 
 
 class OnlyUnique(tf.compat.v1.train.Optimizer):
-    """Sums the rows of equal ids, as TensorFlow does for its optimizers, and updates one row."""
+    """Updates one row, after the base class has summed the rows of equal ids with `unique`."""
 
     def __init__(self, *_):
         super().__init__(False, "OnlyUnique")

@@ -1,7 +1,7 @@
 """The optimizers that the benchmarks measure, with their goals.
 
-A goal is the largest accepted ratio of an optimizer's step time to the step time of one of
-TensorFlow's own ("stock") optimizers. workloads.py defines the workloads W1 to W4.
+Most optimizers are compared with a stock optimizer, which is one of TensorFlow's own. The goal is
+the largest accepted ratio of the two step times. workloads.py defines the workloads W1 to W4.
 """
 
 from typing import Any, Callable, NamedTuple
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 LEARNING_RATE = 0.01
 _WEIGHT_DECAY = 1e-5
 
-#: TensorFlow's own optimizers: a dict from name to a function like `Entry.make`.
+#: TensorFlow's own optimizers: a dict from the name to a function like `Entry.make`.
 STOCK = {
     "stock Adagrad": lambda step: v1.train.AdagradOptimizer(LEARNING_RATE),
     "stock Adam": lambda step: v1.train.AdamOptimizer(LEARNING_RATE),
@@ -29,17 +29,18 @@ class Entry(NamedTuple):
 
     Attributes:
       name: the optimizer's name in the report.
-      make: called with the global step variable, returns a new optimizer.
-      stock: the key in `STOCK` of TensorFlow's optimizer that this optimizer is compared with.
-      goals: a dict from workload name to the goal, or to a dict of separate goals for "ref" and
-        "resource" variables. If the goal is None, the ratio is reported without a goal.
+      make: a function that takes the global step variable and returns a new optimizer.
+      stock: the name of the stock optimizer to compare with, a key of `STOCK`.
+      goals: a dict from a workload's name to the goal, or to a dict with separate goals for "ref"
+        and "resource" variables. If the goal is None, the ratio is reported without a goal.
       growth: the largest accepted ratio of the optimizer's step time on W4 to its step time on W3;
         None if this ratio is not measured. If `goals` contains "W4", the report also has this
         ratio for the stock optimizer.
       family: the heading of the optimizer's table in the report.
-      loop: a pair: the name of the C loop over the same memory (see `limits.Loop`), and the largest
-        accepted ratio of the optimizer's step time to the C loop's on W1. None if there is no goal.
-        If `growth` is given, the report also has the growth of the C loop.
+      loop: a pair: the name of a C loop over the same memory (see `limits.Loop`), and the largest
+        accepted ratio of the optimizer's step time to the step time of the C loop on W1. None if
+        the optimizer is not compared with a C loop. If `growth` is also given, the report has the
+        growth of the C loop, too.
     """
 
     name: str
@@ -71,7 +72,7 @@ def _adagrad_decay(optimizer=legacy_opt.AdagradDecayOptimizer, due=False, compos
 
     Args:
       optimizer: the class.
-      due: True decays in every step, False never.
+      due: whether a decay is due in every step. If False, no decay is due.
       composed: whether to compute the update with several TensorFlow operations instead of
         TensorFlow's fused kernel.
     """
@@ -86,12 +87,12 @@ def _adagrad_decay(optimizer=legacy_opt.AdagradDecayOptimizer, due=False, compos
 
 
 def _plain(optimizer, **arguments):
-    """Returns an `Entry.make` for a class without the argument `global_step`."""
+    """Returns an `Entry.make` for an optimizer class without the argument `global_step`."""
     return lambda step: optimizer(learning_rate=LEARNING_RATE, **arguments)
 
 
 def _stepped(optimizer, **arguments):
-    """Returns an `Entry.make` for a class with the argument `global_step`."""
+    """Returns an `Entry.make` for an optimizer class with the argument `global_step`."""
     return lambda step: optimizer(global_step=step, learning_rate=LEARNING_RATE, **arguments)
 
 
@@ -99,9 +100,9 @@ _V2 = legacy_opt.AdagradDecayOptimizerV2
 _DECAY_GOALS = {"W1": 1.05, "W2": 1.40, "W3": 1.20, "W4": 1.30}
 _INFORMATION = {"W1": None, "W2": None, "W3": None}
 _WITH_W4 = dict(_INFORMATION, W4=None)
-#: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of its batch.
+#: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of the batch.
 _FLAT = 1.2
-#: `Entry.growth` of such optimizers with native kernels. They do little besides reading and writing
+#: `Entry.growth` of the same optimizers with native kernels. Native kernels mostly read and write
 #: memory, which takes longer in larger tables: the C loop takes 2.3 times as long on W4 as on W3.
 _AS_A_LOOP = 2.0
 
@@ -139,7 +140,7 @@ _MOMENTUM = [
 ]
 _ROW_WISE = [
     Entry("stock Adam again", STOCK["stock Adam"], "stock Adam", _INFORMATION),
-    # Only LazyAdam is compared with stock Adam on W4: a stock step takes about a second there.
+    # Only LazyAdam is compared with stock Adam on W4: a step of stock Adam takes a second there.
     Entry("LazyAdam", _plain(legacy_opt.LazyAdamOptimizer), "stock Adam", _WITH_W4, _FLAT),
     Entry(
         "LazyAdamGS", _stepped(legacy_opt.LazyAdamGSOptimizer), "stock Adam", _INFORMATION, _FLAT
@@ -201,13 +202,13 @@ def _clipped(step):
 
 
 def _natives(stock, goals):
-    """Returns entries with native kernels. `goals` is a dict from entry name to `Entry.goals`."""
+    """Returns entries with native kernels. `goals` maps an entry's name to `Entry.goals`."""
     known = {entry.name: entry for entry in _ADAGRAD + _MOMENTUM + _ROW_WISE + _WHOLE_TABLE}
     found = []
     for name, each in goals.items():
         made = Entry(f"{name}, native", _native(known[name].make), stock, each)
         if name in _SLOTS:
-            passes = 2.2 if name in ("LAMB", "LARS") else 1.3  # these two read their input twice
+            passes = 2.2 if name in ("LAMB", "LARS") else 1.3  # both read their input twice
             made = made._replace(loop=(loop_name(_SLOTS[name]), passes))
             if stock == "stock Adagrad" and known[name].growth:
                 made = made._replace(growth=_AS_A_LOOP)
@@ -220,7 +221,7 @@ def loop_name(slots):
     return f"C loop, {slots} slot" + ("s" if slots > 1 else "")
 
 
-#: A dict from the names of C loops to the numbers of slots.
+#: A dict from the name of each C loop to its number of slots.
 LOOPS = {loop_name(slots): slots for slots in range(1, limits.MOST_SLOTS + 1)}
 _SLOTS = {
     "AdagradDecay": 1,
@@ -275,7 +276,7 @@ FAMILIES = {
     "Compared with Adam; a sparse step updates only the rows of its batch": _ROW_WISE,
     "Compared with Adam; a sparse step updates the whole table, by definition": _WHOLE_TABLE,
 }
-#: The families that need native kernels.
+#: The families of the entries that need native kernels.
 NATIVE_FAMILIES = {
     "Native kernels, compared with Adam": _natives("stock Adam", _NATIVE_BESIDE_ADAM)
     + [

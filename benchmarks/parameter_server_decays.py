@@ -2,12 +2,12 @@
 
     python -m benchmarks.parameter_server_decays
 
-Two parameter servers and several workers are processes on this machine and train the model of
+Two parameter servers and several workers, all on this machine, train the model of
 examples_graph_mode/flights. In each trial all accumulators start at 2**100. Squared gradients are
-too small to change such a value, and one decay with the factor 1/2 is due. After the trial, the
-exponent of an accumulator shows how often it has decayed. The slot `accumulator_decay_power` shows
-how many decays the optimizer has counted. Both numbers should be 1 if the variable or row has been
-updated since the decay was due.
+too small to change this value. One decay with the factor 1/2 becomes due during the trial. After
+the trial, the exponent of an accumulator shows how often it has decayed. The slot
+`accumulator_decay_power` shows how many decays the optimizer has counted. If a variable or row was
+updated after the decay became due, both numbers should be 1.
 """
 
 import argparse
@@ -38,14 +38,14 @@ from flights.processes import (  # noqa: E402
 
 START = np.float32(2.0**100)
 PERIOD = 20
-STEPS = 32  # per trial, all workers together
+STEPS = 32  # in a trial, of all workers together
 
 
 class Barrier:
     """Blocks each worker until all workers have arrived.
 
-    Every worker has a queue. A worker puts a token into each queue, then takes as many tokens from
-    its own queue as there are workers.
+    There is one queue for each worker. A worker puts a token into every queue. Then the worker
+    takes one token per worker from its own queue, and waits until the queue has so many tokens.
     """
 
     def __init__(self, index, workers):
@@ -106,12 +106,12 @@ def be_worker(directory, trials, batch_size):
 def decays(accumulators, powers):
     """Counts rows and dense variables by the number of their decays.
 
-    Rows and variables that have not decayed are left out, unless the optimizer has counted a decay.
+    A row or variable is included only if it has decayed, or if the optimizer has counted a decay.
 
     Returns:
-      A Counter. Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable;
-      the smallest and the largest number of decays among the elements of the row or variable; and
-      the number of decays that the optimizer has counted.
+      A Counter. Each key is a tuple of four items: "rows" for a row of a table, or "dense" for a
+      dense variable; the smallest number of decays of its elements; the largest number of decays of
+      its elements; and the number of decays that the optimizer has counted.
     """
     found = collections.Counter()
     for name, power in powers.items():
@@ -128,7 +128,7 @@ def decays(accumulators, powers):
 
 
 def report(found):
-    """Prints the counts of `decays`, first of dense variables, then of rows."""
+    """Prints the result of `decays`, first for dense variables, then for rows."""
     for kind in ("dense", "rows"):
         counts = {key[1:]: n for key, n in found.items() if key[0] == kind}
         total = sum(counts.values())
@@ -140,7 +140,7 @@ def report(found):
 
 
 def main():
-    """Runs the measurement; with --directory, runs a worker process of the measurement."""
+    """Runs the measurement. With --directory, this process is a worker of the measurement."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)

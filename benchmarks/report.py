@@ -16,8 +16,8 @@ class Result(NamedTuple):
       workload: the workload's name.
       variables: "ref" or "resource".
       optimizer: the optimizer's name.
-      compared_with: the name of the optimizer that `optimizer` is compared with, or a text such as
-        "itself on W3" (another workload).
+      compared_with: the name of the optimizer that `optimizer` is compared with. If `optimizer` is
+        compared with its own step time on another workload, a text such as "itself on W3".
       milliseconds: the `Spread` of the time of a step.
       ratio: the `Spread` of (step time of `optimizer`) / (step time of `compared_with`).
       goal: the largest accepted ratio; None if there is no goal.
@@ -63,7 +63,7 @@ class State(NamedTuple):
 
 
 def without_repeats(states):
-    """Returns the list `states` without duplicates, in the same order."""
+    """Returns a list of `states` without duplicates, in the same order."""
     return [state for i, state in enumerate(states) if state not in states[:i]]
 
 
@@ -134,7 +134,7 @@ def results_table(results):
 
 
 def goals_line(results):
-    """Returns a text with the number of goals that were hit and a line for each missed goal."""
+    """Returns a text: the number of goals that were hit, then a line for each missed goal."""
     judged = [result for result in results if result.goal is not None]
     missed = [result for result in judged if not result.hit]
     line = f"{len(judged) - len(missed)} of {len(judged)} goals hit{'. Missed:' if missed else '.'}"
@@ -175,7 +175,7 @@ def _columns(rows):
 
 
 def save_json(path, results, states, facts):
-    """Writes the report to `path` as JSON; an existing file is replaced in one operation."""
+    """Writes the report to `path` as JSON. An existing file is replaced atomically."""
     report = {
         "environment": facts,
         "results": [result.as_json() for result in results],

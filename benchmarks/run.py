@@ -6,18 +6,17 @@
     python benchmarks/run.py --only bridge
     python benchmarks/run.py --only bridge --against ../before
 
-Prints tables of the ratios with their goals, and writes them as JSON. A missed goal does not change
-the exit code.
-timing.py explains how ratios are measured. workloads.py describes the workloads W1 to W4,
-keras_bridge.py B1 to B4. W4 and B4 need up to 9 GB of memory.
+Prints tables of the ratios with their goals, and writes the tables as JSON. A missed goal does not
+change the exit code. timing.py explains how ratios are measured. workloads.py describes the
+workloads W1 to W4, and keras_bridge.py the workloads B1 to B4. W4 and B4 need up to 9 GB of memory.
 
-Ratios from a busy machine mean little. The rows whose names end in "again" compare an optimizer
-with itself: their ratio should be 1, and its deviation from 1 is random.
+Ratios are unreliable if the machine is busy. A row whose name ends in "again" compares an optimizer
+with itself. The ratio in this row should be 1; its deviation from 1 is measurement noise.
 
 W4 is W3 with ten times as many rows, and B4 is B3 with ten times as many rows. The report shows how
-much a step time grows from W3 to W4 and from B3 to B4. The growth depends on the processor's
-caches, too, so compare it with the growth of TensorFlow's own optimizer. The growth is not measured
-for optimizers that update the whole table in each step, like TensorFlow's Adam.
+much the step time of an optimizer grows from W3 to W4 and from B3 to B4. The growth also depends on
+the processor's caches, so compare it with the growth of TensorFlow's own optimizer. The growth is
+not measured for optimizers that update the whole table in each step, like TensorFlow's Adam.
 """
 
 import argparse
@@ -37,9 +36,9 @@ from legacy_opt.native import driver
 from legacy_opt.native.program import UnsupportedError
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
-FUNCTION = "tf.function"  # stands for resource variables in a tf.function
-BY_NAME = "by name"  # stands for resource variables that native kernels find by their names
-_LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
+FUNCTION = "tf.function"  # resource variables that are trained in a tf.function
+BY_NAME = "by name"  # resource variables that native kernels find by their names
+_LARGE_TABLES = 3  # number of optimizers in memory at a time on W4; each needs up to 2.6 GB
 
 
 def parse_arguments(argv=None):
@@ -110,8 +109,8 @@ def lack_of_kernels():
 def groups(workload, only_native=False):
     """Returns lists of the `optimizers.Entry`s that are timed on the workload.
 
-    The entries of one list are of one family, and are timed together. If the workload has a large
-    table, the lists are short, because the tables of all entries of a list are in memory at once.
+    The entries of a list belong to one family, and are timed together. If the workload has a large
+    table, the lists are short, because the tables of all entries of a list are in memory together.
     Only entries with native kernels are timed in a `tf.function` or by name (`only_native`).
     """
     found, entries = [], [] if only_native else list(optimizers.ENTRIES)
@@ -153,7 +152,7 @@ def comparisons(workload, variables, entries):
         goals.update({entry.name: entry.growth for entry in entries if entry.growth})
         for optimizer, goal in goals.items():
             found.append(((name, optimizer), (workload.grown_from, optimizer), goal))
-    elif name == "W1":  # on W2 and W3, most of a step is not spent on reading and writing memory
+    elif name == "W1":  # on W2 and W3, most of a step is spent on work other than memory access
         found += [
             ((name, entry.name), (name, entry.loop[0]), entry.loop[1])
             for entry in beside_stock
@@ -163,7 +162,7 @@ def comparisons(workload, variables, entries):
 
 
 def measure(workload, variables, sizes, rounds):
-    """Measures all optimizers of a workload, on one kind of variables.
+    """Measures all optimizers of a workload, with one kind of variables.
 
     Args:
       workload: the workload.
@@ -196,7 +195,8 @@ def measure(workload, variables, sizes, rounds):
         states += [
             report.State(key[0], contestant.optimizer, contestant.state_bytes)
             for key, contestant in contestants.items()
-            if key[0] == workload.name and not is_way  # the states are those of "resource"
+            # With FUNCTION and BY_NAME, the slots are those of "resource": report them only once.
+            if key[0] == workload.name and not is_way
         ]
     return results, states
 
@@ -218,8 +218,9 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
       way: the `keras_bridge.Way`.
       sizes: a dict of all workloads by name.
       rounds: the number of blocks of steps per contestant.
-      checkout: the folder of another checkout, whose bridged optimizers are compared with those of
-        this checkout; None compares bridged optimizers with Keras' own and with v1 optimizers.
+      checkout: the folder of another checkout. The bridged optimizers of this checkout are compared
+        with the bridged optimizers of the other checkout. If `checkout` is None, bridged optimizers
+        are compared with Keras' own optimizers and with v1 optimizers.
 
     Returns:
       A list of `report.Result`.
@@ -263,7 +264,7 @@ def _compare(planned, make, variables, rounds):
 
 
 def measure_all(names, sizes, quick, rounds, checkout=None):
-    """Measures workloads with all kinds of steps and variables; prints its progress on stderr.
+    """Measures workloads with all kinds of steps and variables. Prints progress on stderr.
 
     Args:
       names: the names of the workloads.

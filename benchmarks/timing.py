@@ -1,10 +1,9 @@
 """Compares the time of steps on a machine that may be busy with other work.
 
-A contestant is an optimizer that trains a workload. All contestants take turns: in each round every
-contestant runs a short block of steps, and each round starts with the next contestant. A block's
-time is the median of its steps. Ratios are computed within a round, so that both times were
-measured under the same load. The result is the median of the ratios of all rounds, with the
-quartiles as its spread.
+A contestant is an optimizer that trains a workload. In each round, every contestant runs a short
+block of steps. Each round starts with a different contestant. A block's time is the median of the
+times of its steps. A ratio is computed from two times of the same round, because both were measured
+under about the same load. The result is the median of the ratios of all rounds, with the quartiles.
 """
 
 import time
@@ -15,7 +14,7 @@ import numpy as np
 _WARM_UP_STEPS = 5
 _BLOCK_SECONDS = 0.02
 _MOST_STEPS = 50
-_MOST_SECONDS = 15  # for all rounds; slow steps get fewer rounds
+_MOST_SECONDS = 15  # for all rounds; if steps are slow, fewer rounds are run
 _FEWEST_ROUNDS = 5
 
 
@@ -28,7 +27,7 @@ class Spread(NamedTuple):
 
     @classmethod
     def of(cls, values):
-        """Returns the spread of `values`."""
+        """Returns the median and the quartiles of `values`."""
         lower, median, upper = np.percentile(values, [25, 50, 75])
         return cls(float(median), float(lower), float(upper))
 
@@ -54,12 +53,12 @@ def alternate(steps, rounds):
     """Times the steps of several contestants in turns.
 
     Args:
-      steps: a dict from a key to a callable that runs one step, or to an object whose
-        ``times(count)`` runs several steps and returns the seconds of each.
+      steps: a dict from a contestant's key to a callable that runs one step, or to an object whose
+        ``times(count)`` runs `count` steps and returns a list with the seconds of each step.
       rounds: the number of blocks per contestant. If the steps are slow, fewer blocks are run.
 
     Returns:
-      A dict from the same keys to arrays with the median seconds per step of each block.
+      A dict from the same keys to arrays. An array has the median seconds per step of each block.
     """
     counts, round_seconds = {}, 0.0
     for key, step in steps.items():

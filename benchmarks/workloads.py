@@ -2,10 +2,10 @@
 
 * The dense gradient is a tensor in memory, read once per step and shared by all variables of the
   workload. It is neither computed nor copied.
-* The ids of sparse gradients are in memory, for many batches. A training step uses the batch whose
-  number is the global step modulo `BATCHES`. TensorFlow sums the rows of duplicate ids, both for
-  the optimizers of this package and for TensorFlow's own. There are so many batches that their rows
-  do not stay in the processor's cache. The gradient's values are the same in all batches.
+* The ids of sparse gradients are in memory, for `BATCHES` batches. A training step uses the batch
+  whose number is the global step modulo `BATCHES`. There are so many batches that their rows do not
+  stay in the processor's cache. The gradient's values are the same in all batches. For each
+  optimizer, TensorFlow sums the rows of duplicate ids in the step.
 * The step is called through `Session.make_callable`, without the overhead of `Session.run`.
 
 The benchmarks compute ratios of step times. In a real model, other operations take time, too, so
@@ -33,7 +33,7 @@ class Workload(NamedTuple):
       shape: the shape of each variable.
       variables: the number of variables.
       ids: the number of ids in a sparse gradient, duplicates included; 0 means a dense gradient.
-      grown_from: the name of a workload that differs only in having fewer rows, or "".
+      grown_from: the name of a workload that has fewer rows and is otherwise equal, or "".
     """
 
     name: str
@@ -65,14 +65,14 @@ class Contestant:
 
     Args:
       workload: the `Workload`.
-      make: called with the global step variable, returns the optimizer.
+      make: a function that takes the global step variable and returns the optimizer.
       use_resource: whether to use resource variables instead of ref variables.
 
     Attributes:
       step: a callable that runs one training step.
       variables: the trained variables.
       optimizer: the name of the optimizer's class.
-      state_bytes: a dict from slot name to the bytes of that slot, over all variables.
+      state_bytes: a dict from slot name to the size in bytes, summed over all variables.
     """
 
     def __init__(self, workload, make, use_resource):
@@ -150,7 +150,7 @@ def gradient_of(workload):
 
 
 def zipf_ids(workload):
-    """Returns row numbers ``[BATCHES, ids]`` with a Zipf distribution: few rows are frequent."""
+    """Returns an array [BATCHES, ids] of row numbers with a Zipf distribution."""
     rows = workload.shape[0]
     ranks = np.random.RandomState(1).zipf(_ZIPF_EXPONENT, (BATCHES, workload.ids)) % rows
     return ranks * _SCATTERING_PRIME % rows

@@ -12,7 +12,7 @@ def same(one, other):
 def largest_difference(one, other):
     """Returns the largest absolute difference between two arrays of the same shape, as a float.
 
-    Returns infinity if two corresponding elements differ and one of them is NaN or infinite.
+    Returns infinity if two corresponding elements differ and at least one is NaN or infinite.
     """
     one, other = np.float64(one), np.float64(other)
     with np.errstate(invalid="ignore"):  # NumPy warns of infinity minus infinity

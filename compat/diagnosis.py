@@ -1,6 +1,6 @@
 """`diagnose`: lists installed packages and problems, and known commands that fix the problems.
 
-TensorFlow is imported inside functions only, because TensorFlow may be missing or broken.
+TensorFlow is imported only inside functions, because TensorFlow may be missing or broken.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ def diagnose() -> Dict[str, Any]:
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
       * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
         are `mode`, which applies to optimizers whose attribute `native` is None; `c_compiler` and
-        `cpp_compiler`; `folder`, the path of the compiled kernels; `driver`, a path; `kernels`, the
-        number of kernels in the folder; `prebuilt`, a dict about the package legacy-opt-native, or
-        None if it is not installed; and `optimizers`, a dict from class names to the reason why a
-        class has no kernels for dense or sparse float32 gradients, or None if it has them. If
-        something is missing, its value is the reason. If nothing can be found out, the only key is
-        `error`;
+        `cpp_compiler`; `folder`, the path of the compiled kernels; `driver`, the path of the
+        library that runs kernels; `kernels`, the number of kernels in the folder; `prebuilt`, a
+        dict about the package legacy-opt-native, or None if this package is not installed; and
+        `optimizers`, a dict from class names to None, or to the reason why the class has no kernels
+        for dense or sparse float32 gradients. If a compiler, the folder or the driver is missing,
+        the value is the reason. If all this cannot be determined, the only key is `error`;
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """

@@ -1,10 +1,11 @@
 """Estimators on every TensorFlow: `from legacy_opt.compat import estimator`.
 
 The module has the names of `tf.compat.v1.estimator` in TensorFlow 2.15: `Estimator`, `RunConfig`,
-`EstimatorSpec`, `DNNClassifier`, `train_and_evaluate` and so on. Up to TensorFlow 2.15 they are
-TensorFlow's own. For newer versions they come from the package tensorflow-estimator. The first use
-of a name raises an ImportError with the pip command if this package is missing, and a ValueError if
-the environment variable TF_CONFIG is not a JSON object. See docs/estimators.md.
+`EstimatorSpec`, `DNNClassifier`, `train_and_evaluate` and so on. Up to TensorFlow 2.15, the classes
+and functions are TensorFlow's own. On newer versions, they come from the package
+tensorflow-estimator. If this package is missing, the first use of a name raises an ImportError with
+the pip command. If the environment variable TF_CONFIG is not a JSON object, the use of a name
+raises a ValueError. See docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import Any, List
 
 from legacy_opt import versions
 
-# Static tools cannot know the names, which depend on the installed packages.
+# Static tools cannot determine the names, because they depend on the installed packages.
 __all__: List[str] = []
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):  # Python asks for `__path__`
+    if name.startswith("__"):  # Python looks up names like `__path__`
         raise AttributeError(name)
     found = getattr(versions.estimator(), name)
     _check_tf_config()
@@ -32,7 +33,10 @@ def __dir__() -> List[str]:
 
 
 def _check_tf_config() -> None:
-    """Raises an error that names TF_CONFIG; Estimators raise the JSON parser's error."""
+    """Raises a ValueError that names TF_CONFIG if TF_CONFIG is not a JSON object.
+
+    Estimators would raise an error of the JSON parser.
+    """
     text = os.environ.get("TF_CONFIG", "{}")
     try:
         if isinstance(json.loads(text), dict):

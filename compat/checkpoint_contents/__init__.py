@@ -1,7 +1,8 @@
 """Recognises the variables and slots in a checkpoint.
 
-In a name-based checkpoint (of a Saver), they are recognised by the names, shapes and dtypes of the
-tensors; in an object-based checkpoint (of `tf.train.Checkpoint`), by its object graph.
+In a name-based checkpoint, which a Saver writes, variables and slots are recognised by the names,
+shapes and dtypes of the tensors. In an object-based checkpoint, which `tf.train.Checkpoint` writes,
+they are recognised by the object graph.
 """
 
 from . import named, object_based

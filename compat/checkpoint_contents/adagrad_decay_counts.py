@@ -1,8 +1,9 @@
 """Converts AdagradDecay's decay counts between their two layouts.
 
-A decay count says how often a row of the accumulator has been decayed. (With dense gradients, the
-first count is for the whole variable.) `AdagradDecayOptimizer` (V1) stores the counts in an array
-of the variable's shape, but reads only the first elements in flat order, one for each row.
+A decay count is the number of decays of one row of the accumulator. With dense gradients, the first
+count is the number of decays of the whole variable. `AdagradDecayOptimizer` (V1) stores the counts
+in an array of the variable's shape, but reads only the first elements of the flattened array, one
+for each row.
 `AdagradDecayOptimizerV2` (V2) stores only these elements, in an array of shape [rows].
 """
 
@@ -17,13 +18,13 @@ def by_rows(counts, parts=()):
     Args:
       counts: an integer array.
       parts: for a partitioned variable, a pair (shape of the part, offset of the part in the
-        variable) for each part. Each part has its own counts.
+        variable) for each part. The counts of each part are converted separately.
 
     Returns:
-      An array of shape [rows]; of shape [] for a scalar variable.
+      An array of shape [rows], or of shape [] for a scalar variable.
 
     Raises:
-      ValueError: see `change_layout`; or two parts that contain the same rows have different
+      ValueError: `change_layout` raised it, or two parts that contain the same rows have different
         counts.
     """
     rows = np.zeros(counts.shape[:1], counts.dtype)
@@ -49,9 +50,9 @@ def from_rows(counts, shape, parts=()):
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Equal counts may come from dense gradients, which increment all elements of a part. So an
-        # equal count is written to all elements. Different counts come from sparse gradients, which
-        # increment only the first elements.
+        # Dense gradients increment all elements of a part, so if all counts are equal, their value
+        # is written to all elements. Different counts come from sparse gradients, which increment
+        # only the first elements.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result
@@ -78,7 +79,7 @@ def change_layout(counts, shape):
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
-    # Dense gradients increment all elements of a part, so it is no error if all are equal.
+    # Equal counts are no error, because dense gradients increment all elements of a part.
     if np.any(flat != flat[:1]) and np.any(flat[rows:]):
         raise ValueError(
             f"there are counts beyond the first {rows} elements. Only a partitioned variable has "

@@ -1,4 +1,7 @@
-"""Recognises DeepRec's EmbeddingVariables (hash tables) by the names of their tensors."""
+"""Recognises EmbeddingVariables by the names of their tensors.
+
+An EmbeddingVariable is a hash table in DeepRec, a fork of TensorFlow 1.15.
+"""
 
 import collections
 import re

@@ -10,10 +10,11 @@ class Item(NamedTuple):
     """A tensor of a checkpoint, or several tensors that belong together.
 
     Attributes:
-      name: in a name-based checkpoint, the name of the tensor, or of the variable or slot that
-        several tensors form. In an object-based checkpoint, a name made from the object graph, such
-        as "x, slot m". A tensor in `Contents.other` has its checkpoint key as its name.
-      dtype: a `tf.DType` or an `UnknownType`; for an EmbeddingVariable, the dtype of its values.
+      name: in a name-based checkpoint, the name of the tensor. If there are several tensors, the
+        name of the variable or slot that they form. In an object-based checkpoint, a name made from
+        the object graph, such as "x, slot m"; for a tensor in `Contents.other`, its checkpoint key.
+      dtype: a `tf.DType`, or an `UnknownType` if this TensorFlow lacks the dtype. For an
+        EmbeddingVariable, the dtype of its values.
       shape: a tuple of ints. For PARTS, the shape of the joined parts; for an EmbeddingVariable,
         (rows, length of a row); for OF_EACH_PART, the shape of one slot, or None if the slots have
         different shapes.
@@ -22,10 +23,10 @@ class Item(NamedTuple):
         PARTS: the parts of a partitioned variable or slot.
         EMBEDDING_VARIABLE: the tensors of a DeepRec EmbeddingVariable.
         OF_EACH_PART: the slots of a partitioned variable's parts, if the slots cannot be joined.
-        INCOMPLETE: a tensor of which the checkpoint has only some slices.
+        INCOMPLETE: a tensor with slices that are missing in the checkpoint.
       pieces: the names of the tensors in the checkpoint; parts are in order.
-      numbers: the number of elements in all these tensors.
-      bytes: the number of bytes in all these tensors; strings count as 0 bytes.
+      numbers: the number of elements of all tensors in `pieces`.
+      bytes: the number of bytes of all tensors in `pieces`; strings count as 0 bytes.
     """
 
     name: str
@@ -41,9 +42,9 @@ class SlotItem(NamedTuple):
     """A slot variable in a checkpoint.
 
     Attributes:
-      item: its `Item`.
-      scope: the scope before the variable's name in the slot's name, such as "OptimizeLoss", or "".
-        In an object-based checkpoint, the path of the optimizer.
+      item: the slot's `Item`.
+      scope: in a name-based checkpoint, the scope that precedes the variable's name in the slot's
+        name, such as "OptimizeLoss", or "". In an object-based checkpoint, the optimizer's path.
       suffix: the rest of the slot's name after the variable's name, such as "Adam_1". In an
         object-based checkpoint, the same as `role`.
       role: the slot's name in the optimizer, such as "v"; None if unknown.
@@ -63,11 +64,11 @@ class Variable(NamedTuple):
 
 
 class Guess(NamedTuple):
-    """The optimizer that probably made some slots.
+    """An optimizer that probably created the slots of some variables.
 
     Attributes:
       label: a description for users, which contains the word "unknown" if the optimizer is unknown.
-      name: the optimizer's name, which the slots' names contain, such as "Adam". In an object-based
+      name: the optimizer's name in the names of its slots, such as "Adam". In an object-based
         checkpoint, the roles of the slots, such as "m, v"; "none" if there are no slots.
       scope: see `SlotItem`.
       variables: the number of variables with these slots.

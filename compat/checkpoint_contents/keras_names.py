@@ -1,7 +1,8 @@
-"""Recognises, in a Saver's checkpoint, the Keras optimizers that `to_v1` put into a TF1 graph.
+"""Recognises the Keras optimizers that `to_v1` put into a TF1 graph, in a Saver's checkpoint.
 
 A Keras optimizer named Adam has the slot `x/Adam/m` for a variable `x`, and the shared variables
-`Adam/iter` and `Adam/learning_rate`. A second optimizer of the same name has `Adam/iter_1` etc.
+`Adam/iter` and `Adam/learning_rate`. The shared variables of a second optimizer with the same name
+have numbers: `Adam/iter_1` and `Adam/learning_rate_1`.
 """
 
 import collections
@@ -27,14 +28,14 @@ BY_SLOTS = {
     ("velocity",): "RMSprop",
 }
 # Class names that `to_v1` uses as names of optimizers. Several classes have the same slots, so the
-# name identifies the class better than the slots.
+# name identifies the class better than the slots do.
 _CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
 _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
 
 
 def names(items):
-    """Returns the names of Keras' optimizers in a checkpoint.
+    """Returns a set of the names of the Keras optimizers in a checkpoint.
 
     Args:
       items: a dict from names to `Item`s.
@@ -64,8 +65,8 @@ def for_all_variables(items, optimizers):
         for name, item in items.items()
         if item.shape == ()
         and name.rpartition("/")[0] in optimizers
-        # A scope of the model may have the optimizer's name. Variables in such a scope may have
-        # slots, but the optimizer's own scalars have none.
+        # A scope of the model may have the same name as an optimizer. A scalar with slots is a
+        # variable in such a scope, because an optimizer's own scalars have no slots.
         and not any(_has_slots_of(name, each, items) for each in optimizers)
     ]
 
@@ -82,8 +83,8 @@ def recognise(variables, optimizers):
       optimizers: the result of `names`.
 
     Returns:
-      A Counter with the number of variables for each (label shown to users, name of the optimizer,
-      scope), and a dict from the names of slots to their roles, such as "m".
+      A Counter from (label shown to users, name of the optimizer, scope) to the number of
+      variables; and a dict from the names of slots to their roles, such as "m".
     """
     slots, roles = collections.defaultdict(dict), {}
     for variable in variables:

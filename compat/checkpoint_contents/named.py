@@ -1,9 +1,9 @@
 """Recognises the tensors of a name-based checkpoint by name, shape and dtype.
 
-A slot is named after its variable, such as `x/Adam`. `tf.contrib.layers.optimize_loss` puts a scope
-before the variable's name: `OptimizeLoss/x/Adam`. A partitioned variable may be saved in parts,
-`x/part_0` and `x/part_1`. An EmbeddingVariable of DeepRec, a hash table, is saved as `x-keys`,
-`x-values` etc.
+The name of a slot contains the name of its variable: `x/Adam` is a slot of `x`.
+`tf.contrib.layers.optimize_loss` puts a scope before the variable's name: `OptimizeLoss/x/Adam`. A
+partitioned variable may be saved in parts: `x/part_0` and `x/part_1`. DeepRec's EmbeddingVariable,
+a hash table, is saved as `x-keys`, `x-values` etc.
 """
 
 import collections
@@ -79,7 +79,7 @@ def _item(name, dtype, shape, kind, pieces, tensors):
 
 
 def width(dtype):
-    """Returns the bytes of one element; 0 for strings, because the index lacks their lengths."""
+    """Returns the bytes of one element; 0 for strings, because the index has no string lengths."""
     return 0 if dtype.name.startswith("string") else dtype.size
 
 
@@ -132,8 +132,8 @@ def _sliced_item(name, pieces, tensors):
 def _partitioned(names, tensors):
     """Returns a dict from each partitioned variable to the axis along which its parts are joined.
 
-    A variable is left out if it also exists as one tensor, or if its parts have gaps or cannot be
-    joined.
+    The dict lacks variables that also exist as one tensor, variables with missing parts, and
+    variables whose parts cannot be joined.
     """
     parts = collections.defaultdict(list)
     for name in names:
@@ -198,7 +198,7 @@ def joined_shape(shapes, axis):
 
 
 def _embedding_variables(tensors):
-    """Groups the tensors of each EmbeddingVariable, including the tensors of all its partitions.
+    """Groups the tensors of each EmbeddingVariable, with the tensors of all its partitions.
 
     Returns:
       A dict from the name of an EmbeddingVariable to a list of the names of its tensors.
@@ -223,7 +223,7 @@ def _is_integer_scalar(item):
 def _step(items):
     """Returns the `Item` of the global step, or None.
 
-    If several tensors have the name of a global step, chooses the tensor in the fewest scopes.
+    If several tensors have the name of a global step, the tensor in the fewest scopes is chosen.
     """
     found = [
         item
@@ -240,17 +240,17 @@ def _is_power(item):
 def _owners(items):
     """Returns a dict from the name of each slot to (variable, scope, suffix).
 
-    In the slot's name, the scope is before the variable's name, and the suffix is after it.
+    In the slot's name, the scope precedes the variable's name, and the suffix follows it.
     """
     found = {}
     for name in items:
         owner = _owner(name, name, items)
-        # A variable that is saved as one tensor may have slots of its parts, such as x/part_0/Adam.
+        # If x is saved as one tensor, its slots may still be saved in parts, such as x/part_0/Adam.
         if owner is None:
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner
-    # A slot may have slots itself, such as its moving average. Assign these to the variable, too.
+    # A slot may itself have slots, such as a moving average. Assign a slot's slots to the variable.
     owners = {}
     for name, (owner, scope, suffix) in found.items():
         while owner in found:
@@ -268,7 +268,7 @@ def _owner(tensor, name, items):
         known = slot_signatures.is_known(suffix)
         for start in range(end):
             if start and not (known and end == len(words) - 1):
-                break  # only the slots of known optimizers may have a scope before the variable
+                break  # only slots of known optimizers may have a scope before the variable's name
             owner = "/".join(words[start:end])
             if owner in items and (known or _fits(tensor, suffix, owner, items)):
                 return owner, "/".join(words[:start]), suffix
@@ -280,7 +280,7 @@ def _fits(tensor, suffix, owner, items):
     slot, variable = items[tensor], items[owner]
     if slot.shape == variable.shape and slot.dtype == variable.dtype:
         return True
-    # If `x/Name` is a slot, so is `x/Name_1`, whatever its shape and dtype.
+    # If `x/Name` is a slot, `x/Name_1` is a slot, too. It may have any shape and dtype.
     first = _NUMBER.sub("", tensor)
     return first != tensor and first in items and _fits(first, suffix, owner, items)
 
@@ -299,10 +299,10 @@ def family(slot):
 
 
 def _recognised(variables, powers, of_keras):
-    """Finds the optimizers that probably made the slots.
+    """Finds the optimizers that probably created the slots.
 
     Returns:
-      A pair: the variables, whose recognised slots have roles now; and a tuple of `Guess`.
+      A pair: the variables, with the roles of recognised slots; and a tuple of `Guess`.
     """
     counts, roles = keras_names.recognise(variables, of_keras)
     families = collections.OrderedDict()

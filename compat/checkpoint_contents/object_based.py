@@ -46,12 +46,12 @@ def contents(tensors, graph):
 
 
 def local_name(path):
-    """Returns the last name of a path, for example of a path to a nested optimizer's variable."""
+    """Returns the part of a path after the last "/"."""
     return path.rsplit("/", 1)[-1]
 
 
 def is_keras_own(optimizer):
-    """Returns whether an optimizer is Keras' own: neither a v1 optimizer nor made by `to_keras`."""
+    """Returns whether an optimizer is Keras' own, not a v1 optimizer and not made by `to_keras`."""
     if optimizer.kind == NAMED_BY_NUMBER:
         return False
     # Keras' own OptimizerV2 classes save the hyperparameter `decay`. V1 optimizers do not save it.

@@ -2,10 +2,11 @@
 
 To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the slot's name in the
 graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
-was created in a scope (`tf.contrib.layers.optimize_loss` does so), TensorFlow drops characters of
-that scope instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``.
-Then the slots of the parts are saved under different names, instead of as slices of one tensor.
-Each of these tensors has the shape of the whole slot, but contains the slice of one part only.
+was created in a scope, for example by `tf.contrib.layers.optimize_loss`, the slot's name starts
+with the scope. TensorFlow then drops the wrong characters: ``OptimizeLoss/matrix/part_0/Adam`` is
+saved as ``matrix/atrix/part_0/Adam``. Therefore the slots of the parts are saved as tensors with
+different names, not as slices of one tensor. Each of these tensors has the shape of the whole slot,
+but contains only the slice of one part.
 """
 
 import collections
@@ -20,9 +21,9 @@ _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 def position(name):
-    """Returns the number by which a part is sorted: its number, or the start of its range.
+    """Returns the number of a part, or the start of the part's range, from a tensor's name.
 
-    Returns None if `name` contains neither.
+    Parts are sorted by the result. It is None if `name` contains neither a number nor a range.
     """
     found = PART.search(name)
     return None if found is None else int(found.group(1) or found.group(2))
@@ -48,7 +49,8 @@ def slot_of(name, variable):
 def find(variable, slot, shapes, tensors):
     """Returns the names of the tensors with the slices of a slot.
 
-    Returns () if slices are missing, or if the shape of the tensors is not in `shapes`.
+    Returns () if slices are missing, if the tensors have different shapes, or if their shape is not
+    in `shapes`.
 
     Args:
       variable: the name of the variable.
@@ -77,7 +79,7 @@ def find_all(tensors):
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
       as "OptimizeLoss/". Mangled names lack some or all characters of the scope. Therefore this
       function searches the checkpoint's other names for prefixes that fit. If exactly one prefix
-      fits, it is the scope; otherwise the scope is "".
+      fits, this prefix is the scope; otherwise the scope is "".
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):

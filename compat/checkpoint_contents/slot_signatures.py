@@ -1,4 +1,4 @@
-"""Guesses which optimizer made some slots, from their names, number, shapes and dtypes.
+"""Guesses which optimizer created given slots, from their names, number, shapes and dtypes.
 
 A slot's role is its name in the optimizer, such as "m". An optimizer's signature lists the roles
 and the forms (shapes and dtypes) of its slots.
@@ -8,8 +8,8 @@ import itertools
 import re
 from typing import NamedTuple
 
-# Forms of a slot, which describe its shape and dtype. A slot may have several forms: the counts of
-# a vector are both COUNTS (one per element) and ROW_COUNTS (one per row).
+# A form describes the shape and dtype of a slot. A slot may have several forms: the counts of a
+# vector are both COUNTS (one per element) and ROW_COUNTS (one per row).
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
@@ -23,10 +23,10 @@ class Signature(NamedTuple):
 
     Attributes:
       label: a description of the optimizer for users.
-      names: the texts in slot names that mean this optimizer, such as "Adam" in "table/Adam_1".
+      names: the optimizer's possible names in the names of slots, such as "Adam" in "x/Adam_1".
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.
-      powers: the number of shared variables with a power of beta, such as beta1_power.
+      powers: the number of shared variables that contain a power of a beta, such as beta1_power.
     """
 
     label: str
@@ -61,8 +61,8 @@ def _shampoos(ranks):
     """Yields the signatures of Shampoo for variables of these ranks.
 
     Each axis has a slot for a matrix, or for the matrix's diagonal if the axis is long. If Shampoo
-    computes powers of matrices only in some training steps, each matrix has one more slot, which
-    contains its power and comes before the slot of the matrix.
+    computes powers of matrices only in some training steps, each matrix has a second slot for its
+    power. The slot of the power precedes the slot of the matrix.
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
@@ -135,12 +135,12 @@ def family(suffix):
 
 
 def is_known(suffix):
-    """Returns whether this is the suffix of a known optimizer's slot."""
+    """Returns whether the slots of a known optimizer have this suffix."""
     return family(suffix) in _NAMES
 
 
 def layout(variable, slots):
-    """Returns the forms that each slot of a variable has.
+    """Returns the forms of each slot of a variable.
 
     Args:
       variable: an object with a `shape` and a `dtype`.
@@ -187,13 +187,13 @@ def recognise(name, layouts, powers):
     """Guesses each variable's optimizer from its slots.
 
     Args:
-      name: the optimizer name that the names of all these slots contain.
+      name: the optimizer's name in the names of all these slots.
       layouts: for each variable, the result of `layout`.
       powers: the names of the powers of beta in the checkpoint.
 
     Returns:
-      For each variable, a label shown to users and a tuple of the slots' roles. The tuple is empty
-      if the roles are unknown.
+      A list with a pair for each variable: a label shown to users, and a tuple of the slots' roles.
+      The tuple is empty if the roles are unknown.
     """
     known = name in _NAMES
     pool = [each for each in _SIGNATURES if name in each.names] if known else _FOR_UNKNOWN_NAMES
@@ -202,8 +202,8 @@ def recognise(name, layouts, powers):
     rest = set(range(len(layouts)))
     while rest:
         # Several signatures may fit the slots of one variable. The best signature has the most
-        # powers of beta. Among equals, signatures with known roles come first, then those that fit
-        # more variables.
+        # powers of beta. If several signatures have equally many powers, prefer known roles, then
+        # the signature that fits the most variables.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
@@ -219,9 +219,7 @@ def recognise(name, layouts, powers):
 
 
 def recognise_roles(layouts, powers):
-    """Guesses the optimizer of slots whose roles are known.
-
-    Object-based checkpoints save the roles.
+    """Guesses the optimizer of slots in an object-based checkpoint, which contains the roles.
 
     Args:
       layouts: for each variable, a dict from the slots' roles to their forms.

@@ -1,8 +1,8 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader returns names, dtypes and shapes, but not the slices (called parts here) in
-which partitioned variables are saved. TensorFlow's reader detects missing bytes only after it has
-read all data.
+TensorFlow's own reader does not suffice, for two reasons. It returns names, dtypes and shapes, but
+not the slices (called parts here) in which partitioned variables are saved. And it detects missing
+bytes only after it has read all data.
 
 The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
 here. TensorFlow's reader verifies them, so open the checkpoint with TensorFlow's reader first.
@@ -60,9 +60,10 @@ class Index(NamedTuple):
 
     Attributes:
       entries: a dict from name to Entry.
-      stored: a dict from name to a list of StoredBytes: one for each part, or a single one for a
-        tensor that is saved whole.
-      data_bytes: for each data file, the smallest size in bytes that it can have if it is complete.
+      stored: a dict from name to a list of StoredBytes, one for each part. If a tensor is saved
+        whole, the list has one element.
+      data_bytes: for each data file, the position after its last tensor, in bytes. If the file is
+        smaller, it is incomplete.
     """
 
     entries: dict
@@ -121,7 +122,7 @@ def _as_index(records):
 
 def _name_of(key):
     """Returns the name of the tensor with this key; for a part, the name of the whole tensor."""
-    if key.startswith(_PART_KEY):  # the rest is the name, with escaped NULs, and the extents
+    if key.startswith(_PART_KEY):  # _PART_KEY, name with escaped NULs, extents
         key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
     return key.decode("utf-8")
 

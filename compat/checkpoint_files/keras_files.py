@@ -1,6 +1,6 @@
 """Checks Keras files (.keras, .h5) before Keras loads them.
 
-A small file may need a lot of memory, because a zip archive is compressed, and because HDF5 returns
+A small file may need a lot of memory for two reasons: a zip archive is compressed, and HDF5 returns
 zeros for a dataset that was never written.
 """
 
@@ -17,9 +17,9 @@ from . import CheckpointError
 ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
-# The limit for what a file takes in memory is _MAX_RATIO times the larger of two sizes: that of the
-# file, and that of the model's weights. (The ratio allows for slots, names and compression.) Files
-# that take at most _ALWAYS_ALLOWED bytes are never refused.
+# The content of a file may take _MAX_RATIO times as much memory as the model's weights, or
+# _MAX_RATIO times the file's size if this is larger. The ratio allows for slots, names and
+# compression. Content of at most _ALWAYS_ALLOWED bytes is never refused.
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
@@ -65,7 +65,7 @@ def _nbytes(shape, dtype):
 
 
 def _opened(path):
-    """Opens a Keras file as HDF5; for a .keras archive, opens the HDF5 file inside."""
+    """Opens a Keras file with h5py. For a .keras archive, opens the HDF5 file in the archive."""
     import h5py
 
     if not zipfile.is_zipfile(path):
@@ -75,7 +75,7 @@ def _opened(path):
 
 
 def holds_optimizer(path):
-    """Returns whether Keras has written an optimizer's variables into a file."""
+    """Returns whether a Keras file contains the variables of an optimizer."""
     import h5py
 
     found = []

@@ -2,20 +2,24 @@
 
 `tf.train.Checkpoint` and Keras' `save_weights` name tensors after the path from object to object,
 and save the graph of these objects. The graph describes the slots of an optimizer in one of three
-ways. (A bridged optimizer is a Keras optimizer that `to_keras` made.)
+ways. In this list, a bridged optimizer is a Keras optimizer that `to_keras` made.
 
-* SLOT_VARIABLES: TensorFlow's own slot references (variable, name of the slot, slot). OptimizerV2
-  (Keras' own classes and bridged optimizers) and v1 optimizers save them.
-* NAMED_BY_NUMBER: names with the number of the trained variable, such as `slot_0_m`. Bridged
-  optimizers of Keras 3 have such names.
-* NUMBERED: a list of all variables of the optimizer, with paths such as `_variables/7`. Keras' own
-  optimizers have this list in Keras 3, and the new optimizer classes of Keras 2.11 to 2.15 have it,
-  too. A slot may also be in a further list, such as `_momentums`, which is in the order of the
-  trained variables. If the checkpoint also has the list of the trained variables, the slot belongs
-  to the variable with the same position in that list. Otherwise a slot is assigned to the variable
-  whose name is contained in the slot's own name. If there is no such variable, slots with equal
-  names, one for each trained variable, are assigned in the order of the trained variables. The
-  remaining slots stay unassigned.
+* SLOT_VARIABLES: the graph contains references (variable, name of the slot, slot). V1 optimizers,
+  Keras' OptimizerV2 classes and bridged optimizers of Keras 2 save such references.
+* NAMED_BY_NUMBER: the name of a slot contains the number of the trained variable, such as
+  `slot_0_m`. Bridged optimizers of Keras 3 save such names.
+* NUMBERED: the graph contains a list of all variables of the optimizer, with paths such as
+  `_variables/7`. Keras 3's own optimizers and the new optimizer classes of Keras 2.11 to 2.15 save
+  this list. It does not say to which trained variable a slot belongs. The parser applies the first
+  rule that fits:
+
+  1. The graph has a list of the trained variables, and a list of slots in the same order, such as
+     `_momentums`. A slot belongs to the variable at the same position.
+  2. The slot's name contains the name of a variable. The slot belongs to this variable.
+  3. There are slots with equal names, one for each trained variable. They are assigned in the order
+     of the trained variables.
+
+  If no rule fits, the slot stays unassigned.
 """
 
 import collections
@@ -57,12 +61,12 @@ class ObjectGraph(NamedTuple):
     """The parsed object graph of a checkpoint.
 
     Attributes:
-      variables: a dict from full names to checkpoint keys, without the variables of optimizers. A
-        variable is listed under its path if its full name is empty, or is also the full name of
-        another variable.
+      variables: a dict from full names of variables to checkpoint keys. It does not contain the
+        variables of optimizers. If a full name is empty or not unique, the variable's path replaces
+        it.
       optimizers: a tuple of SavedOptimizers.
       save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
-      python_states: a dict from paths to checkpoint keys, for Python objects saved as strings.
+      python_states: a dict from the paths of Python objects saved as strings to checkpoint keys.
     """
 
     variables: dict
@@ -97,7 +101,7 @@ def parse_object_graph(serialized):
     """Parses the object graph of a checkpoint.
 
     Args:
-      serialized: the bytes of its tensor `_CHECKPOINTABLE_OBJECT_GRAPH`.
+      serialized: the bytes in the checkpoint's tensor `_CHECKPOINTABLE_OBJECT_GRAPH`.
 
     Returns:
       An ObjectGraph.
@@ -137,7 +141,7 @@ class _Node:
 
 
 class _Parser:
-    """Finds the optimizers in a graph, and separates their variables from all others."""
+    """Finds the optimizers in a graph, and separates their variables from all other variables."""
 
     def __init__(self, proto):
         self._nodes = [_Node(node) for node in proto.nodes]
@@ -239,7 +243,7 @@ class _Parser:
                 unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
                 (unassigned if unclear else variables)[path] = self._nodes[member].key
         for key in [key for key, found in slots.items() if len(found) > 1]:
-            for slot in slots.pop(key):  # several nodes claim to be this slot: assign none of them
+            for slot in slots.pop(key):  # several nodes fit this slot: assign none of them
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
             self._paths[number],
@@ -250,7 +254,7 @@ class _Parser:
         )
 
     def _places(self, number):
-        """Returns a dict from the nodes of slots to (node of the variable, name of the slot)."""
+        """Returns a dict from each slot's node to (node of the variable, name of the slot)."""
         kind = self._kinds.get(number)
         if kind == SLOT_VARIABLES:
             return {slot: (variable, name) for variable, name, slot in self._nodes[number].slots}
@@ -320,7 +324,7 @@ class _Parser:
     def _slot_name(self, slot, variable):
         """Returns a slot's name without the variable's name.
 
-        Returns None if the slot is not named after the variable.
+        Returns None if the slot's name does not contain the variable's name.
         """
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name

@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a path refers to. If there is none, an error says what is there."""
+"""Finds the checkpoint that a path refers to. If there is none, an error says why."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def refuse_special(*paths):
 def reason(error):
     """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
-    # If the message names an operation ("[[…"), the reason stands directly before the name, and
+    # If the message names an operation ("[[…"), the reason directly precedes the name, and
     # earlier lines say where the operation was created. Otherwise the first line is the reason.
     before, _, where = text.partition("[[")
     return before.strip().splitlines()[-1 if where else 0]
@@ -43,8 +43,8 @@ def as_text(path, argument="path", order=""):
 
     Args:
       path: the path.
-      argument: the name of the caller's argument that has the path, for the message.
-      order: a signature to show in the message, so that users notice swapped arguments; or "".
+      argument: the name of the caller's argument, for the error message.
+      order: a signature for the error message, so that users notice swapped arguments; or "".
 
     Raises:
       TypeError: `path` is not a path.
@@ -63,15 +63,15 @@ def locate(path):
     """Finds the checkpoint that a path refers to.
 
     Args:
-      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; or a folder, for the
-        latest checkpoint in it.
+      path: the prefix of a checkpoint, its `.index` file, or a file in V1 format. A folder refers
+        to the latest checkpoint in it.
 
     Returns:
       A pair: the prefix (in V1 format the path of the file, or the pattern of several files), and
       the format, V1 or V2.
 
     Raises:
-      CheckpointError: there is no checkpoint. The message says what is there instead.
+      CheckpointError: there is no checkpoint. The message describes what was found instead.
     """
     path = as_text(path)
     prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
@@ -168,10 +168,10 @@ def _choice(folder):
 
 
 def _in_one_file(path):
-    """Returns what `locate` returns for a file, if it is a checkpoint in V1 format.
+    """Returns the result of `locate` for a file that is a checkpoint in V1 format.
 
     Raises:
-      CheckpointError: the file is not such a checkpoint. The message says what it is.
+      CheckpointError: the file is not a checkpoint in V1 format. The message describes the file.
     """
     match = _DATA_FILE.match(path)
     if match:
@@ -229,7 +229,7 @@ def _is_text(start):
     try:
         start[:-4].decode("utf-8", "strict") if len(start) > 4 else start.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start > len(start) - 8  # the last character is cut off
+        return error.start > len(start) - 8  # True if only the last character is cut off
     return True
 
 

@@ -24,7 +24,7 @@ _CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 
 
 class UnknownType(NamedTuple):
-    """Stands in for a dtype that the installed TensorFlow does not have."""
+    """A dtype that the installed TensorFlow does not have."""
 
     name: str
     size: int = 0
@@ -37,9 +37,9 @@ class TensorInfo(NamedTuple):
       dtype: a tf.DType, or an UnknownType.
       shape: a tuple of ints.
       nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
-      parts: if the tensor is saved in parts, like partitioned variables, a pair (shape of the part,
-        offset of the part in the tensor) for each part. Empty if the tensor is saved whole. Always
-        empty in V1 format, whose parts are not parsed.
+      parts: if the tensor is saved in parts, as partitioned variables are, a pair (shape of the
+        part, offset of the part in the tensor) for each part. Empty if the tensor is saved whole.
+        Always empty in V1 format, because parts are not parsed in this format.
     """
 
     dtype: Any
@@ -58,8 +58,8 @@ def open_checkpoint(path):
     """Opens a checkpoint, and checks that its files are complete, without reading its data.
 
     Args:
-      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; or a folder, for the
-        latest checkpoint in it.
+      path: the prefix of a checkpoint, its `.index` file, or a file in V1 format. A folder refers
+        to the latest checkpoint in it.
 
     Returns:
       A Checkpoint.
@@ -72,7 +72,7 @@ def open_checkpoint(path):
 
 
 class Checkpoint:
-    """A checkpoint that can be read. `open_checkpoint` creates it.
+    """A checkpoint to read from, created by `open_checkpoint`.
 
     Attributes:
       path: the checkpoint's prefix; in V1 format, its file or the pattern of its files.
@@ -235,16 +235,16 @@ class Checkpoint:
         return as_array(value)
 
     def verify(self, names):
-        """Compares the checksums of tensors with their data, which are not decoded.
+        """Verifies the checksums of tensors without decoding the data of the tensors.
 
-        The data are read in small chunks. Tensors whose checksums cannot be verified in this way
-        (strings, V1 format) are decoded by TensorFlow.
+        The data are read in small chunks. Strings and tensors in V1 format cannot be verified in
+        this way, so TensorFlow decodes them.
 
         Args:
           names: the names of the tensors.
 
         Raises:
-          CheckpointError: for the same reasons as in `read`.
+          CheckpointError: see `read`.
         """
         for name in names:
             if not self._matches_checksum(name):
@@ -353,10 +353,10 @@ def slice_spec(full_shape, shape, offset):
 
 
 def restored(path, names, dtypes, specs):
-    """Adds a RestoreV2 operation to the graph, which reads tensors from a V1 or V2 checkpoint.
+    """Adds a RestoreV2 operation, which reads tensors from a V1 or V2 checkpoint.
 
     Args:
-      path: the checkpoint's `path`.
+      path: the attribute `path` of a `Checkpoint`.
       names: the names of the tensors.
       dtypes: the dtypes of the tensors.
       specs: the parts to read, each from `slice_spec`; "" for a whole tensor.

@@ -4,7 +4,7 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def problem(name):
-    """Returns a clause, such as "is empty", that says why a name is not allowed; else None.
+    """Returns why a name is not allowed, such as "is empty"; None if it is allowed.
 
     TensorFlow aborts the process if a tensor's name is "", because "" is the key of the index's
     header. TensorFlow loses tensors whose names begin with NUL, because it takes such a name for

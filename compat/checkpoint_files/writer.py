@@ -17,8 +17,8 @@ from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
 
-# Small tensors share a data file of up to this size. A tensor of this size or more has its own data
-# file.
+# Small tensors share a data file of up to this size. A tensor of at least this size is written to a
+# separate data file.
 SHARD_BYTES = 64 << 20
 _STATE_FILE = "checkpoint"
 
@@ -29,10 +29,9 @@ class CheckpointWriter:
     This is a context manager. The complete checkpoint appears when the `with` block ends without an
     exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
     writer removes that folder; if the process is killed, the next writer removes it. Only one
-    thread or process at a time can write to the same `path` (`WorkingFolder` lists the systems
-    where this is not so). At most one large tensor and 64 MB of small tensors are in memory at a
-    time. At the end, the `checkpoint` file beside `path` names the new checkpoint as the latest, in
-    the same way as after `Saver.save`.
+    thread or process at a time can write to the same `path` (`WorkingFolder` lists the exceptions).
+    At most one large tensor and 64 MB of small tensors are in memory at a time. At the end, the
+    `checkpoint` file beside `path` names the new checkpoint as the latest, as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
     if both checkpoints have the same number of data files, and the last new data file cannot be
@@ -44,7 +43,7 @@ class CheckpointWriter:
 
     Raises:
       CheckpointError: on entering, if `path` cannot be a checkpoint's prefix, if the checkpoint
-        exists and `overwrite` is False, or if another writer is writing it. On leaving, if writing
+        exists and `overwrite` is False, or if another writer uses `path`. On leaving, if writing
         failed, if no tensor was added, or if a checkpoint from which tensors were copied has
         changed.
     """
@@ -143,7 +142,7 @@ class CheckpointWriter:
     def copy(self, name, checkpoint, source_name=None, part=None):
         """Copies a tensor from another checkpoint.
 
-        A tensor that is saved in parts stays in parts, unless it becomes a part itself.
+        If the tensor is saved in parts and `part` is None, the copy is saved in the same parts.
 
         Args:
           name: the name of the copy.
@@ -270,7 +269,7 @@ def _save(prefix, items):
 
 
 def _merge(shards, merged):
-    """Merges checkpoints into one. Their data files are renamed, not copied."""
+    """Merges checkpoints into one checkpoint. Renames the data files instead of copying them."""
     with tf.Graph().as_default():
         merge = tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=shards, destination_prefix=merged, delete_old_dirs=False
@@ -330,7 +329,7 @@ def _state_with(folder, name):
     times.pop(name, None)
     times[name] = None if None in times.values() or not times else time.time()
     return v1.train.generate_checkpoint_state_proto(
-        os.sep,  # given a relative folder, the function would change relative paths
+        os.sep,  # with a relative folder, this function would change relative paths
         name,
         all_model_checkpoint_paths=list(times),
         all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),

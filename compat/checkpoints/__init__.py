@@ -1,1 +1,1 @@
-"""Loads checkpoints of TF1 graphs into Keras, saves such checkpoints, and converts checkpoints."""
+"""Loads TF1 checkpoints into Keras, saves TF1 checkpoints from Keras, and converts checkpoints."""

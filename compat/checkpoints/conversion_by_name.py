@@ -20,12 +20,13 @@ class Move(NamedTuple):
 
     Attributes:
       target: the tensor's name in the new checkpoint.
-      sources: the names of the old checkpoint's tensors from which it is made; may be empty.
+      sources: the names of the tensors in the old checkpoint from which `write` makes the tensor;
+        may be empty.
       shape: the tensor's shape.
       dtype: the tensor's dtype.
-      note: a remark for the report: how the tensor is changed; "" if it is copied.
-      make: a function from the arrays of the sources to the value; None to copy a single source, or
-        to join several sources.
+      note: a text for the report that says how the tensor is changed; "" if it is copied.
+      make: a function that takes the arrays of the sources and returns the tensor's value; None to
+        copy a single source, or to join several sources.
     """
 
     target: str
@@ -67,7 +68,7 @@ class Move(NamedTuple):
             yield source, tuple(offset)
 
     def nbytes(self, checkpoint):
-        """Returns the number of bytes to read; the number to write if there are no sources."""
+        """Returns the number of bytes to read or, if there are no sources, to write."""
         if self.sources:
             return sum(checkpoint.tensors[source].nbytes for source in self.sources)
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.size
@@ -85,8 +86,8 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
         move's bytes.
 
     Raises:
-      CheckpointError: the destination exists, two tensors would have the same name, or the source
-        is damaged.
+      CheckpointError: the new checkpoint exists already, two tensors would have the same name, or
+        the old checkpoint is damaged.
     """
     names = collections.Counter(move.target for move in moves)
     twice = [name for name, count in names.items() if count > 1]
@@ -301,11 +302,11 @@ def _in_layout(checkpoint, variable, slot, layout):
 def power(beta, steps):
     """Returns the value of v1 Adam's beta1_power or beta2_power after some steps.
 
-    This function multiplies float32 numbers once per training step, and flushes denormals to 0.
-    TensorFlow does the same.
+    Like TensorFlow, this function multiplies float32 numbers once per training step, and flushes
+    denormals to 0.
 
     Args:
-      beta: the value before the first training step.
+      beta: Adam's beta, which is the power's value before the first training step.
       steps: the number of training steps done.
     """
     factor, smallest = np.float32(beta), np.finfo(np.float32).tiny

@@ -15,10 +15,10 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming
 from .report import CheckpointMismatch, Leftover
 
-# Both dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
+# These two dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
 _KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
 _KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
-# Maps the shared variables of v1's Adam to the betas that they are powers of.
+# Maps the shared variables of v1's Adam, powers of a beta, to the names of the betas in Keras.
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 _HYPER = "hyper_"
 _RATES = ("learning_rate", "decay")
@@ -32,10 +32,10 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
       checkpoint: an object-based `Checkpoint`.
       optimizer_name: where to import the user's v1 optimizer from ("module:object"), or None.
       name_map: a dict from names to new names, or to None to leave a tensor out. For a variable,
-        the key is its name in the checkpoint; for slots, shared variables and the global step, the
-        default v1 name.
+        the key is the name in the checkpoint. For a slot, a shared variable or the global step, the
+        key is the default v1 name.
       partial: whether to leave out state that only the checkpoint or only the v1 optimizer has, and
-        state that has another shape or dtype in the checkpoint than in the v1 optimizer.
+        state whose shape or dtype differs between the checkpoint and the v1 optimizer.
 
     Returns:
       A pair of a list of `Move` and the `Report`.
@@ -135,7 +135,7 @@ class _State:
     """The conversion of an optimizer's state.
 
     Attributes:
-      moves: a list of `Move`, with the default v1 names.
+      moves: a list of `Move`, whose targets are default v1 names.
       left: a list of `Leftover`: tensors of the checkpoint without a counterpart in the TF1 graph.
       missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
     """
@@ -229,7 +229,7 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Adds saved variables that the v1 optimizer lacks to `left`, except hyperparameters."""
+        """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):
@@ -241,9 +241,9 @@ class _State:
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
     def _power(self, name, tensor):
-        """Returns the `Move` that computes a power of beta of v1's Adam.
+        """Returns the `Move` that computes beta1_power or beta2_power of v1's Adam.
 
-        The exponent depends on the checkpoint's global step.
+        The exponent is the checkpoint's global step plus 1.
         """
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
         own = getattr(self._optimizer, "_" + name.split("_")[0], None)

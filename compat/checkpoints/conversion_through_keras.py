@@ -1,6 +1,6 @@
 """Converts v1 checkpoints to Keras files or object-based checkpoints, and back.
 
-The user's code builds the Keras model that takes part in the conversion.
+The state is loaded into a Keras model, which the user's code builds, and saved from this model.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # a value is wrong, not a name
+        if arguments.partial or mismatch.report.complete:  # the names fit, but a value does not
             raise
         # The original message names arguments of `load_v1_checkpoint`; this message names the
         # command's options.
@@ -93,7 +93,7 @@ def _save_v1(model, optimizer, arguments, name_map):
 
 
 def _model(name):
-    """Calls the user's function, and returns the model and the optimizer (or None) from it."""
+    """Calls the user's function. Returns a pair of the model, and the optimizer or None."""
     function = user_objects.load(name)
     is_called = callable(function) and not _is_model(function)
     made = user_objects.call(name, function) if is_called else function
@@ -218,7 +218,7 @@ def _load(path, model, optimizer):
 
 
 def _build(model, optimizer):
-    """Creates the optimizer's variables, so that a check of what was loaded includes them."""
+    """Creates the optimizer's variables before loading, so that missing values are detected."""
     if optimizer is not None:
         versions.create_optimizer_weights(optimizer, model.trainable_variables)
 

@@ -9,7 +9,7 @@ from .keras_state import SLOT, VARIABLE
 
 
 def hints(checkpoint, state, matches, misfits):
-    """Yields suggestions: a name_map by shapes, and the optimizer that wrote the checkpoint.
+    """Yields suggestions: a name_map that is guessed from shapes, and the optimizer to use.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
@@ -77,12 +77,12 @@ def _optimizers(contents, optimizer):
         )
 
 
-# Names under which wrappers, not the optimizers in them, create slots.
+# Optimizer names in the names of slots that a wrapper, not a wrapped optimizer, creates.
 _OF_WRAPPERS = {"ExponentialMovingAverage"}
 
 
 def _maker(name):
-    """Returns the optimizer's name, with which `Guess.name` begins."""
+    """Returns the first part of `Guess.name`, which is the optimizer's name."""
     return name.split("/")[0]
 
 

@@ -1,6 +1,6 @@
 """The state of a Keras model and its bridged optimizer, under the names of a v1 checkpoint.
 
-A bridged optimizer is a Keras optimizer that `to_keras` made of a v1 optimizer.
+A bridged optimizer is a Keras optimizer that `to_keras` made from a v1 optimizer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # an operation's name in
 
 
 class StateTensor(NamedTuple):
-    """A variable of a model, or a slot, a shared variable or the `iterations` of its optimizer.
+    """A variable of a model, or a slot, shared variable or `iterations` of the model's optimizer.
 
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
       label: the name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
-      name: the name in a v1 checkpoint, where the name of a scope may precede it.
+      name: the name in a v1 checkpoint, without a scope that the checkpoint may have before it.
       shape: a tuple of ints.
       dtype: a `tf.DType`.
       variable: the v1 name of the variable, or of the variable that the slot belongs to; None for
@@ -146,7 +146,7 @@ class KerasState:
         """Raises a ValueError if the map has unknown keys, such as misspelled names."""
         if not isinstance(name_map, collections.abc.Mapping):
             return
-        # Without an optimizer no key is refused, because the map may also have names of slots.
+        # Without an optimizer, all keys are allowed, because the map may have names of slots.
         unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
         if unknown:
             raise ValueError(

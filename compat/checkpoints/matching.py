@@ -1,6 +1,6 @@
 """Matches the tensors of a v1 checkpoint with the state of a Keras model and its optimizer.
 
-In this module, "the Keras side" is this state, a list of `StateTensor`.
+In this module, "the Keras side" means the state in Keras, a list of `StateTensor`.
 """
 
 import collections
@@ -17,13 +17,13 @@ from .keras_state import SHARED, SLOT, StateTensor
 
 
 class Match(NamedTuple):
-    """A tensor of the Keras side, and the matching tensors of a checkpoint: one, or several parts.
+    """A tensor of the Keras side, and the matching tensor of a checkpoint, whole or in parts.
 
     Attributes:
       tensor: the `StateTensor` of the Keras side.
       names: the names of the tensors in the checkpoint.
       infos: the `TensorInfo`s of these tensors.
-      axis: the axis along which the tensors are joined; None if each of them has the whole value.
+      axis: the axis along which the tensors are joined; None if each contains the whole value.
     """
 
     tensor: StateTensor
@@ -33,7 +33,7 @@ class Match(NamedTuple):
 
     @property
     def note(self):
-        """A remark for the report: how the value is changed; "" if it is not changed."""
+        """How `read` changes the value, for the report; "" if the value is not changed."""
         notes, info = [], self.infos[0]
         if len(self.names) > 1:
             notes.append(f"{len(self.names)} parts")
@@ -51,7 +51,7 @@ class Match(NamedTuple):
         """Checks that `read` will succeed. Reads the value only if success depends on the value.
 
         Raises:
-          CheckpointError, ValueError: for the same reasons as in `read`.
+          CheckpointError, ValueError: see `read`.
         """
         is_cast = any(info.dtype != self.tensor.dtype for info in self.infos)
         if is_cast or self._is_counts or (self.axis is None and len(self.names) > 1):
@@ -112,7 +112,7 @@ class SlicedMatch(NamedTuple):
 
     @property
     def note(self):
-        """A remark for the report: how many slices the value has."""
+        """The number of slices, for the report."""
         count = len(self._pieces())
         return f"{count} slice{'' if count == 1 else 's'}"
 
@@ -218,20 +218,20 @@ def _unless_claimed(found, claims):
 
 
 def _scopes(tensors, infos, mangled, prefer):
-    """Returns the possible scopes before the tensors' names in a checkpoint, usually only one.
+    """Returns a list of the possible scopes before the tensors' names, usually only one.
 
     Args:
       tensors: the `StateTensor`s of one kind.
       infos: a dict from names to `TensorInfo`.
-      mangled: names that TensorFlow has mangled, which are ignored.
+      mangled: the mangled names (see `partitioned_slots`), which are ignored.
       prefer: scopes to choose first if several scopes fit equally well.
     """
     counts, wanted = collections.Counter(), {tensor.name: tensor.variable for tensor in tensors}
     for name in {PART.sub("", name) for name in set(infos) - mangled}:
         for cut in [0] + [found.end() for found in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
-            # If the checkpoint has scope + variable, the tensor is a slot of that variable, and not
-            # of the variable without the scope.
+            # If the checkpoint has a variable named scope + variable, `name` is its slot, and not a
+            # slot of the variable without the scope.
             if rest in wanted and not (scope and _has(scope, wanted[rest], infos)):
                 counts[scope] += 1
     if not counts:
@@ -290,9 +290,9 @@ def _find(tensor, scopes, infos, tensors):
 
 
 def _parts_of(tensor, scope, infos):
-    """Returns the names of the parts in order: x/part_0, x/part_1, … or x/part_0/Adam, and so on.
+    """Returns the names of a tensor's parts in order, such as x/part_0/Adam and x/part_1/Adam.
 
-    Returns () if there are none, or if the numbers of the parts have gaps.
+    Returns () if there are no parts, or if one of the numbers is missing.
     """
     variable = tensor.variable
     if variable is None or not (tensor.name == variable or tensor.name.startswith(variable + "/")):

@@ -19,7 +19,7 @@ def read(path):
     """Reads a name map from a file.
 
     Args:
-      path: a file with a JSON object or a Python dict. The dict may begin with `name_map=`.
+      path: a file with a JSON object or a Python dict. The dict may follow `name_map=`.
 
     Returns:
       A dict from strings to strings or None.

@@ -12,7 +12,7 @@ class Transfer(NamedTuple):
 
     Attributes:
       source: the name of a tensor in a checkpoint, or of a variable or slot in Keras; "(computed)"
-        for a computed value; the path of the checkpoint `like` for a tensor copied from it.
+        for a computed value; the path of the checkpoint `like` for a tensor copied from `like`.
       target: the name of the destination, such as a tensor, variable or slot.
       shape: the shape of the target, a tuple of ints.
       dtype: the `tf.DType` of the target.
@@ -33,8 +33,8 @@ class Leftover(NamedTuple):
 
     Attributes:
       name: the name of the tensor in a checkpoint, or of the variable or slot in Keras.
-      shape: its shape, a tuple of ints, or None.
-      dtype: its `tf.DType`, or None.
+      shape: the shape, a tuple of ints, or None.
+      dtype: the `tf.DType`, or None.
       why: the reason.
     """
 
@@ -65,7 +65,7 @@ class Report(NamedTuple):
 
     @property
     def complete(self) -> bool:
-        """Whether nothing is left over on either side."""
+        """Whether there are no leftovers."""
         return not (self.left_in_checkpoint or self.left_in_model)
 
     def __str__(self):
@@ -79,7 +79,7 @@ class Report(NamedTuple):
         return "\n".join(lines + self.leftovers())
 
     def leftovers(self) -> List[str]:
-        """Returns lines that list the leftovers on both sides, and the notes."""
+        """Returns lines that list all leftovers, and the notes."""
         lines = []
         if self.left_in_model:
             lines.append("In the model or its optimizer, but not in the checkpoint:")

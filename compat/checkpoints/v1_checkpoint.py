@@ -41,8 +41,8 @@ def load_v1_checkpoint(
     (``x/part_0``). AdagradDecay's counts are converted to the layout of `optimizer`.
 
     Args:
-      path: the path that `Saver.save` returned, or a folder for the latest checkpoint in it. The V1
-        format can be read, too.
+      path: the path that `Saver.save` returned, or a folder, to load the latest checkpoint in it.
+        The V1 format can be read, too.
       model_or_variables: a built Keras model, a list of variables, or a dict from names in the
         checkpoint to variables.
       optimizer: an optimizer made by `to_keras`; None loads the variables alone.
@@ -58,7 +58,7 @@ def load_v1_checkpoint(
         need no counterpart in Keras.
 
     Returns:
-      A `Report` of the tensors that were loaded, and of the leftovers on both sides.
+      A `Report` of the tensors that were loaded, and of all leftovers.
 
     Raises:
       CheckpointError: the checkpoint does not exist, is damaged, or is overwritten while it is
@@ -70,7 +70,8 @@ def load_v1_checkpoint(
       ValueError: two variables have the same name, the optimizer has slots for variables that are
         not among `model_or_variables`, or the checkpoint is object-based.
       In all these cases nothing has been changed, with one exception: if the checkpoint is
-        overwritten while its tensors are assigned, the message says how many tensors were loaded.
+        overwritten while its tensors are assigned, some tensors have been loaded. The error's
+        message contains their number.
     """
     as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
     ignore = _patterns(ignore)
@@ -91,7 +92,7 @@ def load_v1_checkpoint(
             f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
-    for match in matches:  # before the first assignment, because the last tensor may be damaged
+    for match in matches:  # first verify all tensors, because the last tensor may be damaged
         with _value_errors(match, report, "loaded"):
             match.verify(checkpoint)
     state.build()
@@ -121,8 +122,8 @@ def save_v1_checkpoint(
 
     The checkpoint is in V2 format. It contains the tensors that `tf.compat.v1.train.Saver` would
     save for a graph with these variables and the v1 optimizer from which `to_keras` made
-    `optimizer`. The file `checkpoint` in the same folder names the new checkpoint as the latest
-    one, like after `Saver.save`.
+    `optimizer`. The file `checkpoint` in the same folder names the new checkpoint as the latest,
+    as after `Saver.save`.
 
     Args:
       path: the prefix of the new checkpoint, such as "folder/model.ckpt-1000".

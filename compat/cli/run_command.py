@@ -71,7 +71,7 @@ def execute(arguments):
       arguments: the parsed arguments.
 
     Returns:
-      The exit code. (The function does not return if the script ends the process.)
+      The exit code. If the script ends the process, this function does not return.
     """
     script, is_module = arguments.argv[0], arguments.is_module
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path is in Python 3.11+
@@ -91,7 +91,7 @@ def execute(arguments):
 
 
 def _report(missing, force):
-    """Prints the missing names, and returns whether the script must not run because of them."""
+    """Prints the missing names. Returns whether they prevent the script from running."""
     certain = [each for each in missing if each.is_certain]
     for each in missing:
         kind = "" if each.is_certain else "legacy-opt run: warning: "

@@ -65,7 +65,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
     Args:
       name: the command's name, for messages.
       execute: a function that takes the parsed arguments and the stream for progress bars, and
-        returns an `Outcome`. Anything else that the function or TensorFlow prints is dropped.
+        returns an `Outcome`. All other output during the call is dropped.
       arguments: the parsed arguments, including `json` and `traceback`.
       with_tensorflow: whether the command needs TensorFlow.
 
@@ -102,7 +102,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
 def one_line(error):
     """Returns the message of an exception on one line."""
     text = plain_text.printable(" ".join(messages.text_of(error).split()), sys.stderr)
-    # Messages of these classes are written for users; other messages need the class name.
+    # Messages of these classes are written for users. Other messages may need the class name.
     if isinstance(error, (ValueError, ImportError)) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,7 +10,7 @@ from .base import AWAITS, KerasAdapter
 
 __all__ = ["ADAPTERS", "AWAITS", "KerasAdapter", "adapter_of", "adapter_of_api"]
 
-# {2 or 3: the adapter for this generation of Keras}. Adapters import Keras only when necessary.
+# Keras' generation (2 or 3) -> adapter. Adapters import Keras only when necessary.
 ADAPTERS = {each.generation: each for each in (keras3.Adapter(), keras2.Adapter())}
 
 

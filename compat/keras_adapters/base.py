@@ -14,7 +14,7 @@ from ..v1_optimizers import graph_names, schedules
 class KerasAdapter:
     """Gives access to the optimizers of one generation of Keras.
 
-    A bridged optimizer was made by `to_keras`; a plain optimizer has one of Keras' own classes.
+    A bridged optimizer was made by `to_keras`. The class of a plain optimizer is one of Keras' own.
 
     Attributes:
       generation: 2 or 3.
@@ -68,7 +68,7 @@ class KerasAdapter:
     def scope(self, optimizer):
         """Returns the scope of an optimizer's distribution strategy.
 
-        The scope has no effect if the optimizer has no strategy, or if a strategy is active.
+        The scope has no effect if the optimizer has no strategy, or if any strategy is active.
         """
         strategy = getattr(optimizer, "_distribution_strategy", None)
         if strategy is None or tf.distribute.has_strategy():
@@ -76,7 +76,7 @@ class KerasAdapter:
         return strategy.scope()
 
     def is_schedule(self, rate):
-        """Whether a learning rate is a schedule of this generation of Keras."""
+        """Returns whether a learning rate is a schedule of this generation of Keras."""
         return isinstance(rate, self.keras.optimizers.schedules.LearningRateSchedule)
 
     def rate(self, optimizer):
@@ -126,7 +126,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def variables_of(self, bridged, given):
-        """Returns the variables that a bridged optimizer has state for, a list.
+        """Returns a list of the variables for which a bridged optimizer has state.
 
         Args:
           bridged: the optimizer.
@@ -146,15 +146,15 @@ class KerasAdapter:
         raise NotImplementedError
 
     def trained_by(self, plain, given):
-        """Returns the variables that a plain optimizer has state for, a list.
+        """Returns a list of the variables for which a plain optimizer has state.
 
         Args:
           plain: the optimizer.
           given: the variables that the user passed, or None.
 
         Raises:
-          ValueError: see `variables_of`; or `given` is None, but the optimizer does not know its
-            variables.
+          ValueError: see `variables_of`; or `given` is None, and the optimizer does not store
+            which variables it trains.
         """
         raise NotImplementedError
 
@@ -164,8 +164,8 @@ class KerasAdapter:
     def pairs(self, source, target):
         """Yields pairs of variables that have the same meaning in both optimizers.
 
-        The first pair is that of `iterations`. In Keras 3, moving averages and accumulated
-        gradients follow.
+        The first pair is the `iterations` of both optimizers. In Keras 3, the moving averages and
+        accumulated gradients follow.
         """
         raise NotImplementedError
 
@@ -177,7 +177,7 @@ AWAITS = (
 
 
 def other_variables(known, given):
-    """Returns the error for wrong `variables`; both arguments are numbers of variables."""
+    """Returns the error for wrong `variables`. Both arguments are numbers of variables."""
     return ValueError(
         f"The optimizer has state for {known} variables, but `variables` contains {given} "
         "variables, which are not the same."

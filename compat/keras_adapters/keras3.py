@@ -65,7 +65,7 @@ class Adapter(KerasAdapter):
     def trained_by(self, plain, given):
         awaits_state = functools.partial(versions.awaits_restoration, plain._variables)
         if not plain.built and given:
-            self.build(plain, given)  # also restores the state of a checkpoint that was loaded
+            self.build(plain, given)  # also restores state from a checkpoint that was loaded before
             if awaits_state():
                 raise ValueError(
                     "The checkpoint that was restored into this optimizer holds more state "
@@ -92,7 +92,7 @@ def _checked(known, given):
     """Returns `known`; raises a ValueError if `given` is a list of other variables.
 
     Args:
-      known: the variables that an optimizer is built for.
+      known: the variables for which an optimizer is built.
       given: the variables that the user passed, or None.
     """
     if given is not None and {id(each) for each in given} != {id(each) for each in known}:

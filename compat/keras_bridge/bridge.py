@@ -27,10 +27,11 @@ def to_keras(
     checkpoints and distribution strategies. It trains with a copy of `optimizer`, so `optimizer`
     itself does not change. Slots keep their v1 names. Keras' `iterations` replaces the global step.
     Most hyperparameters that the v1 optimizer reads in each training step (in `_prepare`) can be
-    set: ``keras_optimizer.momentum = 0.5``. If `optimizer` is a wrapper of this package (an
-    optimizer that contains others, such as MultiOptimizer), the optimizers nested in it are bridged
-    as well. If `optimizer` has decoupled weight decay, ``keras_optimizer.apply_gradients(pairs,
-    decay_var_list=[...])`` limits the weight decay to the variables in that list, like in v1.
+    set: ``keras_optimizer.momentum = 0.5``. A wrapper is an optimizer of this package that contains
+    other optimizers, such as MultiOptimizer. If `optimizer` is a wrapper, the nested optimizers are
+    converted, too. If `optimizer` has decoupled weight decay,
+    ``keras_optimizer.apply_gradients(pairs, decay_var_list=[...])`` limits the weight decay to the
+    variables in the list, as in v1.
 
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own.
@@ -40,13 +41,12 @@ def to_keras(
         keeps its own learning rate.
       name: the name of the Keras optimizer; None takes the name of `optimizer`.
       api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (the package tf_keras on
-        TensorFlow 2.16 and newer), "keras3" for Keras 3, or "auto" for the Keras version that
-        `tf.keras` is on this machine.
-      lr_attr: the name of the attribute of `optimizer` that holds the learning rate, if the name is
-        not `_learning_rate`, `_lr`, `learning_rate` or `lr`; False if `optimizer` has no learning
-        rate.
-      global_step_attr: the name of the attribute of `optimizer` that holds the global step, if the
-        name is not `_global_step`.
+        TensorFlow 2.16 and newer), "keras3" for Keras 3, or "auto" for the Keras version of the
+        installed `tf.keras`.
+      lr_attr: the name of the attribute of `optimizer` with the learning rate, if the name is not
+        `_learning_rate`, `_lr`, `learning_rate` or `lr`; False if `optimizer` has no learning rate.
+      global_step_attr: the name of the attribute of `optimizer` with the global step, if the name
+        is not `_global_step`.
       fused: whether to use TensorFlow's fused kernels. XLA lacks the fused kernels for sparse
         gradients, so pass False to train embeddings with jit_compile=True.
       **keras_arguments: arguments of Keras' own optimizers: `clipnorm`, `clipvalue`,
@@ -80,7 +80,7 @@ def to_keras(
 
 
 def _out_of_v1(optimizer, api, changed):
-    """Returns a new Keras optimizer with the settings of the Keras optimizer passed to `to_v1`.
+    """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`.
 
     Args:
       optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.
@@ -112,9 +112,10 @@ def bridge_class(api):
 def custom_objects(api: str = "auto") -> Dict[str, type]:
     """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
 
-    ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works in a
-    process that has not made a bridged optimizer (one made by `to_keras`) yet. Your own v1 classes
-    must be registered with `register_optimizer` as well.
+    A bridged optimizer is a Keras optimizer made by `to_keras`.
+    ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works even
+    if the process has not called `to_keras` yet. Your own v1 classes must also be registered with
+    `register_optimizer`.
 
     Args:
       api: the kind of Keras optimizer; see `to_keras`.

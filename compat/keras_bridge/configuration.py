@@ -1,7 +1,8 @@
 """Writes the configuration of a bridged optimizer as plain data, and reads it back.
 
-A bridged optimizer is one made by `to_keras`. Plain data are numbers, strings, lists and dicts. A
-leaf is an optimizer that updates variables itself; a wrapper is an optimizer that contains others.
+A bridged optimizer is a Keras optimizer that `to_keras` made from a v1 optimizer. Plain data are
+numbers, strings, lists and dicts. A leaf is an optimizer that updates variables itself. A wrapper
+is an optimizer that contains other optimizers.
 """
 
 import numbers
@@ -49,7 +50,7 @@ def with_v1(configuration, driver, keras):
 def _of_leaves(driver, keras):
     """Returns a dict with the dtypes of the leaves' global steps and with the leaves' schedules.
 
-    Dtypes are left out if all are int64; schedules are left out if no leaf has one.
+    Dtypes are left out if all are int64. Schedules are left out if no leaf has a schedule.
     """
     leaves = nesting.leaves(driver.optimizer)
     result = {}
@@ -86,7 +87,7 @@ def _rate_arguments(optimizer):
 
 
 def with_objects(configuration, keras):
-    """Returns a configuration with v1 optimizers and their schedules as objects, not as data.
+    """Returns a configuration in which v1 optimizers and schedules are objects, not plain data.
 
     Raises:
       ValueError: the v1 optimizer's class is not registered.

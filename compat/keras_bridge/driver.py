@@ -2,9 +2,9 @@
 
 The driver calls the methods that `tf.compat.v1.train.Optimizer` defines (`_prepare`,
 `_resource_apply_dense`, `_finish`, …) and does not depend on a version of Keras. The v1 optimizer
-is a leaf, which updates variables itself, or a wrapper, which contains other v1 optimizers. Each
-bridged optimizer (one made by `to_keras`) has one driver. In each training step, the bridged
-optimizer runs::
+is a leaf, which updates variables itself, or a wrapper, which contains other v1 optimizers. A
+bridged optimizer is a Keras optimizer that `to_keras` made, and has one driver. In each training
+step, the bridged optimizer runs::
 
     with driver.step(pairs, rate, steps_done, hyperparameters):
         driver.update_dense(gradient, variable)  # for each variable
@@ -34,7 +34,7 @@ class StepsDone(NamedTuple):
 
     Attributes:
       variable: the `tf.Variable` that counts the steps.
-      read: returns the number as an integer tensor of the graph that is being built.
+      read: a function that returns the number as an integer tensor in the current graph.
     """
 
     variable: Any
@@ -63,7 +63,7 @@ class V1Driver:
     about the v1 optimizer from the driver.
 
     Args:
-      optimizer: the v1 optimizer, which does not change.
+      optimizer: the v1 optimizer. It is copied, and does not change.
       settings: the `BridgeSettings` of the v1 optimizer.
       owner: the Keras optimizer, a `StateOwner`.
 
@@ -71,7 +71,7 @@ class V1Driver:
       optimizer: the copy of the v1 optimizer.
       settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
-      exact_numbers: a dict from the names of hyperparameters to the values that they were set to:
+      exact_numbers: a dict from the names of hyperparameters to the values that were set:
         schedules, or numbers that are not rounded to float32.
       counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
     """
@@ -115,7 +115,7 @@ class V1Driver:
         return any(each.optimizer._step_inputs.depends_on_step for each in everything)
 
     def alone(self):
-        """Keeps other threads from using the optimizer within this scope."""
+        """Returns a scope in which no other thread can use the optimizer."""
         # Replicas are threads that wait for each other, so a lock would block all of them forever.
         return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
 
@@ -209,7 +209,7 @@ class V1Driver:
         return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
 
     def run_dense(self, optimizer, update, grad, variable):
-        """Runs `update`, a method of `optimizer` (`self.optimizer`, or one nested in it)."""
+        """Runs `update`, a method of `optimizer` (`self.optimizer` or a nested optimizer)."""
         self._check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
@@ -217,8 +217,8 @@ class V1Driver:
     def run_sparse(self, optimizer, update, grad, variable, indices):
         """Updates rows with `update`, a method of `optimizer`.
 
-        If `fused` is False and `update` would call a kernel that XLA lacks, this method does not
-        call `update`, but runs operations that XLA can compile.
+        If `fused` is False and `update` would call a kernel that XLA lacks, this method runs
+        operations that XLA can compile, instead of `update`.
         """
         self._check_dtype(optimizer, grad, variable)
         rule = None
@@ -264,11 +264,11 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    # {graph: {name of a global step: weak reference to the driver that increments it}}
+    # graph -> name of a global step -> weak reference to the driver that increments the global step
     _advancing = weakref.WeakKeyDictionary()
 
     def advance_steps(self, by=1):
-        """Increments the TF1 global steps that learning rates are computed from.
+        """Increments the TF1 global steps from which learning rates are computed.
 
         Keras increments only `iterations`. If several bridged optimizers use the same global step,
         only the first of these optimizers increments it.
@@ -320,10 +320,10 @@ class V1Driver:
 
     @contextlib.contextmanager
     def _with_step_inputs(self, rate, steps_done, hyperparameters):
-        """Sets the attributes for learning rate and global step to the values of this step.
+        """Sets the learning rate and the global step of all nested optimizers within this scope.
 
-        Afterwards, the learning rate is reset, and so are attributes that hold tensors of a graph,
-        because these tensors are invalid in other graphs. Other attributes that the optimizer has
+        Afterwards, resets the learning rates, and all attributes that contain tensors of a graph,
+        because these tensors are invalid in other graphs. Other attributes that an optimizer has
         assigned keep their new values.
         """
         if self._step is not None:  # another replica's thread has set the attributes
@@ -345,7 +345,7 @@ class V1Driver:
                 restore(vars(each), known, each._step_inputs.rates)
 
     def _rate_attributes(self, inputs, steps_done):
-        """Returns a dict of the attributes that hold the learning rate, with this step's rate."""
+        """Returns a dict from the names of learning rate attributes to this step's rate."""
         if not inputs.rate_changes:
             return {}
         rate = self._step.rate
@@ -356,9 +356,9 @@ class V1Driver:
     def _with_rate_of_dtype(self, optimizer, dtype):
         """Casts the learning rate attributes to a gradient's dtype within this scope.
 
-        Some update methods read these attributes; most read a tensor that `_prepare` has made.
-        Outside Keras, the attribute is a Python number, which works with any dtype and is not
-        rounded to float32.
+        This is for update methods that read these attributes; most update methods instead read a
+        tensor that `_prepare` has made. Outside Keras, no cast is necessary, because the attribute
+        is a Python number, which works with any dtype and is not rounded to float32.
         """
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
@@ -417,7 +417,7 @@ class V1Driver:
 
         Args:
           given: the learning rate as the user gave it.
-          rate: the same learning rate in the form that Keras takes.
+          rate: the same learning rate in a form that Keras accepts.
         """
         self.set_number("learning_rate", rate)
         self.counts_updates = schedules.is_v1_decay(given)
@@ -425,7 +425,7 @@ class V1Driver:
             vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
 
     def current_number(self, name):
-        """Returns a hyperparameter's current value, not rounded to float32 if possible."""
+        """Returns a hyperparameter's current value, without rounding to float32 if possible."""
         value, number = self.owner.present_value(name), self.exact_numbers.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number

@@ -54,7 +54,8 @@ class _Clipping:
     def __getattribute__(self, name):
         # Up to TensorFlow 2.0, OptimizerV2 has clipnorm and clipvalue only if they were given, and
         # Keras decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
-        # So hide each limit that was not given. While gradients are computed, hide both limits.
+        # So hide each limit that was not given. While gradients are computed, hide both limits,
+        # because `_clipped` clips later.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)

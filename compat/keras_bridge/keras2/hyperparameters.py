@@ -35,7 +35,7 @@ class Keras2Hyperparameters:
     def _hyperparameters_now(self):
         """Returns a dict from the names of hyperparameters to tensors, for this training step.
 
-        The learning rate is left out, and so are hyperparameters that are constants.
+        The dict contains neither the learning rate nor hyperparameters that are constants.
         """
         if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True

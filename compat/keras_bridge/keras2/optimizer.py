@@ -25,8 +25,8 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
     powers of beta) have their v1 names.
 
     Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
-    `by_updates` is whether the schedule was one of v1's learning rate decays; and `learning_rates`
-    are the schedules of several nested optimizers.
+    `by_updates` says whether the schedule was a learning rate decay of v1; and `learning_rates` are
+    the schedules of several nested optimizers.
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums gradients over replicas
@@ -74,7 +74,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
         Args:
           grads_and_vars: (gradient, variable) pairs.
           *args: see `tf.keras.optimizers.Optimizer.apply_gradients`.
-          decay_var_list: the variables that weight decay applies to, like in v1; None for all.
+          decay_var_list: the variables to which weight decay applies, as in v1; None for all.
           **kwargs: see `*args`.
 
         Raises:
@@ -107,7 +107,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
     def _apply_all(self, pairs, name):
         """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step.
 
-        In a graph, also increments the TF1 global steps that learning rates are computed from.
+        In a graph, also increments the TF1 global steps from which learning rates are computed.
         """
         if tf.executing_eagerly():
             return self._v1.apply_gradients(pairs, self.iterations, name)

@@ -23,8 +23,8 @@ class Keras2State(StateOwner, Keras2Saving):
     _adapter = ADAPTERS[2]
 
     def __init__(self, name, **keras_arguments):
-        # Restoring a checkpoint may create variables outside of the strategy's scope. These
-        # variables must belong to the strategy, too. (Newer versions of Keras do the same.)
+        # Keep the strategy, as newer versions of Keras do: variables must belong to the strategy
+        # even if restoring a checkpoint creates them outside of the strategy's scope.
         self._distribution_strategy = (
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
@@ -58,9 +58,9 @@ class Keras2State(StateOwner, Keras2Saving):
                 self._sort_weights()
 
     def _sort_weights(self):
-        """Sorts the slots in `weights` by when their variables were first trained.
+        """Sorts the slots in `weights` in the order in which their variables were first trained.
 
-        Restoring a checkpoint creates slots in any order.
+        This is necessary because restoring a checkpoint creates slots in any order.
         """
         shared = sorted(self.non_slots, key=self._number_of_maker.get)
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
@@ -148,12 +148,12 @@ class Keras2State(StateOwner, Keras2Saving):
 
     def awaits_state(self):
         """See `StateOwner`."""
-        # Callers ask before the first training, so slots that exist come from a checkpoint.
+        # Callers use this before the first training step, so existing slots are from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager
     def _creating(self):
-        """Marks variables created in this scope as created by this Keras optimizer itself."""
+        """Marks variables that are created in this scope as created by this Keras optimizer."""
         before, self.creates_variables = self.creates_variables, True
         try:
             with self._distribution_strategy_scope():
@@ -163,7 +163,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
 
 class _Variables(weakref.WeakValueDictionary):
-    """A dict from keys to variables that does not keep the variables alive; pickled as empty."""
+    """A dict from keys to weak references to variables; it is pickled as an empty dict."""
 
     def __reduce__(self):
         return _Variables, ()

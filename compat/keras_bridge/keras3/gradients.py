@@ -26,7 +26,7 @@ def as_gradient(grad):
 
 
 def of_dtype(grad, variable):
-    """Casts a gradient to its variable's dtype, like Keras 3's own optimizers do."""
+    """Casts a gradient to its variable's dtype, as Keras 3's own optimizers do."""
     if grad is None or grad.dtype == variable.dtype:
         return grad
     return with_values(grad, tf.cast(values_of(grad), variable.dtype))

@@ -27,7 +27,7 @@ class Keras3Hyperparameters:
     def __init__(self, learning_rate, **keras_arguments):
         super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
         variable = self._learning_rate
-        # Keras has created a variable of the dtype `floatx`. Replace it by a variable in float32.
+        # Keras has created a variable of the dtype `floatx`. Replace it with a float32 variable.
         if getattr(variable, "dtype", "float32") != "float32":
             self._untrack_variable(variable)
             self._learning_rate = self._add_number("learning_rate", learning_rate)
@@ -60,7 +60,7 @@ class Keras3Hyperparameters:
     def _hyperparameters_now(self):
         """Returns a dict from the names of hyperparameters to tensors, for this training step.
 
-        The learning rate is left out, and so are hyperparameters that are constants.
+        The dict contains neither the learning rate nor hyperparameters that are constants.
         """
         if self._graph_is_built:
             return {}
@@ -104,9 +104,9 @@ class Keras3Hyperparameters:
             super()._apply_weight_decay(variables)
 
     def decays(self, variable):
-        """Whether the weight decay applies to a variable.
+        """Returns whether the weight decay applies to a variable.
 
-        Users can exclude variables by Keras' `exclude_from_weight_decay`.
+        Users can exclude variables with Keras' `exclude_from_weight_decay`.
         """
         return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
 
@@ -145,7 +145,7 @@ class Keras3Hyperparameters:
         if versions.is_keras_3_variable(rate):
             rate = tf.convert_to_tensor(rate)
         if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
-            # Keep the current value of the tensor, like Keras' own optimizers do.
+            # Use only the tensor's current value, as Keras' own optimizers do.
             self._assign_rate(rate)
             self._v1.exact_numbers["learning_rate"] = None
             return
@@ -189,7 +189,7 @@ class Keras3Hyperparameters:
 
 
 def _as_keras_takes_it(rate):
-    """Returns a learning rate in a form that Keras 3 takes: a float, schedule or function."""
+    """Returns a learning rate in a form that Keras 3 accepts: a float, schedule or function."""
     if isinstance(rate, (numbers.Real, np.generic)):
         return float(rate)
     if isinstance(rate, tf.Variable) or versions.is_symbolic(rate):

@@ -28,8 +28,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     names of slots.
 
     Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
-    `by_updates` is whether the schedule was one of v1's learning rate decays; and `learning_rates`
-    are the schedules of several nested optimizers.
+    `by_updates` says whether the schedule was a learning rate decay of v1; and `learning_rates` are
+    the schedules of several nested optimizers.
     """
 
     def __init__(
@@ -69,9 +69,9 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         """Updates variables, and builds the optimizer if it is not built yet.
 
         Args:
-          grads: gradients, a list of tensors, IndexedSlices or None.
-          trainable_variables: the variables of these gradients, a list; None for the variables that
-            the optimizer was built for.
+          grads: a list of gradients: tensors, IndexedSlices or None.
+          trainable_variables: a list of the gradients' variables; None for the variables for which
+            the optimizer was built.
 
         Raises:
           ValueError: the optimizer was built without one of the variables, or a StatelessScope is
@@ -81,7 +81,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         grads = [as_gradient(grad) for grad in grads]
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # Keras built it with an empty list, for a model from .h5
+            self.build(variables)  # for a model from .h5, Keras has called `build([])`
         with self._v1.alone():
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)
@@ -92,7 +92,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
 
         Args:
           grads_and_vars: (gradient, variable) pairs.
-          decay_var_list: the variables that weight decay applies to, like in v1; None for all.
+          decay_var_list: the variables to which weight decay applies, as in v1; None for all.
 
         Returns:
           The number of training steps done, a keras.Variable; in a TF1 graph an operation to run.
@@ -151,8 +151,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     def _apply_and_count(self, pairs):
         """Calls the v1 optimizer's own apply_gradients with `_iterations` as the global step.
 
-        Keras always adds 1 to `_iterations` afterwards, so this method leaves `_iterations` 1 below
-        the wanted value.
+        Keras always adds 1 to `_iterations` afterwards, so this method sets `_iterations` to the
+        correct value minus 1.
         """
         variable, read = self.steps_done()
         before = variable.read_value()

@@ -1,4 +1,4 @@
-"""Saves and loads the variables of bridged Keras 3 optimizers (made by `to_keras`) by names.
+"""Saves the variables of bridged Keras 3 optimizers (made by `to_keras`) under names.
 
 Keras itself saves an optimizer's variables under numbers. With numbers, the state of another
 optimizer, or of the same optimizer with other options, would be loaded into wrong variables if the
@@ -16,14 +16,15 @@ import tensorflow as tf
 _TRAINED = "trained"
 # Names of the variables that exist before `build`; names of hyperparameters begin with _HYPER.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
-# Names that checkpoints of bridged Keras 3 optimizers do not contain: the step of Keras 2, and the
-# attributes in which Keras 3's own optimizers track their variables.
+# A checkpoint that contains one of the following names is not from a bridged Keras 3 optimizer. The
+# names are the step of Keras 2, and the attributes in which Keras 3's own optimizers track their
+# variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 
 
 class Keras3Saving:
-    """Mixin for Keras 3's Optimizer that saves the optimizer's variables by names.
+    """Mixin for Keras 3's Optimizer that saves the optimizer's variables under names.
 
     A state is loaded completely or not at all.
     """
@@ -69,10 +70,10 @@ class Keras3Saving:
         """
         own = self._shapes()
         if not (self._trainable_variables and _is_built(saved)):
-            own, saved = _unbuilt(own), _unbuilt(saved)  # this or the saved optimizer is unbuilt
+            own, saved = _unbuilt(own), _unbuilt(saved)  # one of the optimizers is not built
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
-                continue  # this or the saved optimizer has a schedule instead
+                continue  # one of the optimizers has a schedule instead
             if name == _TRAINED and own[name] != saved[name]:
                 return (
                     f"the saved optimizer trains {saved[name]} variables, and this one trains "
@@ -98,7 +99,7 @@ class Keras3Saving:
         """Reads all variables from a store of Keras.
 
         If the saved optimizer was built, but this optimizer is not built yet, nothing is loaded,
-        and a warning is given. Keras' own optimizers do the same.
+        and a warning is issued. Keras' own optimizers do the same.
 
         Raises:
           ValueError: the state belongs to another optimizer. In this case nothing is loaded.
@@ -138,11 +139,12 @@ class Keras3Saving:
         """
         weights, later = list(weights), []
         if self.built and not self._trainable_variables:
-            # Keras built the optimizer with an empty list of variables, for a model from .h5.
+            # For a model from .h5, Keras has called `build([])`. Slots do not exist yet, so their
+            # weights are set in the next call of `build`.
             weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
         _check_shapes(self.variables, weights)
         super().set_weights(weights)
-        # Copy the weights, because the file that they are read from will be closed.
+        # Copy the weights, because Keras closes the file from which they are read.
         vars(self)["_later"] = [np.array(weight) for weight in later]
 
     # tf.train.Checkpoint
@@ -168,13 +170,13 @@ class Keras3Saving:
         return super()._lookup_dependency(name, *cached)
 
     def _await(self, saved):
-        """Checks the shapes in a checkpoint before restoring; keeps the shapes until `build`."""
+        """Checks the shapes in a checkpoint before restoring, and stores them until `build`."""
         self._check(saved)
         vars(self)["_awaited"] = None if self._trainable_variables else saved
 
     @contextlib.contextmanager
     def _restoring_what_is_created(self):
-        """Restores the variables that `build` creates in this scope, if state was loaded before."""
+        """If state was loaded before `build`, restores the variables that this scope creates."""
         before, variables = set(self._names), len(self.variables)
         yield
         if self._later and self._trainable_variables:

@@ -18,8 +18,8 @@ keras = versions.keras_3()
 class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
-    The methods set attributes in `vars(self)`, because Keras tracks and saves the attributes that
-    are assigned in the usual way.
+    The methods set attributes in `vars(self)`, because Keras would track and save attributes that
+    are set by assignment.
     """
 
     _adapter = ADAPTERS[3]
@@ -55,7 +55,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         self._check_strategy(variables)
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
             # In a replica, restoring cannot assign a checkpoint's values to the variables of all
-            # replicas, so leave the replica first.
+            # replicas, so switch to the cross-replica context first.
             context = tf.distribute.get_replica_context()
             context.merge_call(lambda strategy: self._build_for(variables))
         else:
@@ -119,8 +119,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return list(self._slot_names)
 
     def __dir__(self):
-        # Keras saves slots like the optimizer's other variables. If `dir` of the optimizer has
-        # get_slot_names, TensorFlow's checkpoint code raises an error for slots saved in this way.
+        # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code would
+        # raise an error for such slots if `dir(optimizer)` contained get_slot_names.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
@@ -190,6 +190,6 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 )
 
     def _own_strategy(self):
-        """Returns the scope of this optimizer's strategy; inside a strategy, an empty scope."""
+        """Returns the scope of this optimizer's strategy; an empty scope if one is active."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
