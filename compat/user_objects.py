@@ -47,7 +47,8 @@ def call(name, function, *arguments):
       *arguments: the arguments of the function.
 
     Raises:
-      ImportError: the function raises an error. The message contains that error and its line.
+      ImportError: the function raises an error. The message contains this error and its line
+        number.
     """
     return _calling(name, function, *arguments)
 

@@ -51,7 +51,7 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# Modules of the table in which only some names concern optimizers: {module: these names}.
+# Modules of the table in which only some names concern optimizers, with the names of this kind.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -167,9 +167,9 @@ def _from_table(name):
 
 
 def _last_two_parts(public):
-    """Shortens `bert.optimization.X` to the table's `optimization.X`.
+    """Shortens a name such as `bert.optimization.X` to the table's `optimization.X`.
 
-    Projects have copies of BERT's `optimization.py`, for example, in their own packages.
+    This finds copies of a file in other packages, such as copies of BERT's `optimization.py`.
     """
     two = ".".join(public.split(".")[-2:])
     return two if two in old_names.FATES and not public.startswith("tf.") else public
@@ -219,7 +219,7 @@ def is_module(name):
 
 
 def mention_optimizers(words):
-    """Returns whether one of these names or strings contains "optimizer"."""
+    """Returns whether one of the `words` contains "optimizer"."""
     return any("optimizer" in word.lower() for word in words)
 
 
@@ -248,11 +248,11 @@ def replacement_of_class(name):
 
 
 def verdict_on_unrelated_class(name, modules):
-    """Judges, by its name, a class of the audited code that does not extend an optimizer.
+    """Judges a class that does not extend an optimizer by its name.
 
     Args:
       name: the class's name.
-      modules: the full names under which its module may be imported.
+      modules: the full names under which the class's module may be imported.
 
     Returns:
       A `Verdict` from the table row with this class name, even if the row is for another package;
