@@ -66,9 +66,9 @@ def made(cls: type, **choices: Any) -> Any:
 
     Args:
       cls: the class.
-      **choices: some arguments of the constructor. Among the other required arguments,
-        `global_step` gets the graph's global step, or None if the graph has no global step. All
-        others get the value 0.1.
+      **choices: some arguments of the constructor. Other required arguments get the value 0.1. Only
+        a required `global_step` gets the graph's global step, or None if the graph has no global
+        step.
     """
     required = {
         name: tf.compat.v1.train.get_global_step() if name == "global_step" else 0.1

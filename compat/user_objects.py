@@ -10,7 +10,7 @@ from . import messages
 
 
 def load(name):
-    """Imports an object; its module may also be in the current folder.
+    """Imports an object. The current folder is searched for the module, too.
 
     Args:
       name: "package.module:object", where the object may be nested, such as "Trainer.build".

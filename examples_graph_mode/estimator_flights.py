@@ -1,11 +1,11 @@
-"""Trains the model of `flights_session.py` with an Estimator, which can resume a training.
+"""Trains the model of `flights_session.py` with an Estimator, and resumes from checkpoints.
 
     python examples_graph_mode/estimator_flights.py
 
 For each month, train_and_evaluate trains on all flights before the month, in time order and in one
 pass, and then evaluates on the month. Every call except the first resumes from the checkpoint of
 the previous call. A program that was killed resumes in the same way when it is started again.
-The scores are worse than in flights_session.py, because its model also trains within the month.
+The scores are worse than in flights_session.py, where the model also trains within the month.
 
 A progress bar shows steps, loss and speed. TensorBoard shows the mean, the minimum and the maximum
 of each of the optimizer's slots:

@@ -147,8 +147,8 @@ def try_fit(fit, optimizer):
     """Calls `fit(optimizer)`.
 
     Returns:
-      The result of `fit`. If `fit` fails with Keras' own Adam, too, this error is printed, and the
-      result is None.
+      The result of `fit`. If `fit` fails both with `optimizer` and with Keras' own Adam, Adam's
+      error is printed and the result is None.
     """
     try:
         return fit(optimizer)

@@ -43,7 +43,7 @@ class StateOwner:
         """Returns a shared variable; creates or restores the variable if it is missing.
 
         Args:
-          key: the `StateKey` of the v1 optimizer to which the variable belongs.
+          key: the `StateKey`, which identifies the v1 optimizer to which the variable belongs.
           name: the name that this v1 optimizer gives the variable.
           initial_value: the initial value, or a function that returns it.
         """
@@ -54,7 +54,7 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_name(self, variable):
-        """Returns the name by which v1 optimizers choose a variable, for example for weight decay.
+        """Returns a variable's name, for v1 optimizers that select variables by their names.
 
         The name is the same in all replicas.
         """
@@ -70,7 +70,7 @@ class StateOwner:
         raise NotImplementedError
 
     def steps_done(self):
-        """Returns the `StepsDone` of this optimizer."""
+        """Returns a `StepsDone`: the number of training steps done before the current step."""
         raise NotImplementedError
 
     def variable_key(self, variable):

@@ -1,4 +1,4 @@
-"""Errors that explain what a bridged optimizer (one made by `to_keras`) cannot do."""
+"""Errors that explain what a bridged optimizer (made by `to_keras`) cannot do."""
 
 import contextlib
 

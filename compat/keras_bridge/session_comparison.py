@@ -72,8 +72,8 @@ def compare_with_session(
     rate is another function or a variable, both runs use its current value.
 
     Args:
-      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer; it is not
-        changed. If it has no sparse update, only the dense variables are compared.
+      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer. Copies of it
+        are trained. If the optimizer has no sparse update, only the dense variables are compared.
       steps: how many training steps to run.
       **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 

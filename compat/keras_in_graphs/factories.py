@@ -24,9 +24,9 @@ def find(given):
         Keras optimizer, or the name of the class.
 
     Returns:
-      A pair: a function that makes the Keras optimizer, and the optimizer's name. But if `given` is
-      a bridged optimizer (made by `to_keras`) that adds nothing to its v1 optimizer, such as
-      clipping, returns a copy of this v1 optimizer.
+      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `given` was
+      made by `to_keras` and uses no options of Keras (such as clipping) and no Keras schedule, the
+      result is a copy of the v1 optimizer in it instead.
 
     Raises:
       ImportError: the required Keras is not installed.
@@ -85,7 +85,7 @@ def _refuse_unless_known(given):
 
 
 def _class_named(name):
-    """Returns the class of a Keras optimizer by its name, in upper or lower case.
+    """Finds the class of a Keras optimizer by its name, ignoring case and underscores.
 
     Raises:
       ValueError: there is no class of that name.
@@ -329,7 +329,7 @@ def _check_complete(cls, settings):
 
 
 def _eagerly(function):
-    """Calls a function eagerly, even if a graph is active, so that it can read eager variables."""
+    """Calls a function eagerly even if a graph is active, because it may read eager variables."""
     if tf.executing_eagerly():
         return function()
     outcome = {}

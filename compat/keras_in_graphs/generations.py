@@ -50,9 +50,9 @@ class Generation:
         raise NotImplementedError
 
     def loss_scaling(self, build):
-        """Returns a function that scales a loss, and one that divides gradients by the loss scale.
+        """Returns two functions: the first scales a loss, the second unscales gradients.
 
-        In Keras 3 the second function changes nothing, because `apply_gradients` divides.
+        In Keras 3 the second function changes nothing, because `apply_gradients` unscales.
 
         Args:
           build: a function that creates the optimizer's state.

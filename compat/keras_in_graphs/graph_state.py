@@ -132,7 +132,7 @@ class KerasOptimizerInGraph:
     # Updates.
 
     def loss_scaling(self, variables):
-        """Returns a function that scales a loss, and one that divides gradients by the loss scale.
+        """Returns two functions: the first scales a loss, the second unscales gradients.
 
         Args:
           variables: the variables to train; None for the graph's trainable variables.

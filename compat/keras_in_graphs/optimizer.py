@@ -95,8 +95,8 @@ class KerasInV1(v1.train.Optimizer):
                 if self._of_eager is None:
                     self._of_eager = KerasOptimizerInGraph(self._make, self.get_name())
                 return self._of_eager
-            # Store the reference in the graph. A reference in this object would keep the graph
-            # alive.
+            # Store the `KerasOptimizerInGraph` in the graph. If `self` referred to it, the graph
+            # would stay in memory as long as `self`.
             graph = v1.get_default_graph()
             if not hasattr(graph, _BY_GRAPH):
                 setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())

@@ -184,8 +184,8 @@ COUNTERPARTS: Any = {
     ),
     "AdamOptimizer": _ADAM,
     "LazyAdamOptimizer": _LAZY_ADAM,
-    # The GS optimizers compute the powers of beta from the global step, as Keras computes them from
-    # `iterations`.
+    # AdamGS and LazyAdamGS have no variables for the powers of beta. Like Keras, they compute the
+    # powers from a step number.
     "AdamGSOptimizer": _ADAM._replace(powers={}),
     "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
     "AdagradOptimizer": _ADAGRAD,

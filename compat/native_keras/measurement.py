@@ -21,7 +21,8 @@ _SHAPE = (9, 3)
 _SCALES = (1.0, 1e-2, 1e-4)
 # A difference counts as rounding if it is at most the sum of _ROUNDING times the largest distance
 # that a weight has moved, and _LAST_DIGITS times the largest weight. In experiments, rounding alone
-# caused differences of at most 1e-5 of that distance; another update rule, of at least 0.03.
+# caused differences of at most 1e-5 times that distance. A different update rule caused differences
+# of at least 0.03 times that distance.
 _ROUNDING = 1e-4
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 # The factor by which the kind "learning rate changed" multiplies the learning rate.
@@ -165,7 +166,7 @@ class _Problem:
         for kind, variable in zip(self.values, variables):
             gradient = next(tensors)
             if kind != DENSE:
-                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as for embedding layers
+                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as in embedding layers' gradients
                 gradient = tf.IndexedSlices(gradient, next(tensors), shape)
             yield gradient, variable
 
@@ -249,7 +250,7 @@ def _variables(problem):
 
 
 def _side_by_side(runs, problem, carry, rate):
-    """Trains both optimizers; before that, if state is translated, trains the first one alone.
+    """Trains both optimizers, after a warm-up of the first optimizer if state is translated.
 
     Returns:
       A dict from each kind to a `SideBySide`.

@@ -40,8 +40,8 @@ def to_plain_keras(
         is translated with its state: slots, `iterations`, the current learning rate and
         hyperparameters. Of a v1 optimizer only the settings are translated, because its state
         belongs to a graph.
-      api: the kind of Keras optimizer for a v1 optimizer; see `to_keras`. An optimizer made by
-        `to_keras` keeps its kind.
+      api: the kind of Keras optimizer to create if `optimizer` is a v1 optimizer; see `to_keras`.
+        An optimizer made by `to_keras` keeps its kind.
       variables: the variables to train, if `optimizer` is not built yet. Both optimizers are built
         for these variables, and the slots of the new optimizer get v1's starting values. If None,
         the slots of the new optimizer start with Keras' values.

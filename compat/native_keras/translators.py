@@ -20,7 +20,7 @@ class Translator:
     classes.
 
     Args:
-      optimizer: a bridged or plain optimizer of the version of Keras to use.
+      optimizer: a bridged or plain optimizer. Its version of Keras is used.
       v1_class: the class of the v1 optimizers.
     """
 
@@ -83,7 +83,7 @@ class Translator:
         return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
 
     def check_class(self, plain):
-        """Raises a ValueError if `plain` is not of the class that is the v1 class' counterpart."""
+        """Raises a ValueError if `plain` is not an instance of the counterpart's class."""
         if type(plain) is not self.keras_class:
             raise ValueError(
                 f"The counterpart of {self.v1_name} is {self.keras_name}, but `plain` is a "
@@ -131,7 +131,8 @@ class Translator:
     def check_untrained(self, plain):
         """Raises a ValueError if `plain` has made updates and its class has slots.
 
-        Call this if the variables of `plain` are unknown. Its slots cannot be found without them.
+        Call this if the variables of `plain` are unknown. Without the variables, the slots cannot
+        be found.
         """
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)

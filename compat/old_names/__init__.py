@@ -29,7 +29,7 @@ class Fate(NamedTuple):
 
     @property
     def kind(self):
-        """OURS if the new name is in legacy_opt, TENSORFLOWS if in TensorFlow, NOBODYS if None."""
+        """Who has the replacement: OURS (legacy_opt), TENSORFLOWS (TensorFlow) or NOBODYS."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS

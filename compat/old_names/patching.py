@@ -22,8 +22,8 @@ _lock = threading.RLock()
 _patches = set()  # the active patches
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
-# {name: module that a patch has created}. The modules stay in this dict after the patch, because
-# user code may use them.
+# The modules that patches have created, by name. The modules stay in this dict after the patch,
+# because user code may use them.
 _own_modules = {}
 
 
@@ -37,9 +37,9 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm`. Other
     names, such as `tf.contrib.tpu.CrossShardOptimizer` and
     `tf.contrib.framework.get_or_create_global_step`, refer to objects of TensorFlow. The names are
-    added to `tf` and to `tf.compat.v1`, as attributes and for `import`. Names that TensorFlow has
-    are not replaced, with one exception: on 1.15, if `native` is True, optimizers of
-    `tf.contrib.opt` are replaced.
+    added to `tf` and to `tf.compat.v1`, and `import` finds them, too. Names that TensorFlow has are
+    not replaced, with one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt`
+    are replaced.
 
     From TensorFlow 2.16 on, `tf.estimator` is added, too (see `legacy_opt.compat.estimator`). If
     `tf.keras` is Keras 3, the modules `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell` do not
@@ -121,7 +121,7 @@ def _accelerate_new_optimizers():
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
         if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass of such a class
-            with contextlib.suppress(TypeError):  # there are no native kernels for the class
+            with contextlib.suppress(TypeError):  # raised if the class has no native kernels
                 legacy_opt.native.accelerate(self)
 
     __init__.before_patch = original

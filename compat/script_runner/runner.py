@@ -26,8 +26,8 @@ def prepare(native=False):
     Returns:
       The module that the script's `import tensorflow` returns.
     """
-    # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). Set TF_USE_LEGACY_KERAS before
-    # the import of TensorFlow, which reads it.
+    # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads
+    # TF_USE_LEGACY_KERAS when it is imported, so set this variable before the import.
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # Raises an ImportError with the pip command if TensorFlow is not installed.
@@ -45,7 +45,7 @@ def prepare(native=False):
     level = logger.level
     logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # tf.compat.v1.compat may lack v1 and v2, or have copies
+    tf.compat.v1.compat = tf.compat  # otherwise it may lack v1 and v2, or have copies of them
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
@@ -118,7 +118,7 @@ def run_module(name):
 
 
 def outcome(start):
-    """Runs the script and returns its exit code. Prints an uncaught exception, like Python.
+    """Runs the script and returns its exit code. Prints an uncaught exception as Python does.
 
     A SystemExit is raised again.
 

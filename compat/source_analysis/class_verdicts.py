@@ -61,8 +61,8 @@ class Classes:
 
         Returns:
           The name of the class. If there is no such class: None, or the name of another optimizer.
-          Also None if `definition` is a function, or if its base is a class of legacy_opt and it
-          overrides `apply_gradients`.
+          Also None if `definition` is a function, or a class that overrides `apply_gradients` of a
+          base class of legacy_opt.
         """
         if not isinstance(definition.node, ast.ClassDef):
             return None
@@ -135,7 +135,7 @@ class Classes:
         return None if root is None else _Ancestry(expression, root, own, base)
 
     def _is_known_at_run_time_only(self, expression, scope):
-        """Returns whether only running the code shows the base class, such as a call's result."""
+        """Returns whether a base class is known only at run time, such as the result of a call."""
         if self._names.resolve(expression, scope):
             return False
         if isinstance(expression, ast.Name):

@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields the names in `_CLASSES` of which an expression may create or wrap an instance."""
+        """Yields the classes in `_CLASSES` whose instances an expression may create or wrap."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))
@@ -108,10 +108,11 @@ class _Optimizers:
             yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
-        """Returns the class of legacy_opt that is a callee, its base class or its replacement.
+        """Finds the class of legacy_opt to which a callee corresponds.
 
         Returns:
-          The name of the class. If there is no such class: None, or the name of another optimizer.
+          The name of the class: of the callee itself, its base class or its replacement. If there
+          is no such class: None, or the name of another optimizer.
         """
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)

@@ -30,7 +30,7 @@ class Missing(NamedTuple):
       line: the line of the use, from 1.
       name: the name in the form of the table `old_names`.
       advice: a sentence that says what to do.
-      full_name: the full dotted name, in the form in which the file imports it.
+      full_name: the full dotted name under which the file imports the object.
       is_certain: whether every run of the script reaches the use.
     """
 
@@ -105,7 +105,7 @@ def look_up(name, tensorflow):
         except Exception:  # lazy loaders raise exceptions of any class
             try:
                 inner = importlib.import_module(".".join(parts[: end + 1]))
-            except Exception:  # modules, too, may raise exceptions of any class
+            except Exception:  # the import of a module may raise any exception, too
                 return found, parts[end]
         if not isinstance(inner, types.ModuleType):
             break

@@ -51,7 +51,8 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# Modules of the table in which only some names concern optimizers, with the names of this kind.
+# Some modules of the table also contain names that do not concern optimizers. For each of these
+# modules, this dict has the names that concern optimizers.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -205,9 +206,9 @@ def _replacements():
 
 
 def verdict_on_own_function(name):
-    """Returns the `Verdict` on a function that the audited code defines; None for a guess.
+    """Returns the `Verdict` on a function that the audited code defines; None if it is a guess.
 
-    For example, the audited code defines optimize_loss if it is tf_slim itself.
+    For example, the audited code defines optimize_loss if tf_slim itself is audited.
     """
     found = verdict(name)
     return None if found is None or found.is_guess else found
@@ -248,7 +249,7 @@ def replacement_of_class(name):
 
 
 def verdict_on_unrelated_class(name, modules):
-    """Judges a class that does not extend an optimizer by its name.
+    """Judges the name of a class that does not extend an optimizer.
 
     Args:
       name: the class's name.

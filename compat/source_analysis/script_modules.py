@@ -86,7 +86,7 @@ def _certain(found, waiting):
 
 
 def _imports(module):
-    """Yields each import statement of a file, and the full names in it that may be modules."""
+    """Yields pairs: an import statement of a file, and the full names in it that may be modules."""
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Import):
             yield node, [alias.name for alias in node.names]

@@ -11,7 +11,8 @@ from typing import Callable, List, NamedTuple
 from .. import special_files
 
 _ENDINGS = (".py", ".ipynb")
-_SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders and virtual environments
+# These folders are skipped, and so are hidden folders and virtual environments.
+_SKIPPED = ("node_modules", "__pycache__")
 # A folder that contains one of these files or folders is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
 # Magics of IPython. `_MAGIC` matches a line that is a magic, `_MAGIC_VALUE` a line that assigns the

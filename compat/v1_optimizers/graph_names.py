@@ -42,8 +42,8 @@ def names(optimizer, variables, originals=None):
       optimizer: a v1 optimizer, or a Keras optimizer made by `to_keras`.
       variables: a dict from the v1 name of each variable to train to its (shape, dtype).
       originals: a dict from the same names to Keras variables. A MultiOptimizer assigns these
-        variables to its nested optimizers. If `originals` is None, it assigns the variables of the
-        scratch graph.
+        variables to its nested optimizers. If `originals` is None, the MultiOptimizer assigns the
+        variables of the scratch graph.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if given is optimizer:
@@ -118,7 +118,7 @@ def is_bridged(optimizer):
 
 
 def _replace_tensors(replica):
-    """Replaces tensors in a copy's attributes by numbers, because they belong to other graphs."""
+    """Replaces tensors of other graphs, in the attributes of a copy, by numbers."""
     arguments = inspection.constructor_arguments(type(replica))
     for name, value in list(vars(replica).items()):
         if name[:1] != "_" or name[1:] not in arguments:

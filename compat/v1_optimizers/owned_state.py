@@ -126,7 +126,8 @@ class NestedStateInKeras(StateInKeras):
     """
 
     def _create_slots(self, var_list):
-        # TensorFlow calls this method in an init_scope, so the step must belong to its graph.
+        # TensorFlow calls this method in an init_scope, in which another graph may be active. So
+        # set the global step to a tensor of that graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 

@@ -72,8 +72,7 @@ def at_step(schedule, step):
     """Returns the learning rate of a step, a float32 tensor.
 
     Args:
-      schedule: a function that `for_keras` has returned. Its only argument is the step, or it has
-        no arguments.
+      schedule: a function that `for_keras` has returned. It takes the step, or no argument.
       step: the number of training steps done.
     """
     return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)

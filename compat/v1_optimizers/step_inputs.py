@@ -17,8 +17,8 @@ class StepInputs(NamedTuple):
     Attributes:
       rates: the names of the attributes that contain the learning rate.
       by_keras: whether the attributes in `rates` are set to the Keras optimizer's learning rate.
-      schedule: a result of `schedules.for_keras` that computes the attributes in `rates` in each
-        training step. None if `by_keras` is True, or if these attributes stay unchanged.
+      schedule: a result of `schedules.for_keras`, which computes the learning rate in each training
+        step. None if `by_keras` is True, or if the attributes in `rates` stay unchanged.
       step: the name of the attribute that contains the global step, or None.
       step_dtype: the dtype of the global step.
       counts: the names of the attributes that contain an integer variable, such as a wrapper's

@@ -2,7 +2,7 @@
 
 `flights_session.py` trains the model in a Session, `estimator_flights.py` in an Estimator. The
 model uses only functions that new TensorFlow versions still have, such as `get_variable`, `matmul`
-and `embedding_lookup`. It does not use tf.layers and tf.contrib.
+and `embedding_lookup`. It uses neither tf.layers nor tf.contrib.
 """
 
 import dataclasses

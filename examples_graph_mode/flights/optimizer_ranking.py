@@ -20,7 +20,7 @@ TOP = 0.15  # how far above the reference's log-loss the plots over time reach
 
 
 def scored(flights):
-    """Returns a mask of the flights that the ranking uses, and a text that names them.
+    """Returns a mask of the flights that the ranking uses, and a description of these flights.
 
     The ranking of a whole year uses July to December only, because the learning rates were tuned on
     January to June. The ranking of a shorter training uses all flights.
@@ -224,7 +224,7 @@ def off_the_edge(axis, row, name, value):
 
 
 def colors(name):
-    """Returns the colours of a marker: the family's; hollow for TensorFlow's own optimizers."""
+    """Returns the colours of a marker, which is hollow for TensorFlow's own optimizers."""
     choice = CATALOGUE[name]
     color = COLORS[choice.family]
     return {"color": color, "markerfacecolor": "white" if choice.stock else color}

@@ -68,7 +68,7 @@ def stepped(optimizer, **arguments):
 
 
 def adafactor(settings, step):
-    """Returns Adafactor. Its decay rate is the usual function of the global step."""
+    """Returns Adafactor with its usual decay rate, which depends on the global step."""
     decay_rate = legacy_opt.adafactor_decay_rate_pow(0.8)(step)
     return legacy_opt.AdafactorOptimizer(
         learning_rate=settings.learning_rate, decay_rate=decay_rate

@@ -75,7 +75,7 @@ class Cluster:
           restart: whether to start a process again, at its address, if it is killed by a signal.
 
         Raises:
-          SystemExit: if any process of the cluster fails, or at the time limit.
+          SystemExit: if any process of the cluster fails, or if the time limit is reached.
         """
         stop = time.time() + self.seconds
         waiting = [name for name in self.processes if name in names or name.split()[0] in names]
@@ -131,8 +131,8 @@ def last_line(file):
 def free_addresses(count):
     """Returns unused addresses of this machine.
 
-    Linux gives outgoing connections ports from 32768 on. The ports here are lower, so that no
-    outgoing connection can take the port of a process while this process is restarted.
+    By default, Linux gives outgoing connections ports from 32768 on. The ports here are lower, so
+    that no outgoing connection can take the port of a process that is being restarted.
     """
     ports = random.SystemRandom()
     with contextlib.ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""Log-loss and AUC of the predictions, as tables, a CSV, a plot and a summary in words."""
+"""Reports log-loss and AUC of predictions, as a table, a CSV, a plot and a summary in words."""
 
 import calendar
 

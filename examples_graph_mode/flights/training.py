@@ -89,7 +89,7 @@ class Trainer:
         """Returns a Session with one intra-op thread, so that repeated runs give equal bits.
 
         Several intra-op threads may split a sum differently from run to run, and float addition is
-        not associative. Inter-op threads only affect the order of the towers.
+        not associative. Inter-op threads affect only the order in which the towers run.
         """
         config = tf.ConfigProto(intra_op_parallelism_threads=1)
         return tf.Session(graph=self.graph, config=config)
