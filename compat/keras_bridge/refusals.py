@@ -50,7 +50,7 @@ def sparse_updates_explained(optimizer):
 
     Raises:
       NotImplementedError: the optimizer has no sparse update.
-      ValueError: the update is being compiled with XLA, and XLA lacks a kernel that it needs.
+      ValueError: the update is being compiled with XLA, but it needs a kernel that XLA lacks.
     """
     name = type(optimizer).__name__
     xla = versions.compiling_with_xla()

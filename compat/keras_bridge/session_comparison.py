@@ -151,7 +151,7 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy without state whose learning rate can be used in any graph."""
+    """Returns a copy without state. A learning rate other than a v1 decay becomes a number."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])

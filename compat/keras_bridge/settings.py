@@ -70,8 +70,8 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     own_names = set()
     for each, _ in everything:
-        # Some hyperparameters are not arguments: the argument of PowerSign is `base`, the
-        # hyperparameter is the logarithm of `base`.
+        # Some hyperparameters are not arguments. For example, PowerSign has the argument `base`,
+        # but its hyperparameter is the logarithm of `base`.
         own_names.update(vars(each).get("_hyperparameter_names", ()))
         own_names.update(inspection.constructor_arguments(type(each)))
     own_names -= {"name", "global_step", "lr"}

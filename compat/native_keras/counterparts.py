@@ -28,7 +28,7 @@ class Formula(NamedTuple):
       text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
       to_keras: a function of the v1 value (an array) and the learning rate; returns Keras' value.
       to_v1: the reverse function.
-      exact: whether no bit is lost.
+      exact: whether both functions keep all bits.
     """
 
     text: str

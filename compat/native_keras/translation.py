@@ -38,7 +38,7 @@ def to_plain_keras(
     Args:
       optimizer: an optimizer made by `to_keras`, or a v1 optimizer. An optimizer made by `to_keras`
         is translated with its state: slots, `iterations`, the current learning rate and
-        hyperparameters. Of a v1 optimizer only the settings are translated, because its state
+        hyperparameters. For a v1 optimizer, only the settings are translated, because its state
         belongs to a graph.
       api: the kind of Keras optimizer to create if `optimizer` is a v1 optimizer; see `to_keras`.
         An optimizer made by `to_keras` keeps its kind.

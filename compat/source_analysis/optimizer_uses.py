@@ -133,7 +133,7 @@ class _Finder(ast.NodeVisitor):
         )
 
     def _global_steps(self):
-        with contextlib.suppress(RecursionError):  # a name may need too deep a search
+        with contextlib.suppress(RecursionError):  # the search for a name may be too deep
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
 
@@ -326,7 +326,7 @@ class _Finder(ast.NodeVisitor):
     def _resolve(self, node):
         try:
             return self._names.resolve(node, self._scope)
-        except RecursionError:  # the name needs too deep a search
+        except RecursionError:  # the search for a name is too deep
             return []
 
     def _verdict(self, names):

@@ -435,7 +435,7 @@ class Names:
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
-        """Returns a module with this name, or None.
+        """Returns a module with this name, other than the module `user`, or None.
 
         If several modules have the name, returns the module whose path has the longest common
         beginning with the path of `user`.
