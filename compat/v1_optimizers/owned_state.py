@@ -210,7 +210,7 @@ def _takes_nothing(function):
 
 
 def _component(variable):
-    """Returns this replica's component of a distributed variable, or any other variable as it is."""
+    """Returns this replica's component of a distributed variable. Returns others unchanged."""
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)
