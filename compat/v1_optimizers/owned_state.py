@@ -210,7 +210,7 @@ def _takes_nothing(function):
 
 
 def _component(variable):
-    """Returns this replica's component of a distributed variable. Returns others unchanged."""
+    """Returns a distributed variable's component for this replica, or any other variable."""
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)
