@@ -1,4 +1,4 @@
-"""The part of `diagnose` about native kernels: compilers, files, optimizers with kernels."""
+"""Finds the facts about native kernels for `diagnose`: compilers, files, supported optimizers."""
 
 from __future__ import annotations
 
@@ -66,8 +66,9 @@ def made(cls: type, **choices: Any) -> Any:
 
     Args:
       cls: the class.
-      **choices: some arguments of the constructor. Other required arguments get the value 0.1,
-        except `global_step`: it gets the graph's global step, or None if there is none.
+      **choices: some arguments of the constructor. Other required arguments get the value 0.1. Only
+        a required `global_step` gets the graph's global step, or None if the graph has no global
+        step.
     """
     required = {
         name: tf.compat.v1.train.get_global_step() if name == "global_step" else 0.1
@@ -78,7 +79,7 @@ def made(cls: type, **choices: Any) -> Any:
 
 
 def reason(cls: type) -> Optional[str]:
-    """Returns why there is no kernel for dense or for sparse gradients (float32), or None."""
+    """Returns why a kernel for dense or for sparse float32 gradients is missing, or None."""
     try:
         sources(cls)
     except UnsupportedError as error:
@@ -87,10 +88,10 @@ def reason(cls: type) -> Optional[str]:
 
 
 def sources(cls: type) -> List[str]:
-    """Returns the C sources of the kernels for dense and for sparse gradients (float32).
+    """Returns the C sources of the kernels for dense and for sparse float32 gradients.
 
     Raises:
-      UnsupportedError: there is no kernel for one of these.
+      UnsupportedError: one of the two kernels cannot be generated.
     """
     make = functools.partial(made, cls)
     return [native_rules.source_of(make, tf.float32, sparse) for sparse in (False, True)]

@@ -2,7 +2,7 @@
 
 
 def printable(text, stream=None):
-    """Escapes the unprintable characters of a line, in the same way as Python's string literals.
+    """Escapes the unprintable characters of a line like in Python's string literals.
 
     Names in a checkpoint may contain line breaks and control sequences of terminals.
 

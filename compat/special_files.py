@@ -25,7 +25,7 @@ def kind(path):
     """
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # missing, or a path that only TensorFlow can open
+    except (OSError, ValueError):  # there is no file, or only TensorFlow can open the path
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
 

@@ -10,7 +10,7 @@ from . import messages
 
 
 def load(name):
-    """Imports an object; its module may also be in the current folder.
+    """Imports an object. The current folder is searched for the module, too.
 
     Args:
       name: "package.module:object", where the object may be nested, such as "Trainer.build".
@@ -47,7 +47,8 @@ def call(name, function, *arguments):
       *arguments: the arguments of the function.
 
     Raises:
-      ImportError: the function raises an error. The message contains that error and its line.
+      ImportError: the function raises an error. The message contains this error and its line
+        number.
     """
     return _calling(name, function, *arguments)
 

@@ -1,4 +1,4 @@
-"""Trains the flights model with every optimizer of the package, and with some of TensorFlow's own.
+"""Trains the flights model with all optimizers of legacy_opt and some optimizers of TensorFlow.
 
     python examples_graph_mode/compare_optimizers.py
     python examples_graph_mode/compare_optimizers.py --quick
@@ -6,10 +6,10 @@
 
 The optimizers train one after the other, each in a new TF1 graph and Session, so that they do not
 slow each other down. Every batch of flights is predicted before the model trains on it. The
-default learning rates (flights/optimizers.py), except Shampoo's, are the results of sweeps, which
-use January to June only. Therefore a training on the whole year is scored by the log-loss and the
-AUC of July to December. With one model, one data set and one seed, the program shows how the
-optimizers behave, not which of them is the best.
+default learning rates (flights/optimizers.py), except Shampoo's, are the results of sweeps on
+January to June. Therefore a training on the whole year is scored by the log-loss and the AUC of
+July to December only. With one model, one data set and one seed, the program shows how the
+optimizers behave, but not which optimizer is the best.
 
 The program writes compare.csv, compare_over_time.png and compare_ranking.png to the output
 directory. With --sweep it writes compare_sweep.csv instead.
@@ -43,7 +43,8 @@ class Outcome:
     """The results of one optimizer.
 
     Attributes:
-      predictions: float32 [flights], probabilities, predicted before the training on each flight.
+      predictions: float32 [flights], the probability of each flight, predicted before the training
+        on this flight.
       milliseconds: the median time of a training step.
       state_bytes: the size of the optimizer's variables.
     """
@@ -120,7 +121,7 @@ def make_parser():
 
 
 def parse_arguments(argv=None):
-    """Returns a namespace, in which `learning_rate` is a dict from optimizers' names to rates."""
+    """Returns a namespace, in which `learning_rate` is a dict from optimizer name to rate."""
     parser = make_parser()
     arguments = parser.parse_args(argv)
     arguments.learning_rate = dict(pair for pairs in arguments.learning_rate for pair in pairs)
@@ -146,7 +147,7 @@ def make_settings(arguments):
 
 
 def train(flights, settings, batch_size):
-    """Trains one pass over `flights` with one optimizer, in a new graph."""
+    """Trains once on all `flights` with one optimizer, in a new graph."""
     trainer = Trainer(flights, {settings.optimizer: settings}, batch_size)
     (predictions,) = trainer.train_once(f"{settings.optimizer:<16}")
     timed = trainer.step_seconds[WARM_UP_STEPS:] or trainer.step_seconds
@@ -173,7 +174,7 @@ def compare(flights, arguments):
     """Trains with every optimizer; prints the ranking, and writes a CSV and two plots.
 
     Raises:
-      SystemExit: an optimizer diverged; all files have been written before.
+      SystemExit: an optimizer diverged. The CSV and the plots are written in this case, too.
     """
     settings = make_settings(arguments)
     outcomes = {name: train(flights, one, arguments.batch_size) for name, one in settings.items()}

@@ -1,17 +1,19 @@
-"""The Estimator of `estimator_flights.py` in a cluster, with an evaluator.
+"""Trains the Estimator of `estimator_flights.py` in a cluster, and evaluates it meanwhile.
 
     python examples_graph_mode/estimator_cluster.py
 
 All processes run `train_and_evaluate`. The environment variable TF_CONFIG determines whether a
-process is one of the two parameter servers, the chief, the worker or the evaluator. Chief and
-worker train on alternate batches, and repeat them until both together have done all steps. The
-chief also writes the checkpoints. The evaluator is not part of the cluster. It evaluates each new
-checkpoint on the flights that follow the training data, prints the log-loss, and ends after the
-last step. If training is faster than the evaluation, the evaluator leaves out checkpoints, but not
-the last one. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
+process is one of the two parameter servers, the chief, the worker or the evaluator. The chief and
+the worker train on alternate batches, and repeat these batches until they have done all steps
+together. The chief also writes the checkpoints. The evaluator is not part of the cluster. It
+evaluates each new checkpoint on the flights that follow the training data, prints the log-loss, and
+ends after the last step. If training is faster than the evaluation, the evaluator leaves out
+checkpoints, but never the last checkpoint. All processes are stopped at the end, after a failure,
+and on Ctrl-C and SIGTERM.
 
-With --restart, a process that is killed is started again. A chief restores the last checkpoint; a
-worker continues with what the servers have; after the death of a server, the chief restores, too.
+With --restart, a process that is killed is started again. If the chief or a server was killed, the
+chief restores the last checkpoint. A worker that was killed continues with the variables that are
+on the servers.
 
 With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
 """
@@ -49,10 +51,10 @@ def parse_arguments(argv=None):
 def device_filters(job):
     """Returns the device filters for the sessions of a process.
 
-    With its filters the chief or the worker connects only to the parameter servers and to itself.
-    Without filters the chief would wait forever for a worker that has finished. A parameter server
-    needs no filters, and the evaluator connects to no other process. The Estimator would set such
-    filters itself if its RunConfig had no session_config.
+    With filters, the chief and the worker connect only to the parameter servers and to themselves.
+    Without filters, the chief would wait forever for a worker that has finished. A parameter server
+    needs no filters, and the evaluator connects to no other process. An Estimator sets such filters
+    itself only if its RunConfig has no session_config.
     """
     return ["/job:ps", "/job:" + job] if job in ("chief", "worker") else []
 
@@ -71,7 +73,7 @@ def result_printer():
 
 
 def split(arguments, flights):
-    """Returns the flights to train on, and those to evaluate on."""
+    """Returns the flights to train on, and the flights to evaluate on."""
     size = arguments.steps * arguments.batch_size
     return flights.first(size), flights.after(size).first(EVALUATED)
 
@@ -84,8 +86,8 @@ def be_process(arguments):
     model = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
-    # The worker starts five seconds after the chief. So the chief does more than half of the steps,
-    # needs more batches than its half, and repeats batches.
+    # The worker starts five seconds after the chief. Therefore the chief does more than half of the
+    # steps, and must repeat batches of its half.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
     estimator.train_and_evaluate(
         model,

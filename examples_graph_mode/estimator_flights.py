@@ -1,11 +1,11 @@
-"""The model of `flights_session.py` as an Estimator: model_fn, train_and_evaluate, resume.
+"""Trains the model of `flights_session.py` with an Estimator, and resumes from checkpoints.
 
     python examples_graph_mode/estimator_flights.py
 
 For each month, train_and_evaluate trains on all flights before the month, in time order and in one
 pass, and then evaluates on the month. Every call except the first resumes from the checkpoint of
 the previous call. A program that was killed resumes in the same way when it is started again.
-Expect worse scores than from flights_session.py, whose model also trains within the month.
+The scores are worse than in flights_session.py, where the model also trains within the month.
 
 A progress bar shows steps, loss and speed. TensorBoard shows the mean, the minimum and the maximum
 of each of the optimizer's slots:
@@ -71,8 +71,8 @@ def model_fn(features, labels, mode, params, config):
 def make_input_fn(flights, batch_size, first_step=lambda: 0):
     """Returns an input_fn that iterates over `flights` once, in time order.
 
-    A generator yields slices, so that the graph, which is saved with the checkpoints, does not
-    contain the 60 MB of data.
+    A generator yields the data. Otherwise the graph would contain the 60 MB of data, and the graph
+    is saved with the checkpoints.
 
     Args:
       flights: `Flights`.
@@ -127,7 +127,7 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
     """Returns the Estimator for the command line's arguments.
 
     In a cluster, the sessions of the Estimator connect only to processes that match one of the
-    `device_filters`; without filters, to all processes.
+    `device_filters`. If there are no filters, they connect to all processes.
     """
     settings = one_optimizer_settings(arguments)
     config = estimator.RunConfig(
@@ -146,10 +146,12 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
 
 
 def train_and_evaluate(model, flights, month, batch_size):
-    """Trains on all flights before `month`, from the latest checkpoint on; evaluates on `month`.
+    """Trains on all flights before `month`, then evaluates on `month`.
+
+    Training continues from the latest checkpoint.
 
     Returns:
-      The metrics; None if the checkpoint has already been trained on flights of that month.
+      The metrics; None if the model in the checkpoint was already trained on flights of `month`.
     """
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())

@@ -6,8 +6,8 @@
 
 The models train on all flights of 2013 once, in time order. Every batch is predicted before the
 models train on it, so the log-loss measures each optimizer on unseen data ("progressive
-validation"). The program trains on a flight's label at once, although in reality it would be known
-hours later.
+validation"). The program trains on a flight's label at once, although in reality the label would be
+known hours later.
 
 The program writes metrics.csv, running_log_loss.png and checkpoints to the output directory. A run
 that continues from a checkpoint with --resume gives the same numbers as an uninterrupted run. With
@@ -150,7 +150,7 @@ def report(arguments, flights, settings, predictions):
 
 
 def verify_resume(arguments, flights, settings, steps, predictions, variables):
-    """Interrupts a second run, resumes it, and compares its results with the first run's.
+    """Interrupts and resumes a second run, and compares its results with those of the first run.
 
     The interrupted run saves a checkpoint after a third of the steps, and stops some steps later
     without saving, as if it had been killed. A new trainer then resumes from the checkpoint.

@@ -103,7 +103,8 @@ def training_step(strategy, model, batch_size):
         with tf.GradientTape() as tape:
             logits = model(list(inputs), training=True)
             losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=late)
-            loss = tf.reduce_sum(losses) / batch_size  # the replicas' gradients are summed
+            # Not reduce_mean, because the gradients of the replicas are summed.
+            loss = tf.reduce_sum(losses) / batch_size
         variables = model.trainable_variables
         model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
@@ -146,8 +147,8 @@ def try_fit(fit, optimizer):
     """Calls `fit(optimizer)`.
 
     Returns:
-      The result of `fit`. If `fit` fails with Keras' own Adam, too, this error is printed, and the
-      result is None.
+      The result of `fit`. If `fit` fails both with `optimizer` and with Keras' own Adam, Adam's
+      error is printed and the result is None.
     """
     try:
         return fit(optimizer)
@@ -177,7 +178,7 @@ def public(name):
 
 
 def be_worker(flights, out):
-    """Trains as one of two workers, and writes its state."""
+    """Trains as one of two workers, and writes the final state to a file."""
     strategy = public("MultiWorkerMirroredStrategy")()
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
@@ -240,8 +241,8 @@ def be_coordinator(flights, out):
 def train_together(coordinator, flights):
     """Lets both workers train at the same time, in an order that is not reproducible.
 
-    Adam is not used here: it reads and writes the whole slots of an embedding, and would overwrite
-    what another worker has written to the slots in the meantime.
+    Adam is not used here, because it reads and writes the whole slots of an embedding. It would
+    overwrite values that the other worker has written in the meantime.
     """
     strategy, name = coordinator.strategy, "AdagradDecay"
     optimizer = bridged_optimizers()[name]

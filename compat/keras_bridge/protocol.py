@@ -1,14 +1,15 @@
-"""The methods that a Keras optimizer must have to own the state of a v1 optimizer."""
+"""The methods with which a Keras optimizer creates and saves the state of a v1 optimizer."""
 
 
 class StateOwner:
-    """Interface of the bridged optimizers (made by `to_keras`) in `keras2` and `keras3`.
+    """The interface of the Keras optimizers that `to_keras` makes (bridged optimizers).
 
-    `V1Driver`, which runs the v1 optimizer, uses this interface to create and find variables.
+    A bridged optimizer contains a `V1Driver`, which runs the v1 optimizer. The `V1Driver` calls
+    these methods to create and find variables.
 
     Attributes:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
-      non_slots: a dict from names to the shared (non-slot) variables, `tf.Variable`s.
+      non_slots: a dict from the names of the shared (non-slot) variables to these `tf.Variable`s.
       is_built_once: whether the optimizer cannot train additional variables after it was built.
       weights: a list of all variables of the Keras optimizer.
       get_slot_names(): returns the names of the existing slots.
@@ -42,8 +43,8 @@ class StateOwner:
         """Returns a shared variable; creates or restores the variable if it is missing.
 
         Args:
-          key: the `StateKey` of the v1 optimizer that uses the variable.
-          name: the name under which this v1 optimizer creates the variable.
+          key: the `StateKey`, which identifies the v1 optimizer to which the variable belongs.
+          name: the name that this v1 optimizer gives the variable.
           initial_value: the initial value, or a function that returns it.
         """
         raise NotImplementedError
@@ -53,14 +54,14 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_name(self, variable):
-        """Returns the name by which v1 optimizers choose a variable, for example for weight decay.
+        """Returns a variable's name, for v1 optimizers that select variables by their names.
 
         The name is the same in all replicas.
         """
         raise NotImplementedError
 
     def decays(self, variable):
-        """Whether the Keras optimizer's settings allow the v1 optimizer to decay a variable."""
+        """Whether the Keras optimizer's settings allow weight decay for a variable."""
         del variable
         return True
 
@@ -69,7 +70,7 @@ class StateOwner:
         raise NotImplementedError
 
     def steps_done(self):
-        """Returns the `StepsDone` of this optimizer."""
+        """Returns a `StepsDone`: the number of training steps done before the current step."""
         raise NotImplementedError
 
     def variable_key(self, variable):
@@ -94,5 +95,5 @@ class StateOwner:
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether state was loaded. Call this only if `has_trained` is false."""
+        """Whether state was loaded from a checkpoint. Call this only if `has_trained` is false."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Errors that explain what a bridged optimizer (one made by `to_keras`) cannot do."""
+"""Errors that explain what a bridged optimizer (made by `to_keras`) cannot do."""
 
 import contextlib
 
@@ -50,7 +50,7 @@ def sparse_updates_explained(optimizer):
 
     Raises:
       NotImplementedError: the optimizer has no sparse update.
-      ValueError: the update is being compiled with XLA, which lacks a kernel for it.
+      ValueError: the update is being compiled with XLA, but it needs a kernel that XLA lacks.
     """
     name = type(optimizer).__name__
     xla = versions.compiling_with_xla()

@@ -62,17 +62,18 @@ class Comparison(NamedTuple):
 def compare_with_session(
     optimizer: V1Optimizer, steps: int = 20, **to_keras_arguments: Any
 ) -> Comparison:
-    """Checks whether a v1 optimizer computes the same through the bridge as in a Session.
+    """Checks whether `to_keras(optimizer)` computes the same as `optimizer` in a Session.
 
-    One run trains with `optimizer` in a Session, the other with `to_keras(optimizer)` in a
-    `tf.function` (in a Session if TensorFlow does not execute eagerly). Both runs train two dense
-    variables and an embedding table with the same gradients, in which some ids repeat. If the
-    learning rate is a decay such as `tf.compat.v1.train.exponential_decay`, it changes in both
-    runs. If it is another function or a variable, both runs use its current value.
+    The first run trains with `optimizer` in a Session. The second run trains with
+    `to_keras(optimizer)` in a `tf.function`, or in a Session if TensorFlow does not execute
+    eagerly. Both runs train two dense variables and an embedding table with the same gradients. The
+    table's gradients contain repeated ids. If the learning rate is a decay such as
+    `tf.compat.v1.train.exponential_decay`, the learning rate changes in both runs. If the learning
+    rate is another function or a variable, both runs use its current value.
 
     Args:
-      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer; it is not
-        changed. If it has no sparse update, only the dense variables are compared.
+      optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer. Copies of it
+        are trained. If the optimizer has no sparse update, only the dense variables are compared.
       steps: how many training steps to run.
       **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 
@@ -150,7 +151,7 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy without state, and with a learning rate that works in any graph."""
+    """Returns a copy without state. A learning rate other than a v1 decay becomes a number."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])

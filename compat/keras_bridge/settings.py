@@ -1,6 +1,6 @@
-"""Examines a v1 optimizer with `study`, which runs once, before Keras' own constructor.
+"""Examines a v1 optimizer with `study`, which `to_keras` calls once.
 
-A leaf is an optimizer that updates variables itself; a wrapper is one that contains optimizers.
+A leaf is an optimizer that updates variables itself; a wrapper contains other optimizers.
 """
 
 from typing import Any, Dict, FrozenSet, NamedTuple, Tuple
@@ -17,20 +17,20 @@ class BridgeSettings(NamedTuple):
 
     Attributes:
       arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`, a dict.
-      inputs: a dict from the `id` of each optimizer (the v1 optimizer and those nested in it) to
-        its `StepInputs`.
-      rates: the names of the attributes that hold the learning rate. Empty if there is no learning
-        rate, or if there are several leaves, because each leaf keeps its own learning rate.
+      inputs: a dict with a `StepInputs` for the v1 optimizer and for each optimizer nested in it.
+        The key is the `id` of the optimizer.
+      rates: the names of the attributes that contain the learning rate. Empty if there is no
+        learning rate, or if there are several leaves, which have separate learning rates.
       numbers: a dict with the value of each hyperparameter that can be set while training. Numbers
         are not rounded to float32. The keys are "learning_rate" and argument names of the leaf's
         constructor. The dict is empty if there are several leaves.
       counts_updates: whether the learning rate is a decay such as
-        `tf.compat.v1.train.exponential_decay`. Such decays need the number of updates as an
-        integer. Keras would pass a float, or the number of batches.
+        `tf.compat.v1.train.exponential_decay`. A decay needs the number of updates as an integer,
+        but Keras would pass a float, or the number of batches.
       accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
       own_names: the names of arguments and hyperparameters of the v1 optimizer and of the
-        optimizers nested in it, without `name` and `global_step`. Those that are also in `numbers`
-        can be set while training.
+        optimizers nested in it, without `name` and `global_step`. The names that are also in
+        `numbers` can be set while training.
       delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
         bridge has to call that method.
       step_dtype: the dtype in which v1 checkpoints store the global step.
@@ -70,7 +70,8 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     own_names = set()
     for each, _ in everything:
-        # Some hyperparameters are not arguments: PowerSign uses the logarithm of its `base`.
+        # Some hyperparameters are not arguments. For example, PowerSign has the argument `base`,
+        # but its hyperparameter is the logarithm of `base`.
         own_names.update(vars(each).get("_hyperparameter_names", ()))
         own_names.update(inspection.constructor_arguments(type(each)))
     own_names -= {"name", "global_step", "lr"}
@@ -96,7 +97,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
 
 
 def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
-    """Returns `rates`, `numbers` and the unconverted learning rate of the only leaf."""
+    """Returns `rates`, `numbers` and the learning rate (as it was given) of the only leaf."""
     own = inputs[id(leaf)]
     set_in_each_step = dict.fromkeys(own.rates, tf.float32)
     if own.step is not None:
@@ -115,7 +116,7 @@ def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
 
 
 def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved):
-    """Sets `schedule` in the `inputs` of the leaves whose schedule the driver must call."""
+    """Sets `schedule` in the `inputs` of the leaves whose schedule `V1Driver` must call."""
     if learning_rate is not None:
         raise ValueError(
             f"learning_rate={learning_rate!r}: {type(optimizer).__name__} contains "
@@ -128,8 +129,9 @@ def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved
             in_v1 = vars(leaf)[own.rates[0]]
             given = in_v1 if schedule is None else schedule
             rate = schedules.for_keras(given, owner, keras)
-            # In each step, the driver sets the attribute to the schedule's result. This is needed
-            # if the v1 optimizer cannot call the schedule, or if the schedule is a learning rate
-            # decay of v1, which would read a global step that Keras does not increment.
+            # In each step, `V1Driver` will set the learning rate attribute to the schedule's
+            # result. This is needed if the v1 optimizer cannot call the schedule. It is also needed
+            # for a learning rate decay of v1, because Keras does not increment the global step that
+            # the decay would read.
             if callable(rate) and (rate is not in_v1 or takes_step(rate)):
                 inputs[id(leaf)] = own._replace(schedule=rate)

@@ -1,8 +1,8 @@
 """Sparse updates that XLA can compile, for TensorFlow's own v1 optimizers.
 
-XLA lacks the fused ResourceSparseApply… kernels, which these optimizers call. The functions here
-apply the rules of `stock_rules` to the rows that have gradients. The last bits may differ from the
-kernels' results.
+XLA lacks the fused ResourceSparseApply… kernels, which these optimizers call. Instead of a kernel,
+the functions here apply a `StockRule` (the update, written with TensorFlow operations) to the rows
+that have gradients. The results may differ from the kernels' results in the last bits.
 """
 
 from types import SimpleNamespace
@@ -22,15 +22,16 @@ _WITHOUT_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
 
 def rule_for(optimizer_class):
     """Returns the `StockRule` for the sparse update of a v1 class, or None."""
-    # Ignore the update methods that DecoupledWeightDecayExtension inherits from KernelsFirst:
-    # `apply_sparse` applies the weight decay.
+    # Skip the update methods that DecoupledWeightDecayExtension inherits from KernelsFirst. They
+    # apply the weight decay and then call the update method that is searched for here;
+    # `apply_sparse` applies the weight decay itself.
     classes = [cls for cls in optimizer_class.__mro__ if cls is not KernelsFirst]
     cls = stock_rules.updating_class(classes, _SPARSE_UPDATES)
     return None if cls in _WITHOUT_KERNELS else stock_rules.RULES.get(cls)
 
 
 def apply_sparse(rule, optimizer, grad, variable, indices):
-    """Updates the rows `indices` of `variable` and of its slots by a rule.
+    """Updates some rows of a variable and of its slots by a rule.
 
     Args:
       rule: the `StockRule` that `rule_for` returned.

@@ -1,4 +1,4 @@
-"""Temporary values of an optimizer's attributes, and a lock that can be copied and pickled."""
+"""Sets an optimizer's attributes temporarily; also has a lock that can be copied and pickled."""
 
 import contextlib
 import threading
@@ -41,13 +41,13 @@ def with_attributes(optimizer, attributes):
 
 
 def restore(state, before, rates):
-    """Resets the learning rate and all attributes that hold tensors of a graph.
+    """Resets the learning rate and all attributes that contain tensors of a graph.
 
     Args:
       state: the optimizer's attributes, a dict.
       before: the earlier attributes, a dict. If `before` lacks an attribute to reset, that
         attribute is deleted.
-      rates: the names of the attributes that hold the learning rate.
+      rates: the names of the attributes that contain the learning rate.
     """
     for key in list(state):
         if key in rates or _holds_symbolic(state[key]):

@@ -24,13 +24,13 @@ def find(given):
         Keras optimizer, or the name of the class.
 
     Returns:
-      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `given` is a
-      bridged optimizer (one made by `to_keras`) that does nothing more than the v1 optimizer in it,
-      the result is a copy of this v1 optimizer instead.
+      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `given` was
+      made by `to_keras` and uses no options of Keras (such as clipping) and no Keras schedule, the
+      result is a copy of the v1 optimizer in it instead.
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: `given` is none of these.
+      TypeError: `given` has another type.
       ValueError: the settings of the Keras optimizer `given` cannot be read completely.
     """
     if isinstance(given, str):
@@ -85,7 +85,7 @@ def _refuse_unless_known(given):
 
 
 def _class_named(name):
-    """Returns the class of a Keras optimizer by its name, in upper or lower case.
+    """Finds the class of a Keras optimizer by its name, ignoring case and underscores.
 
     Raises:
       ValueError: there is no class of that name.
@@ -105,8 +105,8 @@ def _class_named(name):
 def _stable_name(optimizer):
     """Returns an optimizer's name; if this is Keras' default name, returns the class name.
 
-    Keras adds numbers to default names (`adam_1`), so a default name depends on the optimizers that
-    the process has made before.
+    A default name depends on the optimizers that the process has made before, because Keras adds
+    numbers to default names (`adam_1`).
     """
     name = getattr(optimizer, "name", None) or optimizer._name
     cls = type(optimizer).__name__
@@ -118,10 +118,10 @@ def _stable_name(optimizer):
 
 
 def _bridged_from(optimizer):
-    """Returns a copy of a bridged optimizer's v1 optimizer with the current hyperparameters.
+    """Returns a copy, with the current hyperparameters, of the v1 optimizer in a bridged optimizer.
 
-    Returns None if `optimizer` is not bridged, or if it does something that the v1 optimizer alone
-    would not do.
+    Returns None if `optimizer` is not bridged, or if the v1 optimizer alone would train differently
+    than `optimizer`.
     """
     if not graph_names.is_bridged(optimizer):
         return None
@@ -169,7 +169,7 @@ def _present(optimizer, name, number, in_v1):
     Args:
       optimizer: the bridged optimizer.
       name: the name of the hyperparameter.
-      number: the value that the user has given, a number or a schedule.
+      number: the value that the user has set, a number or a schedule.
       in_v1: the value in the v1 optimizer's attribute.
     """
     if name == "learning_rate" and optimizer._v1.counts_updates:
@@ -186,8 +186,8 @@ def _present(optimizer, name, number, in_v1):
 
 
 def _is_in_a_graph(optimizer):
-    """Returns whether an optimizer's variables are in a graph, where reading needs a Session."""
-    step = versions.tf_variable(optimizer._iterations)  # None in Keras 2 until it is first used
+    """Returns whether an optimizer's variables are in a graph, so that reading needs a Session."""
+    step = versions.tf_variable(optimizer._iterations)  # in Keras 2, None until the first use
     return step is not None and versions.is_symbolic(step.handle)
 
 
@@ -203,7 +203,7 @@ def _maker_from(optimizer):
         _check_complete(cls, settings)
 
     def make():
-        # Copy the settings, because some versions of Keras change the config that they are given.
+        # Copy the settings, because `from_config` of some versions of Keras changes its argument.
         arguments = {key: _copied(value) for key, value in settings.items()}
         inner = arguments.get("inner_optimizer")
         if callable(inner):
@@ -329,7 +329,7 @@ def _check_complete(cls, settings):
 
 
 def _eagerly(function):
-    """Calls a function in eager execution, even from a graph, so that it can read variables."""
+    """Calls a function eagerly even if a graph is active, because it may read eager variables."""
     if tf.executing_eagerly():
         return function()
     outcome = {}

@@ -1,7 +1,4 @@
-"""The differences between optimizers of Keras 2 and of Keras 3 in a TF1 graph.
-
-`generation_of` returns the `Generation` of an optimizer: an object that hides these differences.
-"""
+"""Hides the differences between optimizers of Keras 2 and of Keras 3 in a TF1 graph."""
 
 import contextlib
 
@@ -15,7 +12,7 @@ _MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_
 
 
 class Generation:
-    """Builds and runs an optimizer of one generation of Keras.
+    """Builds and runs an optimizer of Keras 2 or of Keras 3.
 
     Args:
       optimizer: the Keras optimizer.
@@ -34,11 +31,16 @@ class Generation:
         """Raises a TypeError if the optimizer cannot train a variable."""
 
     def slot_in(self, name, variables):
-        """Returns (trained variable, slot name) if `name` is the name of a slot; else None."""
+        """Returns (trained variable, slot name) if `name` is the name of a slot; else None.
+
+        Args:
+          name: the name of a new variable of the optimizer.
+          variables: the trained variables, one of which may have the slot.
+        """
         raise NotImplementedError
 
     def build(self, variables, making_slot):
-        """Creates the optimizer's state for these variables.
+        """Creates the optimizer's state.
 
         Args:
           variables: the variables to train.
@@ -48,7 +50,9 @@ class Generation:
         raise NotImplementedError
 
     def loss_scaling(self, build):
-        """Returns two functions: one scales a loss, the other divides gradients by the loss scale.
+        """Returns two functions: the first scales a loss, the second unscales gradients.
+
+        In Keras 3 the second function changes nothing, because `apply_gradients` unscales.
 
         Args:
           build: a function that creates the optimizer's state.
@@ -56,7 +60,7 @@ class Generation:
         raise NotImplementedError
 
     def clipped(self, grads):
-        """Clips gradients, if the optimizer's apply_gradients does not do so."""
+        """Clips gradients if the optimizer's `apply_gradients` does not clip them."""
         return grads
 
     def returns_operations(self):
@@ -68,7 +72,7 @@ class Generation:
         raise NotImplementedError
 
     def function_options(self):
-        """Returns the arguments of `tf.function` that keep the function from being inlined."""
+        """Returns additional arguments for the `tf.function` that runs the training step."""
         return {}
 
 
@@ -97,7 +101,7 @@ class _Keras2(Generation):
         return scale, getattr(self.optimizer, "get_unscaled_gradients", _unchanged)
 
     def clipped(self, grads):
-        # Up to TensorFlow 2.3, Keras clips only gradients that it computes.
+        # Up to TensorFlow 2.3, Keras clips only gradients that it has computed itself.
         optimizer = self.optimizer
         if hasattr(optimizer, "_transform_gradients"):
             return grads
@@ -138,8 +142,8 @@ class _Keras3(Generation):
         return versions.for_a_session() and hasattr(self.optimizer, "_apply_in_graph")
 
     def function_options(self):
-        # Grappler optimizes an inlined function together with the operations around the function,
-        # and this may change the last bits of the result.
+        # Do not inline the function: Grappler would optimize its operations together with the
+        # surrounding operations, which may change the last bits of the result.
         return {"experimental_attributes": {"_noinline": True}} if versions.for_a_session() else {}
 
 

@@ -14,7 +14,7 @@ _WORKS_IN_NO_GRAPH = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
 class KerasOptimizerInGraph:
-    """A Keras optimizer made for one graph (or eager execution), and the variables it has created.
+    """A Keras optimizer made for one graph (or for eager execution), and its variables.
 
     Args:
       make: a function that makes the Keras optimizer.
@@ -43,7 +43,7 @@ class KerasOptimizerInGraph:
 
     @contextlib.contextmanager
     def _making(self):
-        """A scope in which the optimizer's variables get v1 names and are recorded."""
+        """A scope in which new variables get v1 names and are added to `self.variables`."""
         with contextlib.ExitStack() as stack:
             # Enter init_scope first, because the other scopes apply only to the graph that is
             # active when they are entered.
@@ -68,9 +68,9 @@ class KerasOptimizerInGraph:
             variable = next_creator(**dict(arguments, name=name))
         self.variables.append(variable)
         if slot is not None:
-            # For partitioned variables, a Saver needs to know which axes of the slot correspond to
-            # axes of the variable. Keras does not record this. If the shapes are equal, assume that
-            # all axes correspond; otherwise, that none correspond.
+            # For partitioned variables, a Saver must know which axes of the slot correspond to
+            # axes of the variable, but Keras does not record this correspondence. If the shapes are
+            # equal, assume that all axes correspond; otherwise, assume that no axis corresponds.
             by_element = variable.shape.as_list() == owner.shape.as_list()
             axes = tuple(range(owner.shape.rank)) if by_element else ()
             versions.fit_slice_info(variable, owner, axes)
@@ -79,7 +79,7 @@ class KerasOptimizerInGraph:
         return variable
 
     def build(self, variables):
-        """Creates the optimizer's state for these variables, if it does not exist yet.
+        """Creates the optimizer's state for variables that have no state yet.
 
         Raises:
           ValueError: the optimizer is of Keras 3 and was built for other variables.
@@ -132,7 +132,7 @@ class KerasOptimizerInGraph:
     # Updates.
 
     def loss_scaling(self, variables):
-        """Returns two functions: one scales a loss, the other divides gradients by the loss scale.
+        """Returns two functions: the first scales a loss, the second unscales gradients.
 
         Args:
           variables: the variables to train; None for the graph's trainable variables.
@@ -160,8 +160,8 @@ class KerasOptimizerInGraph:
             if self.generation.returns_operations():
                 return optimizer.apply_gradients(pairs)
 
-            # Keras 3 and user classes rely on statements running in order, which a tf.function
-            # ensures.
+            # The code of Keras 3 and of user classes requires that statements run in order. In a
+            # graph, only a tf.function ensures this order.
             @tf.function(autograph=False, **self._function_options())
             def step():
                 optimizer.apply_gradients(pairs)
@@ -170,8 +170,8 @@ class KerasOptimizerInGraph:
             return step().op
 
     def _function_options(self):
-        # A function that uses variables of other processes must be inlined, because TensorFlow
-        # cannot run it otherwise.
+        # TensorFlow can run a function that uses variables of other processes only if the function
+        # is inlined, so pass no options that prevent inlining.
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
         return {} if elsewhere else self.generation.function_options()
 
@@ -180,8 +180,8 @@ class KerasOptimizerInGraph:
 def _alone(optimizer):
     """A scope in which Keras does not sum gradients over replicas.
 
-    There is only one replica, and the custom gradient of TensorFlow's sum would keep the graph
-    alive forever.
+    With only one replica no sum is needed, and the custom gradient of TensorFlow's sum would keep
+    the graph in memory forever.
     """
     unchanged = lambda pairs: list(pairs)  # noqa: E731
     replaced = []

@@ -17,7 +17,7 @@ from . import factories
 from .graph_state import KerasOptimizerInGraph
 
 v1 = tf.compat.v1
-# The attribute of a graph that holds the Keras optimizers made for the graph.
+# The name of the attribute in which a graph stores the Keras optimizers that were made for it.
 _BY_GRAPH = "_legacy_opt_keras_optimizers"
 
 
@@ -27,11 +27,11 @@ def to_v1(
 ) -> V1Optimizer:
     """Returns a v1 optimizer that computes what a Keras optimizer computes, bit for bit.
 
-    The result can be used like any `tf.compat.v1.train.Optimizer`: `minimize` with a `global_step`,
-    in a Session, with a Saver, a MonitoredTrainingSession or an Estimator. It can also be used in
-    eager execution and in `tf.function`. For each graph, the result makes a new Keras optimizer.
-    The slots, hyperparameters and `iterations` of this Keras optimizer are global variables, so a
-    Saver saves and restores them.
+    The result can be used like any `tf.compat.v1.train.Optimizer`: its `minimize` takes a
+    `global_step`, and it works in a Session, in a MonitoredTrainingSession and in an Estimator. It
+    also works in eager execution and in `tf.function`. For each graph, the result makes a new Keras
+    optimizer. The slots, hyperparameters and `iterations` of this Keras optimizer are global
+    variables, so a Saver saves and restores them.
 
     If the argument was made by `to_keras`, and uses no options of Keras (such as clipping) and no
     Keras schedule, the result is a copy of the v1 optimizer that was passed to `to_keras`, with the
@@ -41,9 +41,9 @@ def to_v1(
       optimizer_or_factory: a Keras optimizer, whose current settings are copied, but not its state;
         or a function without arguments that makes a Keras optimizer, and is called once for each
         graph; or the class of a Keras optimizer; or the name of the class, such as "adam".
-      name: the name of the v1 optimizer, which is part of the names of its variables. None means
-        the name of the Keras optimizer; its class name if Keras has chosen the name, such as
-        adam_1; "KerasOptimizer" for a function.
+      name: the name of the v1 optimizer, which is part of the names of its variables. The default
+        is "KerasOptimizer" for a function, and otherwise the name of the Keras optimizer. If Keras
+        has chosen this name (such as adam_1), the default is the name of the class.
 
     Returns:
       A `tf.compat.v1.train.Optimizer`.
@@ -51,7 +51,7 @@ def to_v1(
     Raises:
       ImportError: the required Keras is not installed.
       TypeError: the argument is not a Keras optimizer, or has one of the classes that are new in
-        Keras 2.11, which cannot run in a TF1 graph.
+        Keras 2.11. These classes cannot run in a TF1 graph.
       ValueError: the settings of a Keras optimizer cannot be read completely. In this case, pass a
         function.
     """
@@ -75,7 +75,8 @@ class KerasInV1(v1.train.Optimizer):
         super().__init__(use_locking=False, name=name)
         self._make = make
         self._of_eager = None
-        # Values that tf.train.Checkpoint has read for slots that do not exist yet.
+        # tf.train.Checkpoint's values for slots that do not exist yet: a dict from the `_unique_id`
+        # of the trained variable to a list of (slot name, checkpoint position).
         self._restorations = {}
 
     @property
@@ -94,8 +95,8 @@ class KerasInV1(v1.train.Optimizer):
                 if self._of_eager is None:
                     self._of_eager = KerasOptimizerInGraph(self._make, self.get_name())
                 return self._of_eager
-            # Store the reference in the graph. A reference in this object would keep the graph
-            # alive.
+            # Store the `KerasOptimizerInGraph` in the graph. If `self` referred to it, the graph
+            # would stay in memory as long as `self`.
             graph = v1.get_default_graph()
             if not hasattr(graph, _BY_GRAPH):
                 setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())
@@ -121,8 +122,8 @@ class KerasInV1(v1.train.Optimizer):
         Keras 3 they are still scaled, because Keras 3 unscales them in `apply_gradients`.
 
         Raises:
-          TypeError: `var_list` has an item that is not a variable, or a variable of Keras 3
-            although the optimizer is of Keras 2.
+          TypeError: `var_list` has an item that is not a variable; or it has a variable of Keras 3,
+            and the optimizer is of Keras 2.
         """
         _refuse_strategies()
         here = self._here()
@@ -152,8 +153,8 @@ class KerasInV1(v1.train.Optimizer):
         """Updates variables, then increments `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
-          TypeError: an item is not a variable, or is a variable of Keras 3 although the optimizer
-            is of Keras 2.
+          TypeError: an item is not a variable; or it is a variable of Keras 3, and the optimizer is
+            of Keras 2.
           ValueError: there are no gradients; a variable is a ref variable; or the optimizer is of
             Keras 3 and was built for other variables.
         """
@@ -191,9 +192,9 @@ class KerasInV1(v1.train.Optimizer):
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
-    # Object-based checkpoints read the non-slot variables from `_non_slot_dict`. Here this dict has
-    # the variables of the current graph only. In TensorFlow's own v1 optimizers, it has the
-    # variables of all graphs.
+    # Object-based checkpoints read the non-slot variables from `_non_slot_dict`. In TensorFlow's
+    # own v1 optimizers this dict has the variables of all graphs; here it has only the variables of
+    # the current graph.
 
     @property
     def _non_slot_dict(self):
@@ -204,7 +205,7 @@ class KerasInV1(v1.train.Optimizer):
 
     @_non_slot_dict.setter
     def _non_slot_dict(self, value):
-        pass  # the constructor of the base class assigns an empty dict
+        pass  # ignores the empty dict that the constructor of the base class assigns
 
     def _create_or_restore_slot_variable(
         self, slot_variable_position, slot_name, variable, **kwargs
@@ -258,7 +259,7 @@ def _with_gradients(grads_and_vars):
 def _as_gradient(grad):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
-        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads dense_shape.dtype
+        shape = tf.convert_to_tensor(grad.dense_shape)  # because Keras 3 reads dense_shape.dtype
         grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     return grad
 

@@ -28,7 +28,7 @@ class Formula(NamedTuple):
       text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
       to_keras: a function of the v1 value (an array) and the learning rate; returns Keras' value.
       to_v1: the reverse function.
-      exact: whether no bit is lost.
+      exact: whether both functions keep all bits.
     """
 
     text: str
@@ -65,7 +65,7 @@ VELOCITY = Formula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, 
 
 
 class SlotTranslation(NamedTuple):
-    """A slot of v1 and its names in Keras.
+    """A slot of a v1 optimizer and its names in Keras.
 
     Attributes:
       v1: the name of the slot in v1.
@@ -95,8 +95,9 @@ class Counterpart(NamedTuple):
       arguments: a dict from arguments of the Keras class to arguments of the v1 class.
       constants: a dict from arguments of the Keras class to the values that they must have.
       slots: a tuple of `SlotTranslation`.
-      powers: a dict from names of v1 shared variables, such as "beta1_power", to the v1 argument
-        whose powers the variable contains. Keras computes these powers from `iterations`.
+      powers: a dict from the name of a v1 shared variable, such as "beta1_power", to the name of
+        the v1 argument of which the variable is a power. Keras computes the power from
+        `iterations`.
       never_zero: the arguments that are `SMALLEST` instead of 0 in Keras 2.
       why: a dict from a kind of training, or (kind, generation of Keras), to the reason why the two
         optimizers differ in this kind of training.
@@ -170,7 +171,7 @@ _FTRL_ARGUMENTS = (
     "beta",
 )
 
-# {name of a class of TensorFlow, tf.contrib.opt or this package: `Counterpart`}
+# The keys are names of classes of TensorFlow, tf.contrib.opt and this package.
 COUNTERPARTS: Any = {
     "GradientDescentOptimizer": Counterpart(
         keras="SGD", arguments={}, constants={"momentum": 0.0, "nesterov": False}
@@ -183,7 +184,8 @@ COUNTERPARTS: Any = {
     ),
     "AdamOptimizer": _ADAM,
     "LazyAdamOptimizer": _LAZY_ADAM,
-    # The GS optimizers compute the powers of beta from the global step, like Keras does.
+    # AdamGS and LazyAdamGS have no variables for the powers of beta. Like Keras, they compute the
+    # powers from a step number.
     "AdamGSOptimizer": _ADAM._replace(powers={}),
     "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
     "AdagradOptimizer": _ADAGRAD,
@@ -250,7 +252,7 @@ _DECOUPLED = (
     "weight_decay / learning_rate as its weight_decay computes the same"
 )
 _SIGN = "no Keras optimizer uses the signs of gradient and momentum"
-# {name of a class that is not in COUNTERPARTS: why it has no counterpart}
+# A dict from the name of a class without a counterpart to the reason why it has none.
 WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
     "AdagradDecayOptimizerV2": _DECAY,
@@ -318,7 +320,7 @@ def v1_arguments(bridged):
 
 
 def power_after(beta, steps):
-    """Returns the power of `beta` after some steps, by float32 multiplications like in v1."""
+    """Returns beta ** (steps + 1), computed by float32 multiplications like in v1."""
     factor = power = np.float32(beta)
     smallest = np.finfo(np.float32).tiny
     for _ in range(steps):

@@ -19,9 +19,10 @@ _WARM_UP = 5
 _SHAPE = (9, 3)
 # Factors of the gradients, by column. Small gradients reveal where epsilon is added.
 _SCALES = (1.0, 1e-2, 1e-4)
-# A difference counts as rounding if it is at most this share of the largest distance that a weight
-# has moved, plus _LAST_DIGITS times the largest weight. In experiments, the difference was at most
-# 1e-5 of the distance with rounding alone, and at least 0.03 with another update rule.
+# A difference counts as rounding if it is at most the sum of _ROUNDING times the largest distance
+# that a weight has moved, and _LAST_DIGITS times the largest weight. In experiments, rounding alone
+# caused differences of at most 1e-5 times that distance. A different update rule caused differences
+# of at least 0.03 times that distance.
 _ROUNDING = 1e-4
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 # The factor by which the kind "learning rate changed" multiplies the learning rate.
@@ -97,14 +98,14 @@ def measure(make, carry, rate, apart):
     """Trains scratch variables with two optimizers side by side.
 
     Args:
-      make: a function without arguments that returns a pair of new optimizers: one to translate,
-        the other with the settings of its translation.
-      carry: a function that copies the state of the first optimizer, after some steps, to the
-        second optimizer, or None if no state is translated. The function's arguments are the two
-        optimizers, the variables of the first optimizer and the variables of the second.
+      make: a function without arguments that returns two new optimizers. The first has the settings
+        of the optimizer that was translated, the second has the settings of the translation.
+      carry: a function that copies the first optimizer's state to the second optimizer; None if no
+        state is translated. The function's arguments are the two optimizers, the variables of the
+        first optimizer and the variables of the second optimizer.
       rate: the current learning rate.
-      apart: whether each kind of training needs separate optimizers, because the gradient of one
-        variable influences the others (global_clipnorm).
+      apart: whether each kind of training needs separate optimizers. This is the case with
+        global_clipnorm, because then each gradient influences the updates of all variables.
 
     Returns:
       A list with a `SideBySide` for each of `KINDS`.
@@ -119,7 +120,7 @@ def measure(make, carry, rate, apart):
 def _measure(make, carry, rate, apart):
     found = None
     if not apart:
-        with contextlib.suppress(Exception):  # after an error, the code below tries each kind alone
+        with contextlib.suppress(Exception):  # after an error, each kind is trained alone below
             found = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
     if found is None:
         found = _train_kinds(make, carry, rate, (DENSE,))
@@ -165,7 +166,7 @@ class _Problem:
         for kind, variable in zip(self.values, variables):
             gradient = next(tensors)
             if kind != DENSE:
-                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as for embedding layers
+                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as in embedding layers' gradients
                 gradient = tf.IndexedSlices(gradient, next(tensors), shape)
             yield gradient, variable
 
@@ -174,7 +175,7 @@ def _gradient(kind, random):
     draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
     if kind == DENSE:
         return draw(_SHAPE[0])
-    some = random.permutation(_SHAPE[0] - 1)[:3]  # the last row is never among them
+    some = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
     ids = some if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some])
     return draw(len(ids)), ids.astype(np.int64)
 
@@ -249,7 +250,7 @@ def _variables(problem):
 
 
 def _side_by_side(runs, problem, carry, rate):
-    """Trains the first optimizer alone if it has state to carry over, then both optimizers.
+    """Trains both optimizers, after a warm-up of the first optimizer if state is translated.
 
     Returns:
       A dict from each kind to a `SideBySide`.
@@ -265,7 +266,11 @@ def _side_by_side(runs, problem, carry, rate):
 
 
 def _continue(runs, steps, carry, rate=None):
-    """Continues both runs from the weights of the first; returns a `SideBySide` per variable."""
+    """Continues both runs from the weights of the first run.
+
+    Returns:
+      A list with a `SideBySide` for each variable.
+    """
     source, target = runs
     before = source.values()
     target.assign(before)

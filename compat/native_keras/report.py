@@ -10,12 +10,12 @@ from . import measurement
 
 
 class Moved(NamedTuple):
-    """A slot or shared variable of a v1 optimizer, and its counterpart in Keras.
+    """A slot or shared (non-slot) variable of a v1 optimizer, and its counterpart in Keras.
 
     Attributes:
       v1: the name of the slot or shared variable of the v1 optimizer.
       keras: the name of the slot in Keras, the formula that relates the two values, or the reason
-        why Keras has no such slot.
+        why Keras has no counterpart.
       exact: whether the translation keeps all bits, in both directions.
     """
 
@@ -25,9 +25,9 @@ class Moved(NamedTuple):
 
 
 class TranslationReport(NamedTuple):
-    """The result of a translation and its exactness; `str` formats it.
+    """Describes a translation and its exactness; `str` formats the report.
 
-    A translation is a change from a v1 optimizer to one of Keras' own optimizers, or back.
+    A translation replaces a v1 optimizer by one of Keras' own optimizers, or the reverse.
 
     Attributes:
       v1: the name of the v1 optimizer's class.
@@ -73,7 +73,7 @@ class TranslationReport(NamedTuple):
 
 
 class Translation:
-    """A translated optimizer.
+    """The new optimizer that a translation has made, and a report.
 
     Attributes:
       optimizer: the new optimizer.

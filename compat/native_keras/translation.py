@@ -1,6 +1,6 @@
 """Translates bridged optimizers and their state to Keras' own optimizers, and back.
 
-A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
+`to_keras` makes bridged optimizers; a plain optimizer is an instance of one of Keras' own classes.
 """
 
 from __future__ import annotations
@@ -27,20 +27,21 @@ def to_plain_keras(
     """Creates one of Keras' own optimizers that continues the training of `optimizer`.
 
     The new optimizer does not need this package to train, to be saved or to be loaded. `optimizer`
-    does not change, but is built if it is not built yet and `variables` are given. Pass the new
-    optimizer to ``model.compile``, because a train function that Keras has already built would use
-    the old optimizer.
+    does not change, except that it is built if `variables` are given and it is not built yet. Pass
+    the new optimizer to ``model.compile``, because a train function that Keras has already built
+    would use the old optimizer.
 
     The grade of the result says how exactly the new optimizer continues the training. The grade is
-    measured when `grade` or `report` is read for the first time: two new optimizers, which have the
-    settings of `optimizer` and of its translation, train a small problem side by side.
+    measured when `grade` or `report` is read for the first time. For this purpose, two copies train
+    a small problem side by side: a copy of `optimizer` and a copy of the new optimizer.
 
     Args:
-      optimizer: an optimizer made by `to_keras`, which is translated with its state: slots,
-        `iterations`, the current learning rate and hyperparameters. Or a v1 optimizer, whose
-        settings are translated, but not its state, because the state belongs to a graph.
-      api: the kind of Keras optimizer for a v1 optimizer; see `to_keras`. An optimizer made by
-        `to_keras` keeps its kind.
+      optimizer: an optimizer made by `to_keras`, or a v1 optimizer. An optimizer made by `to_keras`
+        is translated with its state: slots, `iterations`, the current learning rate and
+        hyperparameters. For a v1 optimizer, only the settings are translated, because its state
+        belongs to a graph.
+      api: the kind of Keras optimizer to create if `optimizer` is a v1 optimizer; see `to_keras`.
+        An optimizer made by `to_keras` keeps its kind.
       variables: the variables to train, if `optimizer` is not built yet. Both optimizers are built
         for these variables, and the slots of the new optimizer get v1's starting values. If None,
         the slots of the new optimizer start with Keras' values.
@@ -76,16 +77,15 @@ def from_plain_keras(
 ) -> Translation:
     """Creates a bridged optimizer that continues the training of one of Keras' own optimizers.
 
-    A bridged optimizer is one made by `to_keras`. This function is the reverse of
-    `to_plain_keras`.
+    `to_keras` makes bridged optimizers. This function is the reverse of `to_plain_keras`.
 
     Args:
       plain: one of Keras' own optimizers, of a class that `to_plain_keras` can return.
       v1_optimizer: a v1 optimizer with the settings that `plain` has now.
-      variables: the variables that `plain` has trained. In Keras 2, required if `plain` or a loaded
-        checkpoint has slots, because Keras 2 optimizers do not know their variables. In Keras 3,
-        needed only if `plain` is not built yet: `plain` is then built for these variables, which
-        also restores the state of a loaded checkpoint.
+      variables: the variables that `plain` has trained. In Keras 2 they are required if `plain` or
+        a loaded checkpoint has slots, because Keras 2 optimizers do not store references to their
+        variables. In Keras 3 they are needed only if `plain` is not built yet: `plain` is then
+        built for these variables, which also restores the state of a loaded checkpoint.
       sparse: see `to_plain_keras`.
       learning_rate_changes: see `to_plain_keras`.
 
@@ -157,7 +157,7 @@ def _counts(translator, plain, sparse, learning_rate_changes):
 def _report(translator, bridged, plain, variables, carry, counts, back=False):
     """Returns a function that measures the grade and returns a `TranslationReport`.
 
-    Everything else in the report describes the optimizers at the time when `_report` is called.
+    The rest of the report describes the optimizers at the time when `_report` is called.
 
     Args:
       translator: the `Translator`.

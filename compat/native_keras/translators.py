@@ -14,13 +14,14 @@ from . import counterparts
 
 
 class Translator:
-    """Translates between a v1 optimizer's class and its counterpart in one generation of Keras.
+    """Translates between the v1 optimizers of one class and their counterpart in Keras 2 or 3.
 
-    A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
+    `to_keras` makes bridged optimizers; a plain optimizer is an instance of one of Keras' own
+    classes.
 
     Args:
-      optimizer: an optimizer of this generation of Keras, bridged or plain.
-      v1_class: the class of the v1 optimizer.
+      optimizer: a bridged or plain optimizer. Its version of Keras is used.
+      v1_class: the class of the v1 optimizers.
     """
 
     def __init__(self, optimizer, v1_class):
@@ -82,7 +83,7 @@ class Translator:
         return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
 
     def check_class(self, plain):
-        """Raises a ValueError unless `plain` has the class of the v1 optimizer's counterpart."""
+        """Raises a ValueError if `plain` is not an instance of the counterpart's class."""
         if type(plain) is not self.keras_class:
             raise ValueError(
                 f"The counterpart of {self.v1_name} is {self.keras_name}, but `plain` is a "
@@ -111,11 +112,11 @@ class Translator:
     # State.
 
     def state_variables(self, bridged, given):
-        """Builds `bridged` if necessary, and returns the variables whose state to translate.
+        """Builds `bridged` if necessary, and returns the variables whose state must be translated.
 
         Raises:
           ValueError: `bridged` has state for other variables than `given`; or `given` is None or
-            empty, and a checkpoint was loaded into `bridged` before it was built.
+            empty, and a checkpoint was loaded into `bridged`, but `bridged` is not built yet.
         """
         given = None if given is None else list(given)
         if bridged.has_trained:
@@ -130,7 +131,8 @@ class Translator:
     def check_untrained(self, plain):
         """Raises a ValueError if `plain` has made updates and its class has slots.
 
-        Call this if the variables of `plain` are unknown, because then its slots cannot be found.
+        Call this if the variables of `plain` are unknown. Without the variables, the slots cannot
+        be found.
         """
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)
@@ -144,11 +146,11 @@ class Translator:
             power = beta
             if name in bridged.non_slots:
                 power = float(versions.value_of(bridged.non_slots[name]))
-            # Tolerate rounding, and half of the change that one step makes. Some kernels replace
-            # powers less than `tiny` by 0.
+            # Tolerate rounding, and half of the change that one step makes. The tolerance is at
+            # least `tiny`, because some kernels replace powers less than `tiny` by 0.
             tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
             tolerance = max(tolerance, np.finfo(np.float32).tiny)
-            if not abs(power - expected) <= tolerance:  # true if `power` is NaN, too
+            if not abs(power - expected) <= tolerance:  # also true if `power` is NaN
                 raise ValueError(
                     f"{name} is {power:g}, but {steps} steps with {argument}={beta!r} would make "
                     f"it {expected:g}, and Keras computes it from iterations. Set iterations to "
@@ -199,7 +201,11 @@ class Translator:
             versions.assign_to(new, versions.value_of(old))
 
     def slots(self, plain, bridged, variables):
-        """Returns pairs of a `SlotTranslation` and a list of the slots in the plain optimizer.
+        """Finds the plain optimizer's slots.
+
+        Returns:
+          A list of pairs: a `SlotTranslation`, and a list of its slot variables in the plain
+          optimizer.
 
         Raises:
           ValueError: the plain optimizer lacks a slot.

@@ -1,10 +1,11 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
-`compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test compares
-docs/from_to.md with it. The rows are in `table.py`. Old names of TensorFlow begin with `tf`, its
-usual alias. The entry of a module applies to every name in the module that has no separate entry.
+`compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
+that docs/from_to.md agrees with the table. The rows are in `table.py`. Old names of TensorFlow
+begin with `tf`, its usual alias. The entry of a module applies to all names in the module, except
+for names that have their own entry.
 
-Neither this module nor `table.py` imports TensorFlow, but `patching.py` does.
+In this package, only `patching.py` imports TensorFlow.
 """
 
 from typing import NamedTuple, Optional
@@ -28,7 +29,7 @@ class Fate(NamedTuple):
 
     @property
     def kind(self):
-        """The home of the new name: OURS (legacy_opt), TENSORFLOWS (TensorFlow) or NOBODYS."""
+        """Who has the replacement: OURS (legacy_opt), TENSORFLOWS (TensorFlow) or NOBODYS."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
@@ -38,7 +39,7 @@ class Found(NamedTuple):
     """The table entry that `find` returns.
 
     Attributes:
-      name: the name of the entry; a module's name if the table has no entry for the name itself.
+      name: the name of the entry: the name that was looked up, or the name of a parent module.
       fate: the `Fate` of the entry.
     """
 
@@ -51,8 +52,8 @@ def find(name):
 
     Args:
       name: a dotted name such as "tf.contrib.opt.AdamWOptimizer". It may begin with "tensorflow" or
-        "tf.compat.v1" instead of "tf". It may contain the private module that defined the object
-        instead of the public module.
+        "tf.compat.v1" instead of "tf". Instead of the public module, it may contain the private
+        module that defined the object.
 
     Returns:
       A `Found`, or None if the table has neither the name nor one of its parent modules.
@@ -66,7 +67,7 @@ def find(name):
 
 
 def public_name(name):
-    """Returns a name in the form that the table uses: short, and in its public module."""
+    """Returns a name in the form that the table uses: with a short prefix and a public module."""
     name += "."
     for long, short in _PREFIXES:
         if name.startswith(long):
@@ -75,7 +76,7 @@ def public_name(name):
     return PUBLIC_NAMES.get(name, name)
 
 
-_PREFIXES = (  # replaced one after the other
+_PREFIXES = (  # applied in this order
     ("tensorflow_core.", "tensorflow."),
     ("tensorflow_estimator.contrib.", "tf.contrib."),
     ("tensorflow_addons.", "tfa."),

@@ -22,28 +22,29 @@ _lock = threading.RLock()
 _patches = set()  # the active patches
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
-# {name: module that a patch has created}. The modules stay in this dict after the patch, because
-# user code may use them.
+# The modules that patches have created, by name. The modules stay in this dict after the patch,
+# because user code may use them.
 _own_modules = {}
 
 
 def patch_tensorflow(native: bool = False) -> Patch:
     """Adds the optimizer names that TensorFlow removed, and the names of DeepRec, to TensorFlow.
 
-    DeepRec is a fork of TensorFlow 1.15. After the call, these and other names refer to objects of
-    `legacy_opt`: `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer`
-    and `AdamWOptimizer`, the optimizers of `tf.contrib.opt` that `legacy_opt` has,
-    `tf.contrib.layers.optimize_loss`, `tf.contrib.training.create_train_op` and
-    `tf.contrib.estimator.clip_gradients_by_norm`. Further names refer to objects of TensorFlow,
-    such as `tf.contrib.tpu.CrossShardOptimizer` and
-    `tf.contrib.framework.get_or_create_global_step`. The names are added to `tf` and to
-    `tf.compat.v1`, as attributes and for `import`. Names that TensorFlow has are not replaced, with
-    one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt` are replaced.
+    DeepRec is a fork of TensorFlow 1.15. After the call, the following names, among others, refer
+    to objects of `legacy_opt`: `tf.train.AdagradDecayOptimizer`,
+    `tf.train.AdagradDecayOptimizerV2`, `tf.train.AdamAsyncOptimizer`, `tf.train.AdamWOptimizer`,
+    the optimizers of `tf.contrib.opt` that `legacy_opt` has, `tf.contrib.layers.optimize_loss`,
+    `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm`. Other
+    names, such as `tf.contrib.tpu.CrossShardOptimizer` and
+    `tf.contrib.framework.get_or_create_global_step`, refer to objects of TensorFlow. The names are
+    added to `tf` and to `tf.compat.v1`, and `import` finds them, too. Names that TensorFlow has are
+    not replaced, with one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt`
+    are replaced.
 
     From TensorFlow 2.16 on, `tf.estimator` is added, too (see `legacy_opt.compat.estimator`). If
-    `tf.keras` is Keras 3, `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell`, which do not work
-    with it, are replaced by those of tf_keras. The packages that these modules need are imported on
-    first use; if a package is missing, the error names it.
+    `tf.keras` is Keras 3, the modules `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell` do not
+    work; they are replaced by the modules of tf_keras. The packages that these modules need are
+    imported on first use; if a package is missing, the error names the package.
 
     Nothing else changes, so call `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's
     behaviour.
@@ -53,15 +54,14 @@ def patch_tensorflow(native: bool = False) -> Patch:
         with compat.patch_tensorflow():
             import old_model_code
 
-    Modules that the code imports inside the block keep their attributes after the block. For
-    example, `from tensorflow.contrib import opt` and `import tensorflow.contrib.opt as opt` import
-    such modules. Names that the code looks up in `tf`, or imports in a function, are found only
-    while a patch is active.
+    A module that the block imports, for example with `from tensorflow.contrib import opt`, keeps
+    its attributes after the block. Names that the code looks up in `tf`, and names that a function
+    imports when it is called, are found only while a patch is active.
 
     Args:
-      native: whether optimizers that are created while the patch is active use native kernels, both
-        those of `legacy_opt` and TensorFlow's own (see docs/native.md). This holds even if another
-        patch without `native` is active, and until the last patch ends.
+      native: whether new optimizers of `legacy_opt` and of TensorFlow use native kernels (see
+        docs/native.md). If several patches are active and `native` is True for at least one of
+        them, new optimizers use native kernels until the last patch ends.
 
     Returns:
       A `Patch`, a context manager. Without `with`, the patch is active until `undo()` is called. If
@@ -120,8 +120,8 @@ def _accelerate_new_optimizers():
     @functools.wraps(original)
     def __init__(self, *args, **kwargs):
         original(self, *args, **kwargs)
-        if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass
-            with contextlib.suppress(TypeError):  # there are no native kernels for the class
+        if not hasattr(self, "native"):  # the class is TensorFlow's, or a subclass of such a class
+            with contextlib.suppress(TypeError):  # raised if the class has no native kernels
                 legacy_opt.native.accelerate(self)
 
     __init__.before_patch = original
@@ -129,8 +129,8 @@ def _accelerate_new_optimizers():
     _removals.append(functools.partial(setattr, base, "__init__", original))
     _removals.append(legacy_opt.native.enable())
     if versions.has_contrib():
-        # The constructors of tf.contrib.opt's classes call `__init__` above before they set the
-        # attributes that `accelerate` needs. So replace these classes by those of legacy_opt.
+        # The constructors of tf.contrib.opt's classes call the `__init__` above before they set the
+        # attributes that `accelerate` needs. So replace these classes by legacy_opt's classes.
         for old, fate in old_names.FATES.items():
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
@@ -160,7 +160,7 @@ def _put_all():
 def _put_removed_modules():
     for home, path, name, origin, stand_in in versions.removed_modules():
         _register(path, home)
-        if hasattr(home, name):  # a module of TensorFlow that has no attributes
+        if hasattr(home, name):  # TensorFlow has a module of this name, but without attributes
             _removals.append(functools.partial(setattr, home, name, getattr(home, name)))
             setattr(home, name, stand_in)
         else:
@@ -245,7 +245,7 @@ def _raise_with_advice(module, name):
 
 
 def _set(module, name, value):
-    """Adds an attribute to a module that lacks it; returns whether a patch has added it."""
+    """Adds an attribute if a module lacks it; returns whether this or an earlier patch added it."""
     is_own = module in _own_modules.values()
     if hasattr(module, name):
         return is_own and getattr(module, name) is value

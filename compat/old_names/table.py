@@ -1,4 +1,4 @@
-"""The rows of the table of old names of optimizers. The package `old_names` parses them."""
+"""The table of old names of optimizers, in a compact form that the package `old_names` parses."""
 
 _PARAMETER_SERVERS = "With parameter servers, use any optimizer, or tf.train.SyncReplicasOptimizer."
 _T2T = "tensor2tensor.utils."
@@ -299,9 +299,9 @@ MODULES = {
 }
 
 
-# The private modules that defined public names. Some code imports the names from these modules.
-# Each row contains the public module, the package of the private modules, and
-# {private module: names}.
+# The private modules that defined public names: some code imports the names from these modules.
+# Each row contains the public module, the package of the private modules, and a dict from each
+# private module to its names.
 DEFINED_IN = (
     (
         "tf.contrib.opt",

@@ -1,4 +1,4 @@
-"""Error messages for names that a script uses and that neither TensorFlow nor legacy_opt has."""
+"""Error messages for the use of names that neither TensorFlow nor legacy_opt has."""
 
 import builtins
 import functools
@@ -116,7 +116,7 @@ def _users_frame():
 
 
 def _is_machinery(module):
-    """Returns whether a module's frames can be between a user's frame and this file's frames."""
+    """Returns whether a module's frames can be between user code and this file on the stack."""
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 

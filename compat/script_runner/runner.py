@@ -26,8 +26,8 @@ def prepare(native=False):
     Returns:
       The module that the script's `import tensorflow` returns.
     """
-    # Make tf.layers available, which needs Keras 2 (tf_keras) from TensorFlow 2.16 on. TensorFlow
-    # reads TF_USE_LEGACY_KERAS at import.
+    # From TensorFlow 2.16 on, tf.layers needs Keras 2 (tf_keras). TensorFlow reads
+    # TF_USE_LEGACY_KERAS when it is imported, so set this variable before the import.
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # Raises an ImportError with the pip command if TensorFlow is not installed.
@@ -45,7 +45,7 @@ def prepare(native=False):
     level = logger.level
     logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # the old value may lack v1 and v2, or have copies of them
+    tf.compat.v1.compat = tf.compat  # otherwise it may lack v1 and v2, or have copies of them
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
@@ -61,7 +61,7 @@ def path_of_script(path):
 
 
 def module_called(name):
-    """Returns the path and the full name of a module, or of its `__main__` if it is a package."""
+    """Returns the path and the full name of a module; for a package, of its module `__main__`."""
     for each in (name + ".__main__", name):
         path = script_modules.file_of(each, sys.path)
         if path is not None:
@@ -118,7 +118,7 @@ def run_module(name):
 
 
 def outcome(start):
-    """Runs the script and returns its exit code. Prints an uncaught exception, like Python.
+    """Runs the script and returns its exit code. Prints an uncaught exception as Python does.
 
     A SystemExit is raised again.
 

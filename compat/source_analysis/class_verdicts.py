@@ -1,4 +1,4 @@
-"""Judges optimizer classes that the audited code defines, for `legacy-opt audit`.
+"""Judges the optimizer classes in the code that `legacy-opt audit` checks.
 
 A `Verdict` says whether a class can stay, must be changed or needs manual work.
 """
@@ -23,7 +23,7 @@ _WRITE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimize
 
 
 class Classes:
-    """The optimizer classes that the audited code defines, in all its files.
+    """The optimizer classes that the audited files define.
 
     Args:
       names: the `Names` of the audited files.
@@ -57,11 +57,12 @@ class Classes:
         return name_verdicts.verdict_on_unrelated_class(node.name, definition.module.names)
 
     def class_of_legacy_opt(self, definition):
-        """Returns the name of the class of legacy_opt that `definition` extends or is replaced by.
+        """Returns the class of legacy_opt that is the base or the replacement of `definition`.
 
-        If there is no such class, returns None or the name of another optimizer. Also returns None
-        for functions, and for a class that extends a class of legacy_opt but overrides
-        `apply_gradients`.
+        Returns:
+          The name of the class. If there is no such class: None, or the name of another optimizer.
+          Also None if `definition` is a function, or a class that overrides `apply_gradients` of a
+          base class of legacy_opt.
         """
         if not isinstance(definition.node, ast.ClassDef):
             return None
@@ -77,7 +78,7 @@ class Classes:
         return ancestry.root.instead or root
 
     def optimizer_base(self, definition):
-        """Returns the base expression that makes a class an optimizer."""
+        """Returns the expression of the base class that makes a class an optimizer."""
         return self._ancestry(definition).expression
 
     def _ancestry(self, definition):
@@ -102,20 +103,26 @@ class Classes:
         return None
 
     def guess(self, base, scope, may_be=False):
-        """Returns a `Verdict` if a base that is known only at run time may be an optimizer.
+        """Returns a `Verdict` if a base class that is known only at run time may be an optimizer.
 
         Args:
-          base: the expression.
+          base: the expression of the base class.
           scope: the `Scope` of the expression.
-          may_be: whether the class's methods or its name suggest an optimizer. If false, a name or
-            a string in the expression must suggest it.
+          may_be: whether the methods or the name of the derived class suggest an optimizer. If
+            false, a name or a string in the expression must suggest an optimizer.
         """
         if not self._is_known_at_run_time_only(base, scope):
             return None
         return _UNKNOWN_BASE if may_be or name_verdicts.mention_optimizers(_words(base)) else None
 
     def _through(self, base, expression, own):
-        """Returns the `_Ancestry` of a class with the methods `own` and this base, or None."""
+        """Returns the `_Ancestry` of a class, or None if `base` is not an optimizer.
+
+        Args:
+          base: a base class of the class: a full name or a `Definition`.
+          expression: the expression of `base` in the class statement.
+          own: the names of the class's methods.
+        """
         if isinstance(base, str):
             root = name_verdicts.verdict(base)
         elif not isinstance(getattr(base, "node", None), ast.ClassDef):
@@ -128,7 +135,7 @@ class Classes:
         return None if root is None else _Ancestry(expression, root, own, base)
 
     def _is_known_at_run_time_only(self, expression, scope):
-        """Returns whether a base cannot be resolved, such as a parameter or a function's result."""
+        """Returns whether a base class is known only at run time, such as the result of a call."""
         if self._names.resolve(expression, scope):
             return False
         if isinstance(expression, ast.Name):
@@ -145,12 +152,11 @@ class _Ancestry:
     The root is the first base class that is judged by its name alone, or is known only at run time.
 
     Attributes:
-      expression: the base class in the class statement.
+      expression: the expression of the base class in the class statement.
       root: the `Verdict` on the root.
-      methods: the names of all methods of the class and of the base classes between it and the
-        root.
-      base: the full name of the root, in the form in which it is imported; "" if the root is known
-        only at run time.
+      methods: the names of all methods of the class and of the base classes below the root.
+      base: the full name under which the code imports the root; "" if the root is known only at run
+        time.
     """
 
     def __init__(self, expression, root, methods, base):

@@ -1,7 +1,7 @@
 """Finds lines of BERT's and ALBERT's scripts that would increment the global step a second time.
 
-In BERT's repository, `AdamWeightDecayOptimizer.apply_gradients` ignores its argument `global_step`,
-and so does ALBERT's `LAMBOptimizer`. The script increments the global step after the call:
+The method `apply_gradients` of BERT's `AdamWeightDecayOptimizer` and of ALBERT's `LAMBOptimizer`
+ignores its argument `global_step`. The scripts increment the global step after the call:
 
     train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
     new_global_step = global_step + 1
@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields those of `_CLASSES` whose instances an expression may create or wrap."""
+        """Yields the classes in `_CLASSES` whose instances an expression may create or wrap."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))
@@ -108,9 +108,11 @@ class _Optimizers:
             yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
-        """Returns the name of the class of legacy_opt that a callee is, extends or is replaced by.
+        """Finds the class of legacy_opt to which a callee corresponds.
 
-        If there is no such class, returns None or the name of another optimizer.
+        Returns:
+          The name of the class: of the callee itself, its base class or its replacement. If there
+          is no such class: None, or the name of another optimizer.
         """
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)
@@ -164,7 +166,7 @@ class _Steps:
         return not identities.isdisjoint(self._identities(other, self._scope, set()))
 
     def _identities(self, node, scope, visited):
-        """Returns the set of variables that an expression may be, in a comparable form."""
+        """Returns a set of identifiers of the variables to which an expression may refer."""
         if node in visited:
             return set()
         visited.add(node)

@@ -1,7 +1,7 @@
-"""Finds TensorFlow names that a script uses and that are missing, without running the script.
+"""Finds missing TensorFlow names that a script uses, without running the script.
 
-The meanings of a name are what it may stand for: a definition in the script, a string, or the full
-dotted name of an imported object (`scopes.Names.resolve`).
+A meaning of a name is an object to which the name may refer: a definition in the script, a string,
+or an imported object, which is represented by its full dotted name (`scopes.Names.resolve`).
 """
 
 import ast
@@ -30,7 +30,7 @@ class Missing(NamedTuple):
       line: the line of the use, from 1.
       name: the name in the form of the table `old_names`.
       advice: a sentence that says what to do.
-      full_name: the full dotted name, in the form in which the file imports it.
+      full_name: the full dotted name under which the file imports the object.
       is_certain: whether every run of the script reaches the use.
     """
 
@@ -52,14 +52,17 @@ def find(path, name, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
     Uses in guarded code are left out, and so are uses of names that guarded code has imported.
-    Guarded code is the body of a `try` or `with suppress` that catches the errors of missing names,
-    the `except` of a `try` in which all names exist, and code that depends on a check of the name
-    (`hasattr(tf, "contrib")`), of TensorFlow's version or of `TYPE_CHECKING`.
+    Guarded code is:
+
+    * the body of a `try` or `with suppress` that catches the errors of missing names;
+    * the `except` block of a `try` whose body uses only names that exist;
+    * code that depends on a check of the name (`hasattr(tf, "contrib")`), of TensorFlow's version
+      or of `TYPE_CHECKING`.
 
     Args:
       path: the script's path.
       name: the name under which the script runs: "__main__", or the full name of a module.
-      tensorflow: the module that `import tensorflow` gives to the script.
+      tensorflow: the module that the script's `import tensorflow` returns.
 
     Returns:
       A list of `Missing`, sorted.
@@ -102,7 +105,7 @@ def look_up(name, tensorflow):
         except Exception:  # lazy loaders raise exceptions of any class
             try:
                 inner = importlib.import_module(".".join(parts[: end + 1]))
-            except Exception:  # for the same reason
+            except Exception:  # the import of a module may raise any exception, too
                 return found, parts[end]
         if not isinstance(inner, types.ModuleType):
             break
@@ -150,7 +153,8 @@ class _User(ast.NodeVisitor):
         self._scope = outer
 
     def generic_visit(self, node):
-        # visit_If may add guards for the rest of a block of this node. Remove them afterwards.
+        # visit_If may add guards for the rest of a block of this node. Remove these guards at the
+        # end of the node.
         with self._guarding([]):
             super().generic_visit(node)
 
@@ -261,7 +265,7 @@ class _User(ast.NodeVisitor):
         )
 
     def _use(self, meanings, node, owners=()):
-        """Records the use of a name, under its first meaning, if all its meanings are missing."""
+        """Records the use of a name if all meanings are missing; reports the first meaning."""
         is_missing = bool(meanings) and all(map(self._is_missing, meanings))
         if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
             self._uses_found.append(not is_missing)
@@ -331,7 +335,7 @@ def _last_name(node):
 
 @contextlib.contextmanager
 def _without_warnings():
-    """Silences TensorFlow's warnings about deprecated names while they are looked up."""
+    """Silences TensorFlow's warnings about deprecated names within this scope."""
     logger = logging.getLogger("tensorflow")
     level = logger.level
     logger.setLevel(logging.ERROR)

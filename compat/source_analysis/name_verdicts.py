@@ -51,7 +51,8 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# Modules of the table in which only some names concern optimizers: {module: these names}.
+# Some modules of the table also contain names that do not concern optimizers. For each of these
+# modules, this dict has the names that concern optimizers.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -167,9 +168,9 @@ def _from_table(name):
 
 
 def _last_two_parts(public):
-    """Shortens `bert.optimization.X` to the table's `optimization.X`.
+    """Shortens a name such as `bert.optimization.X` to the table's `optimization.X`.
 
-    Projects have copies of BERT's `optimization.py`, for example, in their own packages.
+    This finds copies of a file in other packages, such as copies of BERT's `optimization.py`.
     """
     two = ".".join(public.split(".")[-2:])
     return two if two in old_names.FATES and not public.startswith("tf.") else public
@@ -205,9 +206,9 @@ def _replacements():
 
 
 def verdict_on_own_function(name):
-    """Returns the `Verdict` on a function that the audited code defines; None for a guess.
+    """Returns the `Verdict` on a function that the audited code defines; None if it is a guess.
 
-    For example, the audited code defines optimize_loss if it is tf_slim itself.
+    For example, the audited code defines optimize_loss if tf_slim itself is audited.
     """
     found = verdict(name)
     return None if found is None or found.is_guess else found
@@ -219,7 +220,7 @@ def is_module(name):
 
 
 def mention_optimizers(words):
-    """Returns whether one of these names or strings contains "optimizer"."""
+    """Returns whether one of the `words` contains "optimizer"."""
     return any("optimizer" in word.lower() for word in words)
 
 
@@ -248,11 +249,11 @@ def replacement_of_class(name):
 
 
 def verdict_on_unrelated_class(name, modules):
-    """Judges, by its name, a class of the audited code that does not extend an optimizer.
+    """Judges the name of a class that does not extend an optimizer.
 
     Args:
       name: the class's name.
-      modules: the full names under which its module may be imported.
+      modules: the full names under which the class's module may be imported.
 
     Returns:
       A `Verdict` from the table row with this class name, even if the row is for another package;

@@ -133,7 +133,7 @@ class _Finder(ast.NodeVisitor):
         )
 
     def _global_steps(self):
-        with contextlib.suppress(RecursionError):  # a name may lead through too many functions
+        with contextlib.suppress(RecursionError):  # the search for a name may be too deep
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
 
@@ -240,7 +240,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(argument)
 
     def _type_call(self, name, bases):
-        """Reports `type(name, bases, …)` with a base that is known only at run time."""
+        """Reports `type(name, bases, …)` if a base class is known only at run time."""
         for base in getattr(bases, "elts", ()):
             verdict = self._classes.guess(base, self._scope)
             if verdict is not None and self._may_be(verdict):
@@ -314,7 +314,7 @@ class _Finder(ast.NodeVisitor):
     # Meanings of names.
 
     def _may_be(self, verdict):
-        """Returns whether to report a verdict.
+        """Returns whether a verdict may concern an optimizer of TensorFlow or Keras.
 
         A guess on a name outside of TensorFlow is reported only if the file mentions TensorFlow or
         Keras. Without this rule, classes named "…Optimizer" of unrelated packages would be
@@ -326,7 +326,7 @@ class _Finder(ast.NodeVisitor):
     def _resolve(self, node):
         try:
             return self._names.resolve(node, self._scope)
-        except RecursionError:  # the name leads through too many functions
+        except RecursionError:  # the search for a name is too deep
             return []
 
     def _verdict(self, names):
@@ -338,7 +338,7 @@ class _Finder(ast.NodeVisitor):
         if not verdicts:
             return None
         short = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(short) == 1:  # one optimizer, several modules: report the verdict with least work
+        if len(short) == 1:  # one optimizer in several modules: report the least severe verdict
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
         names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
         return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")

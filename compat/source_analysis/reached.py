@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-_EXITS = {"abort", "exit", "quit", "_exit"}  # these functions, in any module, end the program
+_EXITS = {"abort", "exit", "quit", "_exit"}  # names of functions that end the program
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -48,7 +48,7 @@ class _Reached(ast.NodeVisitor):
                 return
 
     def _nothing(self, node):
-        """Skips a node that may be left at any point, or may never be evaluated."""
+        """Skips a node of which a run may evaluate only a part, or nothing."""
 
     visit_Try = visit_TryStar = visit_Assert = visit_TypeAlias = _nothing
 

@@ -53,7 +53,7 @@ class Assigned(NamedTuple):
     Attributes:
       expression: the expression.
       scope: the `Scope` of the expression.
-      is_element: whether the name stands for an element of the expression's value, for example in a
+      is_element: whether the name refers to an element of the expression's value, for example in a
         `for` loop.
     """
 
@@ -98,7 +98,7 @@ class Scope:
         return scope
 
     def key_of(self, node):
-        """Identifies the variable that a name, or an attribute of `self`, stands for.
+        """Identifies the variable to which a name or an attribute of `self` refers.
 
         Returns:
           The scope that binds the variable, and the variable's name in that scope; (None, None) for
@@ -289,7 +289,7 @@ class Names:
         return self._cached(("resolve", node, scope), self._resolve, node, scope)
 
     def _cached(self, key, function, *arguments):
-        """Caches results; a query that depends on its own result gets an empty list."""
+        """Returns a cached result; an empty list if the query depends on its own result."""
         if key not in self._answers:
             self._answers[key] = []
             self._answers[key] = _once(function(*arguments))
@@ -435,9 +435,10 @@ class Names:
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
-        """Returns the module with this name whose path is most like that of `user`, or None.
+        """Returns a module with this name, other than the module `user`, or None.
 
-        The longer the common beginning of two paths, the more alike they are.
+        If several modules have the name, returns the module whose path has the longest common
+        beginning with the path of `user`.
         """
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         beside = user.source.path

@@ -57,7 +57,7 @@ def read(path, name):
         try:
             module = scopes.Module(sources.read(path), [name])
         except sources.UnreadableError:
-            continue  # if the script imports it, Python reports the error
+            continue  # if the script imports the file, Python reports the error
         imports = [(node, list(_local(names))) for node, names in _imports(module)]
         found[real] = module, reached.nodes(module.source.tree, not found), imports
         waiting += (each for _, local in imports for each in local)
@@ -68,7 +68,12 @@ def read(path, name):
 
 
 def _certain(found, waiting):
-    """Returns the real paths of the modules that every run imports, including `waiting`."""
+    """Returns the real paths of the modules that every run imports.
+
+    Args:
+      found: see `read`.
+      waiting: the real paths of modules that every run imports. The list is emptied.
+    """
     certain = set()
     while waiting:
         real = waiting.pop()
@@ -81,7 +86,7 @@ def _certain(found, waiting):
 
 
 def _imports(module):
-    """Yields each import statement of a file, and the full names in it that may be modules."""
+    """Yields pairs: an import statement of a file, and the full names in it that may be modules."""
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Import):
             yield node, [alias.name for alias in node.names]
@@ -91,7 +96,7 @@ def _imports(module):
 
 
 def _local(names):
-    """Yields (path, full name) of the modules and their parent packages, if they are local."""
+    """Yields (path, full name) of each local module in `names`, and of its parent packages."""
     for name in names:
         parts = name.split(".")
         if parts[0] in ("", "tensorflow", "legacy_opt"):

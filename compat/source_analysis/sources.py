@@ -11,11 +11,12 @@ from typing import Callable, List, NamedTuple
 from .. import special_files
 
 _ENDINGS = (".py", ".ipynb")
-_SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders and virtual environments
+# These folders are skipped, and so are hidden folders and virtual environments.
+_SKIPPED = ("node_modules", "__pycache__")
 # A folder that contains one of these files or folders is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
 # Magics of IPython. `_MAGIC` matches a line that is a magic, `_MAGIC_VALUE` a line that assigns the
-# value of a magic. `_PYTHON_CELLS` names the cell magics (such as %%time) of cells in Python.
+# value of a magic. `_PYTHON_CELLS` has the cell magics, such as %%time, whose cells contain Python.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
@@ -176,7 +177,7 @@ def _read_notebook(path):
 def _without_magics(path, cell):
     """Returns the lines of a cell with IPython's magics replaced by Python."""
     try:
-        _parse(path, cell)  # unchanged at first, because continued lines may begin with %
+        _parse(path, cell)  # try the unchanged lines first: continued lines may begin with %
         return cell
     except UnreadableError:
         cell = [_MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line)) for line in cell]
@@ -187,8 +188,9 @@ def _without_magics(path, cell):
 def module_names(path):
     """Returns the full names under which other files may import a Python file, likeliest first.
 
-    The first name begins with the packages (folders with `__init__.py`). The other names begin with
-    up to three further folders, because folders without `__init__.py` may be packages, too.
+    The first name begins with the outermost package (a folder with `__init__.py`) that contains the
+    file. Folders without `__init__.py` may be packages, too, so up to three further names begin
+    with the parent folders of this package.
     """
     folder, file = os.path.split(os.path.abspath(path))
     stem = os.path.splitext(file)[0]

@@ -50,7 +50,7 @@ def _fresh_state(optimizer, copies):
 
 
 def chosen_variables(optimizer):
-    """Returns the variables that a wrapper's constructor was given; [] for other optimizers."""
+    """Returns the variables passed to a wrapper's constructor; [] for other optimizers."""
     if not isinstance(optimizer, OptimizerWrapper):
         return []
     state = [value for name, value in vars(optimizer).items() if name not in BRIDGE_ATTRIBUTES]

@@ -39,11 +39,11 @@ def names(optimizer, variables, originals=None):
     """Returns the `Names` of an optimizer's state, after creating that state in a scratch graph.
 
     Args:
-      optimizer: a v1 optimizer, or one made by `to_keras`.
+      optimizer: a v1 optimizer, or a Keras optimizer made by `to_keras`.
       variables: a dict from the v1 name of each variable to train to its (shape, dtype).
-      originals: a dict from the same names to Keras variables, to which the routes of a
-        MultiOptimizer are applied. If it is None, the routes are applied to the variables of the
-        scratch graph.
+      originals: a dict from the same names to Keras variables. A MultiOptimizer assigns these
+        variables to its nested optimizers. If `originals` is None, the MultiOptimizer assigns the
+        variables of the scratch graph.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if given is optimizer:
@@ -80,7 +80,7 @@ def names(optimizer, variables, originals=None):
 
 
 def _slots(nested, variables):
-    """Returns the slots of one optimizer, without those of optimizers nested in it."""
+    """Returns the slots of one optimizer, without the slots of optimizers nested in it."""
     optimizer = nested.optimizer
     if nested.is_leaf:
         slot_names, slot_of = optimizer.get_slot_names(), optimizer.get_slot
@@ -95,7 +95,7 @@ def _slots(nested, variables):
 
 
 def _route_alike(replica, original, originals):
-    """Makes the copy of a MultiOptimizer choose optimizers like `original` does in Keras.
+    """Makes the copy of a MultiOptimizer choose the same nested optimizers as the original.
 
     Args:
       replica: the copy.
@@ -118,7 +118,7 @@ def is_bridged(optimizer):
 
 
 def _replace_tensors(replica):
-    """Replaces the tensors in a copy's attributes, which belong to another graph, by numbers."""
+    """Replaces tensors of other graphs, in the attributes of a copy, by numbers."""
     arguments = inspection.constructor_arguments(type(replica))
     for name, value in list(vars(replica).items()):
         if name[:1] != "_" or name[1:] not in arguments:
@@ -135,7 +135,7 @@ def _set_step(replica, original):
 
     The tensor has the global step's dtype, because slots may be created with this dtype.
     """
-    # If the optimizer is bridged, `original` is the driver's copy, which has this attribute.
+    # `to_keras` adds the attribute `_step_inputs` to its copy of a v1 optimizer.
     inputs = getattr(original, "_step_inputs", None)
     if inputs is not None:
         attribute, dtype = inputs.step, inputs.step_dtype

@@ -20,7 +20,7 @@ _BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
 
 
 def learning_rate_attributes(optimizer, lr_attr=None):
-    """Returns the names of the attributes that hold the learning rate.
+    """Returns the names of the attributes that contain the learning rate.
 
     Args:
       optimizer: the v1 optimizer.
@@ -31,7 +31,8 @@ def learning_rate_attributes(optimizer, lr_attr=None):
       None.
 
     Raises:
-      ValueError: no attribute was found, or several attributes with different values.
+      ValueError: the optimizer has no attribute `lr_attr`; or the search finds no attribute, or
+        several attributes with different values.
     """
     state, name = vars(optimizer), type(optimizer).__name__
     if lr_attr is False:
@@ -58,7 +59,7 @@ def learning_rate_attributes(optimizer, lr_attr=None):
 
 
 def step_attribute(optimizer, global_step_attr=None, others=()):
-    """Returns the name of the attribute that holds the global step, or None if there is none.
+    """Returns the name of the attribute that contains the global step, or None.
 
     Args:
       optimizer: the v1 optimizer.
@@ -66,7 +67,8 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
       others: the names of attributes that are known not to be the global step.
 
     Raises:
-      ValueError: an attribute looks like a global step, but has an unknown name.
+      ValueError: the optimizer has no attribute `global_step_attr`; or an attribute looks like a
+        global step, but has an unknown name.
     """
     state, name = vars(optimizer), type(optimizer).__name__
     if global_step_attr is not None:
@@ -107,9 +109,10 @@ def _is_integer_scalar(value):
 def hyperparameters(optimizer, set_in_each_step):
     """Finds the hyperparameters that can be set while training.
 
-    These are the numbers that `_prepare` reads, except two kinds: numbers that `_prepare` compares
-    or computes with in Python, and numbers that an update method reads, because update methods run
-    only when the graph is built. Ftrl, for example, chooses its kernel by the L2 shrinkage.
+    These are the numbers that `_prepare` reads, with two exceptions: numbers that `_prepare`
+    compares or computes with in Python, and numbers that an update method reads. An update method
+    runs only when the graph is built, so a later change of the number would have no effect. The
+    update methods of Ftrl, for example, choose the kernel by the L2 shrinkage.
 
     Args:
       optimizer: the v1 optimizer.
@@ -168,7 +171,7 @@ def _any_number(*_, **__):
 
 
 def _reads_of_prepare(optimizer, set_in_each_step):
-    """Returns the attributes that `_prepare` reads, except numbers it compares or computes with."""
+    """Returns the attributes that `_prepare` reads, without numbers that it computes with."""
     reads, computed = set(), set()
 
     class Reader(type(optimizer)):
@@ -220,7 +223,7 @@ def _named_while_updating(cls):
 
 
 def attributes(optimizer):
-    """Yields (name, value) of attributes that BASE lacks; for a container, one pair per item."""
+    """Yields (name, value) of each attribute that `BASE` lacks; a pair per item of a container."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:
             value = list(value.values()) if isinstance(value, dict) else value

@@ -10,15 +10,15 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 class StateKey(NamedTuple):
     """Numbers that distinguish the state variables of nested optimizers.
 
-    The numbers depend only on the nesting and the classes of the optimizers, so a new process
-    computes the same names of state variables.
+    The numbers depend only on the nesting and the classes of the optimizers. Therefore a new
+    process computes the same names of state variables.
 
     Attributes:
-      number: the number of optimizers before this one in the list of `nested_optimizers`.
-      slot_suffix: the number of optimizers before this one that may create slots with the same
-        names for the same variable.
-      shared_suffix: the number of optimizers before this one that may create shared (non-slot)
-        variables with the same names.
+      number: the number of earlier optimizers in the list of `nested_optimizers`.
+      slot_suffix: the number of earlier optimizers that may create slots with the same names for
+        the same variable.
+      shared_suffix: the number of earlier optimizers that may create shared (non-slot) variables
+        with the same names.
     """
 
     number: int = 0

@@ -26,12 +26,12 @@ v1 = tf.compat.v1
 class StateInKeras:
     """First base class of a copied v1 optimizer; keeps the copy's state in a Keras optimizer.
 
-    The Keras optimizer is `self._driver.owner`. `self._driver` is the `V1Driver`, which runs the
-    copy.
+    `self._driver` is the `V1Driver`, which runs the copy. `self._driver.owner` is the Keras
+    optimizer.
     """
 
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
-    updates_together = False  # the driver must set hyperparameters before each update
+    updates_together = False  # `V1Driver` must set hyperparameters before each update
 
     def _slot(self, var, slot_name, *arguments):
         key = self._state_key.slot(slot_name)
@@ -111,7 +111,8 @@ class StateInKeras:
         return _restored, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo):
-        # The copy refers to the copies of variables in `memo`. Other variables are not copied.
+        # If `memo` has a copy of a variable, the new optimizer refers to this copy. Otherwise it
+        # refers to the variable itself.
         for variable in chosen_variables(self):
             memo.setdefault(id(variable), variable)
         return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))
@@ -121,11 +122,12 @@ class NestedStateInKeras(StateInKeras):
     """`StateInKeras` for an optimizer that is nested in a wrapper and is not a wrapper itself.
 
     The wrapper calls `apply_gradients`, and `apply_gradients` calls the methods below. For an
-    optimizer that is not nested, the driver does the work of these methods.
+    optimizer that is not nested, `V1Driver` does the work of these methods.
     """
 
     def _create_slots(self, var_list):
-        # TensorFlow calls this method in an init_scope, so the step must be of that scope's graph.
+        # TensorFlow calls this method in an init_scope, in which another graph may be active. So
+        # set the global step to a tensor of that graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 
@@ -147,8 +149,8 @@ def copy_with_state_in(optimizer, driver, step_inputs):
     Args:
       optimizer: the v1 optimizer.
       driver: the `V1Driver` of the copy.
-      step_inputs: a dict from the `id` of each optimizer (`optimizer` and those nested in it) to
-        its `StepInputs`.
+      step_inputs: a dict with a `StepInputs` for `optimizer` and for each optimizer nested in it.
+        The key is the `id` of the optimizer.
     """
 
     def make(nested, state):
@@ -208,7 +210,7 @@ def _takes_nothing(function):
 
 
 def _component(variable):
-    """Returns this replica's component of a distributed variable, or any other variable itself."""
+    """Returns a distributed variable's component for this replica, or any other variable."""
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)

@@ -38,8 +38,8 @@ def for_keras(rate, optimizer, keras):
 
     Raises:
       TypeError: `rate` is something else.
-      ValueError: `rate` is NaN, infinite or not a scalar, or a tensor of a graph while executing
-        eagerly.
+      ValueError: `rate` is NaN, infinite or not a scalar; or it is a tensor of a graph while
+        executing eagerly; or see `step_behind`.
     """
     rate = versions.tf_variable(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -72,8 +72,7 @@ def at_step(schedule, step):
     """Returns the learning rate of a step, a float32 tensor.
 
     Args:
-      schedule: a function that `for_keras` has returned, with the step as its argument or without
-        arguments.
+      schedule: a function that `for_keras` has returned. It takes the step, or no argument.
       step: the number of training steps done.
     """
     return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)
@@ -101,8 +100,8 @@ def in_plain_numbers(schedule, cls=None):
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
     Args:
-      schedule: a Keras schedule, or the function that v1's decay functions bind to a step. It is
-        returned unchanged if it has no `get_config`.
+      schedule: a Keras schedule, or the function that v1's decay functions bind to a step. An
+        object without `get_config` is returned unchanged.
       cls: the class of the new schedule; None takes the class of `schedule`.
     """
     if not hasattr(schedule, "get_config"):

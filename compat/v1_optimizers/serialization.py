@@ -1,7 +1,7 @@
 """Converts v1 optimizers to plain data (numbers, strings, lists and dicts) and back.
 
-A file can only name classes of TensorFlow, classes of this package, and classes registered with
-`register_optimizer`, so reading a file never imports code.
+A saved file can only name classes of TensorFlow, classes of this package, and classes registered
+with `register_optimizer`. Therefore reading a file never imports code.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def register_optimizer(
     """Registers your own v1 optimizer class, so that saved models can name it.
 
     Can also be used as a decorator: ``@register_optimizer`` or
-    ``@register_optimizer(name="acme>Sgd")``. To save an optimizer, the constructor's arguments are
-    read from the attributes `_<argument>` (or `<argument>`), which TensorFlow's own classes have. A
-    class that keeps its arguments in attributes with other names needs a method
-    ``get_config(self)`` that returns the constructor's arguments as plain numbers, strings, lists
-    and dicts. If calling the class with these arguments is not enough, the class also needs a class
-    method ``from_config(cls, config)``.
+    ``@register_optimizer(name="acme>Sgd")``. When an optimizer is saved, the arguments of its
+    constructor are read from its attributes `_<argument>` (or `<argument>`). TensorFlow's own
+    classes have such attributes. A class that stores its arguments in attributes with other names
+    needs a method ``get_config(self)``, which returns the constructor's arguments as plain numbers,
+    strings, lists and dicts. If calling the class with these arguments is not enough, the class
+    also needs a class method ``from_config(cls, config)``.
 
     Args:
       cls: the class.
@@ -85,7 +85,7 @@ def _origin(cls):
 
 
 def _find(name):
-    """Returns the class that is saved under the name, or None."""
+    """Returns the class that is saved under a name, or None."""
     if name in _registered:
         return _registered[name]
     if name.endswith(SUFFIX):
@@ -129,10 +129,10 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
     Args:
       optimizer: the optimizer.
       cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
-      overrides: a dict of argument values that replace those in the attributes. Names that the
-        constructor lacks are ignored.
-      skip: names of attributes, such as `_global_step`. The arguments that these attributes keep
-        are omitted.
+      overrides: a dict from argument names to values, which replace the values in the attributes.
+        Names that the constructor lacks are ignored.
+      skip: names of attributes, such as `_global_step`. The arguments of the constructor that are
+        stored in these attributes are omitted.
       nested_config: a function that returns a nested optimizer as plain data.
 
     Raises:
@@ -168,8 +168,8 @@ def from_config(data):
             "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
             f"name={data['class_name']!r}) before loading."
         )
-    # Ignore arguments that this version of the class lacks, if they are false (options that are
-    # off) in the file.
+    # Ignore an argument that this version of the class lacks if its saved value is false: the
+    # option is off.
     known = _parameters(cls)
     arguments = {
         key: _with_optimizers(value)

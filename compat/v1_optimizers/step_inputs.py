@@ -15,14 +15,14 @@ class StepInputs(NamedTuple):
     """The attributes of one v1 optimizer that `to_keras` may set in each training step.
 
     Attributes:
-      rates: the names of the attributes that hold the learning rate.
+      rates: the names of the attributes that contain the learning rate.
       by_keras: whether the attributes in `rates` are set to the Keras optimizer's learning rate.
-      schedule: a result of `schedules.for_keras` that computes the attributes in `rates` in each
-        training step. None if `by_keras` is True, or if these attributes stay unchanged.
-      step: the name of the attribute that holds the global step, or None.
+      schedule: a result of `schedules.for_keras`, which computes the learning rate in each training
+        step. None if `by_keras` is True, or if the attributes in `rates` stay unchanged.
+      step: the name of the attribute that contains the global step, or None.
       step_dtype: the dtype of the global step.
-      counts: the names of the attributes that hold an integer variable, such as a wrapper's global
-        step. `to_keras` sets these attributes to Keras' `iterations`.
+      counts: the names of the attributes that contain an integer variable, such as a wrapper's
+        global step. `to_keras` sets these attributes to Keras' `iterations`.
     """
 
     rates: Tuple[str, ...] = ()
@@ -51,7 +51,7 @@ def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=
       lr_attr: the argument `lr_attr` of `to_keras`.
       global_step_attr: the argument `global_step_attr` of `to_keras`.
       step_dtype: the dtype of the global step in a saved configuration, or None. If several
-        optimizers update variables, a list with a dtype for each of them.
+        optimizers update variables, a list with a dtype for each of these optimizers.
 
     Returns:
       A dict from the `id` of each optimizer to its `StepInputs`, in which `schedule` is None.

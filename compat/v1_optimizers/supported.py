@@ -94,8 +94,8 @@ def check_variables(optimizer, set_in_each_step):
 
 # The implementations of apply_gradients that `to_keras` need not call. Instead, `V1Driver` calls
 # `_prepare`, the update methods and `_finish`, within the context managers `applying` and
-# `decaying_only` of our optimizers. The rest of these implementations is not needed in Keras:
-# checks, warnings, and a lock for the increment of the global step.
+# `decaying_only` of the package's optimizers. The implementations also contain checks, warnings,
+# and a lock for the increment of the global step, which are not needed in Keras.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"]
     for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension, Accelerated)

@@ -30,7 +30,7 @@ def decay_rate(text):
 
 
 def one_optimizer_parser(description, out):
-    """Returns a parser with the options of the programs that train with one optimizer.
+    """Returns a parser with the common options of programs that train with one optimizer.
 
     Args:
       description: the program's docstring, for --help.

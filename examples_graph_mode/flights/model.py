@@ -1,8 +1,8 @@
 """The late-arrival model as a TF1 graph: an embedding table, a small MLP and a wide part.
 
 `flights_session.py` trains the model in a Session, `estimator_flights.py` in an Estimator. The
-model is built by functions that new TensorFlow versions still have, such as `get_variable`,
-`matmul` and `embedding_lookup`, but neither by tf.layers nor by tf.contrib.
+model uses only functions that new TensorFlow versions still have, such as `get_variable`, `matmul`
+and `embedding_lookup`. It uses neither tf.layers nor tf.contrib.
 """
 
 import dataclasses
@@ -13,7 +13,7 @@ import tensorflow.compat.v1 as tf
 from flights.optimizers import CATALOGUE
 
 HIDDEN_UNITS = 32
-OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # the optimizers of most of the examples
+OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # the optimizers of most examples
 MODELS = ("mlp", "logistic")
 
 # The best learning rates of `flights_session.py --sweep`, which tunes on January to June only.
@@ -27,7 +27,7 @@ DECAY_RATE = 0.7
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """The settings of one training; `decay_step` and `decay_rate` are AdagradDecay's."""
+    """The settings of one training; only AdagradDecay uses `decay_step` and `decay_rate`."""
 
     optimizer: str
     learning_rate: float
@@ -71,7 +71,7 @@ def build_logits(ids, dense, vocabulary_size, settings):
         return logits
 
     def normal(name, shape, stddev, number):
-        # A seed for every variable: all optimizers then start from the same values.
+        # Every variable has its own seed, so that all optimizers start from the same values.
         initializer = tf.random_normal_initializer(stddev=stddev, seed=10 * settings.seed + number)
         return tf.get_variable(name, shape, initializer=initializer)
 

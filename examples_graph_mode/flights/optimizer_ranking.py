@@ -14,13 +14,13 @@ from flights.training import replacing
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
-SAME = 1e-4  # curves that differ by at most this number share a legend entry
+SAME = 1e-4  # curves that differ by at most 1e-4 share a legend entry
 CUT = 0.06  # how far above the best log-loss the plot of the ranking reaches
 TOP = 0.15  # how far above the reference's log-loss the plots over time reach
 
 
 def scored(flights):
-    """Returns a mask of the flights that the ranking uses, and a text that names them.
+    """Returns a mask of the flights that the ranking uses, and a description of these flights.
 
     The ranking of a whole year uses July to December only, because the learning rates were tuned on
     January to June. The ranking of a shorter training uses all flights.
@@ -31,7 +31,7 @@ def scored(flights):
 
 
 def ranking(flights, outcomes, settings):
-    """Returns a table with one row per optimizer, sorted by log-loss, diverged ones last.
+    """Returns a table with one row per optimizer, sorted by log-loss; diverged optimizers are last.
 
     Args:
       flights: `Flights`.
@@ -77,9 +77,10 @@ def format_ranking(flights, table):
 
 
 def write_over_time(path, flights, predictions):
-    """Plots the running mean log-loss of each optimizer, and its difference from the reference's.
+    """Plots the running mean log-loss of each optimizer over time.
 
-    One diagram shows all log-losses. A further diagram for each family shows the differences.
+    One diagram shows all log-losses. A further diagram for each family shows the differences from
+    the log-loss of the reference optimizer.
 
     Args:
       path: the path of the PNG.
@@ -152,7 +153,7 @@ def limits(around, gaps):
 
 
 def together(names, curves):
-    """Groups names of curves; a curve differs from the first of its group by at most `SAME`."""
+    """Groups names of curves; each differs from the first curve of its group by at most `SAME`."""
     groups = []
     for name in names:
         for group in groups:
@@ -214,7 +215,7 @@ def dots(axis, values):
 
 
 def off_the_edge(axis, row, name, value):
-    """Draws an arrow and a value at the right edge, for a value outside the plot."""
+    """Draws an arrow and the value at the right edge of the plot, for a value beyond this edge."""
     edge = axis.get_yaxis_transform()  # x is from 0 to 1, y is the row
     axis.plot(1, row, ">", transform=edge, clip_on=False, **colors(name))
     text = "diverged" if np.isnan(value) else f"{value:.4f}"
@@ -223,7 +224,7 @@ def off_the_edge(axis, row, name, value):
 
 
 def colors(name):
-    """Returns the colours of an optimizer's marker: by family; hollow for TensorFlow's own."""
+    """Returns the colours of a marker, which is hollow for TensorFlow's own optimizers."""
     choice = CATALOGUE[name]
     color = COLORS[choice.family]
     return {"color": color, "markerfacecolor": "white" if choice.stock else color}

@@ -1,6 +1,7 @@
 """The optimizers of the flights examples, with their arguments and learning rates.
 
-`flights_session.py` compares three optimizers in detail, `compare_optimizers.py` compares all.
+`flights_session.py` compares three of the optimizers in detail, `compare_optimizers.py` compares
+all of them.
 """
 
 from typing import Any, Callable, NamedTuple, Tuple
@@ -25,7 +26,7 @@ class Choice(NamedTuple):
         January to June. For Adagrad, AdagradDecay and SGD it is the best rate of
         `flights_session.py --sweep`. Comments at `CATALOGUE` explain exceptions.
       rates: lower and upper end of the range from which a sweep takes learning rates.
-      stock: whether it is one of TensorFlow's own optimizers, which are shown for comparison.
+      stock: whether the optimizer is one of TensorFlow's own, which are shown for comparison.
     """
 
     family: str
@@ -38,8 +39,9 @@ class Choice(NamedTuple):
 def adagrad_decay(optimizer):
     """Returns a `Choice.make` for AdagradDecay or AdagradDecayV2.
 
-    DeepRec's default decay step of 100,000 is for months of training data. This training ends after
-    5,115 batches: with the default nothing would decay, and AdagradDecay would equal Adagrad.
+    DeepRec's default decay step of 100,000 is for months of training data. The training here ends
+    after 5,115 batches, so with the default nothing would decay, and AdagradDecay would compute the
+    same as Adagrad.
     """
 
     def make(settings, step):
@@ -66,7 +68,7 @@ def stepped(optimizer, **arguments):
 
 
 def adafactor(settings, step):
-    """Returns Adafactor. Its decay rate is the usual function of the global step."""
+    """Returns Adafactor with its usual decay rate, which depends on the global step."""
     decay_rate = legacy_opt.adafactor_decay_rate_pow(0.8)(step)
     return legacy_opt.AdafactorOptimizer(
         learning_rate=settings.learning_rate, decay_rate=decay_rate
@@ -78,8 +80,9 @@ NORMS, MOMENTUM = "BERT's and tensor2tensor's", "Momentum's and signs"
 
 AdagradWOptimizer = legacy_opt.extend_with_decoupled_weight_decay(tf.train.AdagradOptimizer)
 
-# Optimizers that compute the same have the same learning rate: AdagradDecay and AdagradDecayV2;
-# Adagrad and RegAdagrad; LazyAdam, LazyAdamGS and AdamAsync; Adam and AdamGS.
+# The optimizers of each of these groups compute the same, and have the same learning rate:
+# AdagradDecay and AdagradDecayV2; Adagrad and RegAdagrad; LazyAdam, LazyAdamGS and AdamAsync; Adam
+# and AdamGS.
 CATALOGUE = {
     "Adagrad": Choice(ADAGRAD, plain(tf.train.AdagradOptimizer), 0.391, (0.02, 2.0), stock=True),
     "AdagradDecay": Choice(

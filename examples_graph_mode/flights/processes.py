@@ -1,7 +1,7 @@
 """Starts and stops the processes of a cluster on this machine.
 
 Run as a program, this file is a server: a parameter server, or a worker of a
-`ParameterServerStrategy`. With --native, the server has native kernels.
+`ParameterServerStrategy`. With --native, the server can run native kernels.
 """
 
 import collections
@@ -23,10 +23,10 @@ STARTED = "FLIGHTS_STARTED_BY_CLUSTER"  # environment variable of processes star
 
 
 class Cluster:
-    """The processes of a cluster, all of which are stopped at the end of the `with` block.
+    """The processes of a cluster. The end of the `with` block stops all processes.
 
-    They have loopback addresses. Their stdout is printed, their stderr is stored for an error
-    message.
+    The processes have loopback addresses. Their stdout is printed; their stderr is stored for an
+    error message.
 
     Args:
       seconds: the time limit of `wait`.
@@ -75,7 +75,7 @@ class Cluster:
           restart: whether to start a process again, at its address, if it is killed by a signal.
 
         Raises:
-          SystemExit: if any process of the cluster fails, or at the time limit.
+          SystemExit: if any process of the cluster fails, or if the time limit is reached.
         """
         stop = time.time() + self.seconds
         waiting = [name for name in self.processes if name in names or name.split()[0] in names]
@@ -119,8 +119,8 @@ def describe_failure(name, process, errors):
 def last_line(file):
     """Returns the last line that looks like an exception; if there is none, the last line.
 
-    The exception need not be in the last line: below it, TensorFlow 1.15 prints where the operation
-    was created.
+    The exception may be above the last line, because TensorFlow 1.15 prints below the exception
+    where the operation was created.
     """
     file.seek(0)
     lines = file.read().strip().splitlines()
@@ -131,8 +131,8 @@ def last_line(file):
 def free_addresses(count):
     """Returns unused addresses of this machine.
 
-    Linux takes the ports of outgoing connections from 32768 on. The ports here are lower, lest a
-    connection gets the port of a process that is just being restarted.
+    By default, Linux gives outgoing connections ports from 32768 on. The ports here are lower, so
+    that no outgoing connection can take the port of a process that is being restarted.
     """
     ports = random.SystemRandom()
     with contextlib.ExitStack() as stack:
@@ -178,7 +178,7 @@ def signals_held():
 
 
 def stop_with_parent():
-    """Ends this process when its parent ends; only if a `Cluster` has started this process."""
+    """Ends this process when its parent ends, if a `Cluster` has started this process."""
     if STARTED not in os.environ:
         return
 

@@ -1,4 +1,4 @@
-"""Log-loss and AUC of the predictions, as tables, a CSV, a plot and a summary in words."""
+"""Reports log-loss and AUC of predictions, as a table, a CSV, a plot and a summary in words."""
 
 import calendar
 
@@ -19,7 +19,8 @@ COLORS = {"Adagrad": "tab:blue", "AdagradDecay": "tab:red", "SGD": "tab:green"}
 def clipped(predictions):
     """Returns float64 probabilities, clipped to the range from 1e-7 to 1 - 1e-7.
 
-    This makes the log-loss finite. scikit-learn clips in a way that depends on its version.
+    Clipping makes the log-loss finite. Do not rely on the clipping of scikit-learn, because it
+    depends on the version of scikit-learn.
     """
     return np.clip(np.asarray(predictions, np.float64), 1e-7, 1 - 1e-7)
 
@@ -76,7 +77,8 @@ def format_table(table):
 def summary(table, names, settings, steps):
     """Returns a summary in words.
 
-    It has the log-losses, a comparison of AdagradDecay with Adagrad, and the number of decays.
+    The summary has the log-losses, a comparison of AdagradDecay with Adagrad, and the number of
+    decays.
     """
     period = "Jul-Dec" if "Jul-Dec" in table.index else table.index[-1]
     losses = table.loc[period, "log-loss"]

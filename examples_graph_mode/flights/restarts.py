@@ -1,15 +1,16 @@
-"""A worker's training that continues after processes of its cluster are killed and restarted.
+"""Trains one worker, and continues after processes of its cluster are killed and restarted.
 
 * The variable `batches_done`, on a parameter server, counts the batches of each worker. A training
   step adds 1 after its update, and checkpoints contain the variable. A worker reads its position in
   the data from this variable.
 * If a server is killed, the next run of every session fails with one of the errors `LOST`, and the
   session cannot be used again. Each worker creates a new session, which waits for the server. The
-  chief then restores the last checkpoint to all servers, also to those that have newer values.
-* Meanwhile the other workers wait. Each server has a variable that no checkpoint contains, and that
-  the chief initializes after it has restored all others. On a server that has been restarted, this
-  variable is not initialized.
-* A chief or worker that is restarted while all servers live continues with their variables.
+  chief then restores the last checkpoint to all servers, including servers with newer values.
+* Meanwhile the other workers wait until a marker variable is initialized on every server. No
+  checkpoint contains the markers. On a server that was restarted, the marker is not initialized.
+  The chief initializes it after all other variables have been restored.
+* If a chief or worker is restarted and no server was killed, it continues with the variables that
+  are on the servers.
 """
 
 import os
@@ -20,7 +21,7 @@ import tensorflow.compat.v1 as tf
 
 LOST = (tf.errors.AbortedError, tf.errors.UnavailableError)  # raised when a server was killed
 POSITIONS = "batches_done"
-PAUSE = 0.1  # seconds until a worker that waits for others looks again
+PAUSE = 0.1  # seconds between two checks while a worker waits for other workers
 
 
 class RestartableTraining:
@@ -56,10 +57,11 @@ class RestartableTraining:
             self.is_complete = tf.reduce_all([tf.is_variable_initialized(mark) for mark in marks])
 
     def run(self, session):
-        """Trains until this worker has done its share; the chief also waits for the others.
+        """Trains on this worker's share of the batches.
 
-        The other workers do not return: if the chief restores a checkpoint, they may have to train
-        again. They can be stopped when the chief has returned.
+        The chief returns when all workers have done their shares. The other workers never return,
+        because they may have to train again if the chief restores a checkpoint. They can be stopped
+        when the chief has returned.
 
         Raises:
           AbortedError, UnavailableError: if a server was killed.
@@ -77,22 +79,22 @@ class RestartableTraining:
                 if finished:
                     return
             if positions[self.index] < self.shares[self.index]:
-                # The new positions need not be read again: if the chief restores others, this
-                # session cannot be used any more.
+                # These positions stay valid until the next step: if the chief restored older
+                # positions, a server was killed, and this session cannot be used any more.
                 positions = self.step(session, int(positions[self.index]))
             else:
                 time.sleep(PAUSE)
                 positions = session.run(self.positions)
 
     def prepare(self, session):
-        """Restores the last checkpoint, or initializes, unless all servers have their variables."""
+        """Restores or initializes all variables if a server was started or restarted."""
         state = tf.train.get_checkpoint_state(self.arguments.checkpoints)
         path = state.model_checkpoint_path if state else None
         if not session.run(self.is_complete):
             self.restore(session, path)
             session.run(self.complete)
         self.saved = int(path.rpartition("-")[2]) if path else 0
-        if path:  # so that the oldest ones will be deleted
+        if path:  # so that the saver will delete the oldest checkpoints
             self.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
 
     def restore(self, session, path):
@@ -110,15 +112,15 @@ class RestartableTraining:
             getattr(self.graph, name): self.flights[name][rows] for name in ("ids", "dense", "late")
         }
         prediction, positions = session.run([self.graph.prediction, self.train], feed)
-        if np.isnan(self.predictions[rows]).all():  # else the model may have seen these flights
+        if np.isnan(self.predictions[rows]).all():  # else the model was trained on these flights
             self.predictions[rows] = prediction
         return positions
 
     def save_if_due(self, session, batches, finished):
         """Saves a checkpoint after enough batches, and at the end.
 
-        No name is used for two checkpoints: a kill could leave the index of one and the data of the
-        other.
+        The names of all checkpoints differ. Otherwise a kill during a save could leave the index
+        file of one checkpoint and the data file of another checkpoint.
         """
         due = batches if finished else self.saved + self.arguments.checkpoint_every
         if self.saved < due <= batches:
@@ -128,7 +130,7 @@ class RestartableTraining:
 
 
 def _mark(number, device):
-    """Returns a variable on a server that no checkpoint contains."""
+    """Creates the marker variable of a server, which no checkpoint contains."""
     with tf.device(device):
         return tf.get_variable(
             f"complete_{number}",

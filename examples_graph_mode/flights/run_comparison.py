@@ -1,4 +1,4 @@
-"""The results of a training, and a comparison of the results of two trainings, bit for bit."""
+"""Collects the results of a training, and compares the results of two trainings bit for bit."""
 
 from typing import NamedTuple
 
@@ -39,7 +39,7 @@ def make_trainer(flights, settings, batch_size, scope=None):
 
 
 def run_of_session(predictions, trainer, session):
-    """Returns a `Run` with the session's current values of a trainer's only tower."""
+    """Returns a `Run` with the current values of a trainer that has only one tower."""
     (tower,) = trainer.towers
     variables = {variable.op.name.split("/")[-1]: variable for variable in tower.variables}
     slots = {

@@ -1,6 +1,6 @@
-"""Tunes each optimizer with the same number of trials, then scores the best trial of each.
+"""Tunes each optimizer with the same number of trials, then scores its best trial.
 
-Tuning uses January to June only. The scores are those of July to December, over several seeds.
+Tuning uses January to June only. The scores are measured on July to December, with several seeds.
 """
 
 import dataclasses

@@ -25,8 +25,8 @@ PREDICTIONS = "predictions.npz"
 def replacing(path):
     """Yields a temporary path, and renames the file to `path` if no exception was raised.
 
-    The temporary name contains the process id. It ends like `path`, because writers of images and
-    arrays choose the format by the extension.
+    The temporary name contains the process id. The name has the extension of `path`, because
+    writers of images and arrays choose the format by the extension.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".writing-{os.getpid()}-{name}")
@@ -47,7 +47,7 @@ class Trainer:
     """A TF1 graph with one tower per `Settings`, all trained on the same batches.
 
     A tower is a model with its own variables, optimizer and global step. The towers share only the
-    placeholders, so the results of a tower do not depend on the others.
+    placeholders, so the results of a tower do not depend on the other towers.
 
     Args:
       flights: `Flights`, the training data.
@@ -89,7 +89,7 @@ class Trainer:
         """Returns a Session with one intra-op thread, so that repeated runs give equal bits.
 
         Several intra-op threads may split a sum differently from run to run, and float addition is
-        not associative. Inter-op threads only affect the order of the towers.
+        not associative. Inter-op threads affect only the order in which the towers run.
         """
         config = tf.ConfigProto(intra_op_parallelism_threads=1)
         return tf.Session(graph=self.graph, config=config)
@@ -144,7 +144,7 @@ class Trainer:
         return sum(sizes)
 
     def variables(self, session):
-        """Returns all variables, slots and global steps included, as a dict of arrays."""
+        """Returns a dict of arrays: all variables, including slots and global steps."""
         with self.graph.as_default():
             return session.run({each.op.name: each for each in tf.global_variables()})
 
