@@ -57,8 +57,8 @@ def number(name: str, value: Any) -> Any:
 def positive(name: str, value: Any) -> float:
     """Returns `value` if it is a finite number above zero; raises the same errors as `number`.
 
-    A number below the smallest normal float32 number raises a ValueError, too: TensorFlow may round
-    it to zero, and dividing by zero may give NaN.
+    A number below the smallest normal float32 number raises a ValueError, too, because TensorFlow
+    may round it to zero, and a division by zero may give NaN.
     """
     value = number(name, value)
     if value < _SMALLEST:
@@ -131,16 +131,16 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     """Returns `value` if it is a hyperparameter: a number, tensor, variable or callable.
 
-    Callables take no arguments and are called each time gradients are applied. A negative number
+    A callable has no arguments, and is called each time gradients are applied. A negative number
     for the learning rate gives a warning.
 
     Args:
       name: the argument's name, for messages.
       value: the argument.
       largest: the largest absolute value that a number may have. The default is the largest float32
-        number, because most hyperparameters become float32 tensors, whatever the variable's dtype.
-        (In TensorFlow's own optimizers a number that is too large raises an error in eager code,
-        and becomes infinite in graphs.)
+        number, because most hyperparameters become float32 tensors, even for variables of another
+        dtype. (In TensorFlow's own optimizers, a larger number raises an error in eager code, and
+        becomes infinite in graphs.)
 
     Raises:
       TypeError: if it is not a number, tensor, variable or callable; if it is a callable that needs

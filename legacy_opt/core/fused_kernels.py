@@ -31,8 +31,8 @@ def apply(kernel, update, use_locking=False, **arguments):
 
     Args:
       kernel: the kernel's name without its prefixes, for example "Adagrad".
-      update: the `legacy_opt.Update`; its gradient, variable and indices are passed on.
-      use_locking: whether the kernel holds the variables' locks while it writes.
+      update: the `legacy_opt.Update`; its gradient, variable and indices are passed to the kernel.
+      use_locking: whether the kernel locks the variables while it writes.
       **arguments: the kernel's other arguments by their names in `tf.raw_ops`: slot variables,
         and hyperparameters as tensors of the variable's dtype.
 
