@@ -66,7 +66,8 @@ def gradient_dtype(optimizer_name, grad, variable):
     Raises:
       TypeError: if the dtypes differ.
     """
-    # In Keras' AutoCastVariable, `dtype` is the dtype of reads, and `true_dtype` is the stored one.
+    # In some TensorFlow versions, the `dtype` of Keras' AutoCastVariable (mixed precision) is the
+    # dtype to which reads are cast. Then `true_dtype` is the stored dtype.
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(

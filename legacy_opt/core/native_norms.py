@@ -1,6 +1,6 @@
 """Computes the global norm of gradients by a native kernel, if the user has enabled kernels.
 
-TensorFlow computes the norm by several operations per gradient. With the kernel, a single operation
+TensorFlow reads the gradients by one operation per gradient. With the kernel, a single operation
 reads all gradients, and the result has the same bits on every TensorFlow.
 """
 

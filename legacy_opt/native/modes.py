@@ -1,4 +1,4 @@
-"""Whether optimizers use compiled kernels."""
+"""Switches compiled kernels on and off."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ def enable(require: bool = False, target: Optional[str] = None) -> Callable[[], 
     """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
 
     The process of a parameter server must call this function before it creates its
-    `tf.train.Server`, and must find the kernels in its folder of kernels (see docs/native.md).
+    `tf.train.Server`, and must have the kernels in its folder of kernels (see docs/native.md).
 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs
         as TensorFlow operations, with a `NativeKernelWarning`.
-      target: a worker that builds a graph with variables on parameter servers passes the target of
-        its sessions, for example ``server.target``. While the graph is built, the servers are asked
-        whether they have the kernels. Without a target, these variables are updated without
-        kernels.
+      target: the target of the program's sessions, for example ``server.target``. A worker must
+        pass it if its variables are on parameter servers. While the worker builds the graph,
+        sessions with this target check whether the servers have the kernels. Without a target,
+        variables on parameter servers are updated without kernels.
 
     Returns:
       A function that undoes this call.
@@ -36,7 +36,7 @@ def enable(require: bool = False, target: Optional[str] = None) -> Callable[[], 
     # Imported here, because `modes` must be importable without TensorFlow.
     from legacy_opt.native import driver
 
-    with contextlib.suppress(UnsupportedError):  # the updates report this error
+    with contextlib.suppress(UnsupportedError):  # each update reports the error again
         driver.load()
     undo = functools.partial(_set, _mode, _target)
     _set("require" if require else "auto", target or _target)
@@ -58,7 +58,7 @@ def mode_of(native: Optional[str]) -> str:
 
     Args:
       native: the attribute `native` of the optimizer. If it is None, the mode set by `enable` is
-        used; without `enable`, the environment variable LEGACY_OPT_NATIVE.
+        used. If `enable` has not been called, the environment variable LEGACY_OPT_NATIVE is used.
 
     Raises:
       ValueError: the attribute or the environment variable has another value.
