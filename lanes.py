@@ -1,6 +1,6 @@
-"""The lanes: the versions of TensorFlow that legacy-opt is tested on, each with its Python.
+"""The lanes: pairs of a TensorFlow version and a Python version, with which legacy-opt is tested.
 
-noxfile.py, CI and the table in README.md use this list. Commands::
+noxfile.py, CI and the table in README.md use the list of lanes. Commands::
 
     python lanes.py check     fails if the Python of a lane is not installed
     python lanes.py list      lists the lanes, and the Python found for each
@@ -69,7 +69,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"
 
 
-# The oldest Keras 3 that the Keras 3 bridge is tested with, on the newest lane.
+# The oldest version of Keras 3 that is tested. It is tested on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"
 
 # Third-party packages that train with legacy-opt's optimizers, and the lanes where they can be

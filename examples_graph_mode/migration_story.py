@@ -14,8 +14,9 @@ stages run on the installed TensorFlow.
   save_v1_checkpoint saves the Keras model in a checkpoint for the old program.
 * B, September-October: the old program restores this checkpoint and continues.
 * C, November-December: a Keras model continues again, as in stage A.
-* exit, November-December: a Keras model repeats stage C with Keras' own Adagrad, which does not
-  need legacy-opt. to_plain_keras creates it. AdagradDecay has no exit: Keras does not have it.
+* exit, November-December: a Keras model repeats stage C with Keras' own Adagrad, which
+  to_plain_keras creates. This optimizer does not need legacy-opt. There is no exit for
+  AdagradDecay, because Keras does not have this optimizer.
 
 Stages A, B and C begin with a hand-over between Session and Keras. For comparison with each of
 these stages, a Session on the same TensorFlow starts from the same state without a hand-over, and
@@ -64,7 +65,7 @@ def parse_arguments(argv=None):
         help="flights per step (default: %(default)s)",
     )
     add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
-    add("--stages", nargs="+", help=argparse.SUPPRESS)  # only for processes of `run_stages`
+    add("--stages", nargs="+", help=argparse.SUPPRESS)  # for processes that `run_stages` starts
     arguments = parser.parse_args(argv)
     for option in ("old", "new"):
         python = getattr(arguments, option)
@@ -114,7 +115,7 @@ def run_stages(arguments, python, *stages, optimizers=None, environment=()):
 
     Args:
       arguments: the command line.
-      python: the Python, or None for this process.
+      python: the path of the other Python, or None for this process.
       *stages: the names of the stages.
       optimizers: the names of the optimizers; None means all.
       environment: additional environment variables for the other process.

@@ -107,7 +107,7 @@ def print_table(title, table):
 def new_trainer(flights, batch_size):
     """Returns a `Trainer` of both models, in a new graph."""
     settings = {
-        MULTI: Settings(MULTI, learning_rate=0.0),  # not used: the three optimizers have own rates
+        MULTI: Settings(MULTI, learning_rate=0.0),  # not used: each optimizer has its own rate
         SINGLE: Settings(SINGLE, CATALOGUE[SINGLE].learning_rate),
     }
     return Trainer(flights, settings, batch_size, make_optimizer)

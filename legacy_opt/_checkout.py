@@ -39,7 +39,7 @@ class SameModule(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module):
-        module.__spec__ = self.spec  # the import system has replaced it by a spec for compat.X
+        module.__spec__ = self.spec  # the import system has replaced this spec by one for compat.X
 
 
 def find_compat():

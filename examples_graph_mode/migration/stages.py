@@ -35,7 +35,7 @@ class OldProgram:
 
     Args:
       story: the `Story`.
-      flights: its flights.
+      flights: the story's flights.
       optimizer: the optimizer's name.
     """
 
@@ -50,7 +50,7 @@ class OldProgram:
         return self.trainer.session()
 
     def state(self, session, predictions=None):
-        """Returns the predictions, and the variables, global step and slots, as a `Run`."""
+        """Returns a `Run` with the predictions, the variables, the global step and the slots."""
         run = run_of_session(predictions, self.trainer, session)
         return with_step(run, session.run(self.trainer.global_step))
 
@@ -93,7 +93,7 @@ def stay(story, flights, optimizer, first):
     """Trains without migration from January to December, and saves a checkpoint after June.
 
     A second run restores this checkpoint, changes each number in the variables and slots by one
-    unit in the last place, and trains until December. It shows how rounding errors grow.
+    unit in the last place, and trains until December. This run shows how rounding errors grow.
     """
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)
@@ -133,7 +133,7 @@ class KerasProgram:
 
     Args:
       story: the `Story`.
-      flights: its flights.
+      flights: the story's flights.
       optimizer: the optimizer's name.
     """
 
@@ -143,7 +143,7 @@ class KerasProgram:
         self.names = migration_model.names_in_graph(self.model)
 
     def state(self, predictions=None, optimizer=None):
-        """Returns the predictions, and the variables, global step and slots, as a `Run`.
+        """Returns a `Run` with the predictions, the variables, the global step and the slots.
 
         The slots are those of `optimizer`, which `to_keras` or `from_plain_keras` has created.
         """
@@ -199,8 +199,8 @@ def go_to_keras(story, flights, optimizer, period_name):
 def roll_back(story, flights, optimizer, period_name):
     """Restores the Keras model's checkpoint in the TF1 program, and trains there for a period.
 
-    For comparison, a second TF1 program trains on the same flights. Its variables do not get the
-    Keras model's values from a checkpoint, but are assigned as arrays.
+    For comparison, a second TF1 program trains on the same flights. The Keras model's values are
+    assigned to the variables of this program as arrays, not restored from a checkpoint.
 
     Returns:
       The row of the table.

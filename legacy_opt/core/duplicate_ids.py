@@ -15,8 +15,8 @@ def gathered(grads_and_vars):
 
     Optimizers that clip gradients need this function. If the rows of an id were clipped one by one,
     their sum, which is the gradient of the variable's row, could exceed the limit. Duplicate ids
-    are not removed with tf.unique, because the optimizer calls tf.unique again. XLA pads the result
-    of tf.unique with zeros, and the second call would treat the padding as rows of id 0.
+    are not removed with tf.unique, because the optimizer itself calls tf.unique later. XLA pads the
+    result of tf.unique with zeros, and the second call would treat the padding as rows of id 0.
     """
     return [
         (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from legacy_opt.core.variable_access import is_resource
 
-_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has a bfloat16 kernel for CPUs
+_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has this kernel in bfloat16 for CPUs
 
 
 def find(kernel, variable, sparse):

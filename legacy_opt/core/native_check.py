@@ -46,9 +46,9 @@ def check(
       rule: the rule, as for `trace`.
 
     Raises:
-      UnsupportedError: a new value differs by more than 16 units in the last place. The unit is
-        that of the largest of three numbers: the old value, TensorFlow's new value, and the
-        difference between these two.
+      UnsupportedError: the new values differ by more than 16 units in the last place of m. The
+        number m is the largest of the old value, TensorFlow's new value, and the difference between
+        these two.
     """
     random, program = np.random.RandomState(0), kernel.program
     shape = ([ELEMENTS] + [1] * (rank - 1))[:rank]

@@ -28,7 +28,7 @@ def global_norm(tensors: List[Tensor], native: Optional[str]) -> Optional[Tensor
       native: the attribute `native` of the optimizer that uses the norm.
 
     Raises:
-      UnsupportedError: kernels are required, and there is none.
+      UnsupportedError: kernels are required, but there is no kernel for these tensors.
     """
     if modes.mode_of(native) == "off":
         return None

@@ -179,10 +179,10 @@ class NoUpdate(PureUpdate):
 
 
 class PureRule(NamedTuple):
-    """A `PureUpdate` of one variable, as a function of all its inputs.
+    """The update of one variable, as a function of all inputs.
 
     Attributes:
-      inputs: the inputs.
+      inputs: the inputs: gradient, value, slots and scalars.
       rank: the rank of the variable.
       function: a function that takes a dict from inputs to tensors, and returns `Results`.
     """

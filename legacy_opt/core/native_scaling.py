@@ -67,7 +67,7 @@ def _name(i):
 
 
 def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
-    """Finds the tensor from which a dense gradient was computed by factors that are scalars.
+    """Finds the tensor that was multiplied or divided by scalars to compute a dense gradient.
 
     Args:
       update: the update for the gradient.
@@ -115,7 +115,7 @@ def _is_scaled(operation, tensor, scalar):
 
 
 def identity_of(scalar: Tensor) -> Any:
-    """Returns a value to compare scalars by: equal for the same tensor, and for equal constants."""
+    """Returns a key of a scalar tensor. Equal constants have equal keys."""
     operation = scalar.op
     if operation.type != "Const" or operation.control_inputs:
         return id(scalar)

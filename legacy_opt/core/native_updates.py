@@ -197,7 +197,7 @@ def _apply_together(update, grads_and_vars, alone):
 
 
 def _needs_dense(update):
-    """Whether a sparse gradient must be made dense: an element's update depends on all elements."""
+    """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
     whole = update.indices is not None and update.pure.needs_whole_tensor(update.variable)
     return whole and update.kernel.program.needs_all_elements
 
@@ -280,7 +280,7 @@ def _is_remote(device):
 
 
 def _kernel(update, variable, sparse):
-    driver.load()  # first, because a missing driver is easier to build than a rule to change
+    driver.load()  # first, because a missing driver is the error that users can correct
     layouts = {
         name: (type(layout), layout.dtype, layout.axes(variable))
         for name, layout in update.slot_layouts(variable).items()

@@ -152,7 +152,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
-    updates_together: ClassVar[bool] = True  # False: see `NativeStep`
+    updates_together: ClassVar[bool] = True  # whether `NativeStep.start` may update all variables
 
     def __init__(
         self,
@@ -249,9 +249,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before these variables are updated.
 
-        Overriding this method is only an optimization, because the method is not always called: not
-        under a distribution strategy, and not if a caller uses `_prepare` and the update methods
-        without `apply_gradients` or `applying`. Then `Update.prepared` is None.
+        Overriding this method is only an optimization, because the method is not called under a
+        distribution strategy, or if a caller uses `_prepare` and the update methods without
+        `apply_gradients` or `applying`. In these cases `Update.prepared` is None.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs in which no gradient is None.

@@ -28,8 +28,8 @@ class SavesStepFunctions:
     """Mixin that saves an optimizer's functions of the global step.
 
     List the mixin before the optimizer's other base class. The optimizer's class defines
-    `step_functions`, a dict from the name of a constructor argument to the `StepFunction` classes
-    that this argument may be an instance of.
+    `step_functions`, a dict from the name of a constructor argument to a tuple of `StepFunction`
+    classes. Arguments that are instances of these classes can be saved.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}

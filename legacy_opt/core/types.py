@@ -33,8 +33,8 @@ Variable = tf.Variable  # a ref variable or a resource variable
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
-# The TensorFlow stubs of type checkers have no tf.compat. Therefore, these are imports: if a type
-# checker cannot find an import, it assumes Any.
+# The TensorFlow stubs of type checkers have no tf.compat. Therefore, type checkers get imports
+# instead: they assume Any for a class that they cannot import.
 if TYPE_CHECKING:
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver

@@ -120,7 +120,7 @@ def compiler() -> List[str]:
 
 
 def key_of(source: str) -> str:
-    """Returns the key of a kernel: 32 hexadecimal digits of the hash of its C source and flags."""
+    """Returns the key of a kernel: 32 hexadecimal digits of a hash of sources and flags."""
     headers = [(SOURCES / name).read_text() for name in HEADERS]
     return hashlib.sha256("\0".join([source, *headers, *FLAGS]).encode()).hexdigest()[:32]
 

@@ -112,8 +112,8 @@ def load() -> Driver:
 def opened(library_path: Path) -> Driver:
     """Loads a driver. Raises an UnsupportedError if it cannot be loaded."""
     try:
-        # tf.load_op_library precedes ctypes.CDLL, because it returns only operations that are
-        # registered during its call, and loading the library registers them.
+        # tf.load_op_library is called first, because it returns only operations that are registered
+        # during its call. An earlier call of ctypes.CDLL would register the operations too early.
         operations = tf.load_op_library(str(library_path))
         library = ctypes.CDLL(str(library_path))
     except (tf.errors.OpError, OSError) as error:

@@ -25,10 +25,10 @@ def enable(require: bool = False, target: Optional[str] = None) -> Callable[[], 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs
         as TensorFlow operations, with a `NativeKernelWarning`.
-      target: the target of the program's sessions, for example ``server.target``. A worker must
-        pass it if its variables are on parameter servers. While the worker builds the graph,
-        sessions with this target check whether the servers have the kernels. Without a target,
-        variables on parameter servers are updated without kernels.
+      target: the target of the program's sessions, for example ``server.target``. Pass the target
+        if variables are on parameter servers. While the graph is built, sessions with this target
+        check whether the servers have the kernels. Without a target, variables on parameter servers
+        are updated without kernels.
 
     Returns:
       A function that undoes this call.

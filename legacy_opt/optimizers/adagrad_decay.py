@@ -349,7 +349,8 @@ class FlatElement(Slot):
         known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        # A row number that is out of range must raise an error, even if there are as many elements.
+        # A row number that is out of range must raise an error, even if the slot has a flat element
+        # with this number.
         first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
         if slot.shape.rank is None:
             inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]

@@ -4,8 +4,8 @@
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)
 
-Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014). The form of the last
-formula is given just before section 2.1; `tf.compat.v1.train.AdamOptimizer` uses it, too.
+Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014). The paper gives the last
+formula just before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the same formulas.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def moments(grad, slots, hyper, as_stock=False):
 
 
 def moving_average(average, value, beta, hyper):
-    """Returns the next moving average; if `hyper.as_fused`, TensorFlow's kernels round the same."""
+    """Returns the next moving average, rounded like in TensorFlow's kernels if `hyper.as_fused`."""
     if getattr(hyper, "as_fused", False):
         return average + (value - average) * (1 - beta)
     return average * beta + value * (1 - beta)

@@ -1,14 +1,14 @@
 """Decoupled weight decay: in each update, variables shrink by a factor.
 
-Each training step first computes the gradient, then decays the variable, then applies the gradient
-by the update of any other optimizer::
+Each training step first computes the gradient g, then decays the variable w, then applies the
+gradient with another optimizer, whose update is called `update` here::
 
     g = gradient(w)
     w -= weight_decay * w
     w -= update(g)
 
-Unlike L2 regularization, the weight decay does not change the gradient. It is not multiplied by the
-learning rate.
+Unlike L2 regularization, the weight decay does not change the gradient. The weight decay is not
+multiplied by the learning rate.
 
 Source: Loshchilov and Hutter 2019 (SGDW, AdamW) and `tf.contrib.opt`, with the constructors,
 arithmetic and variable names of `tf.contrib.opt`.
