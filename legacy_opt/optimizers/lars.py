@@ -175,7 +175,7 @@ def _trust_ratio(grad, value, hyper):
     decay = hyper.weight_decay * value_norm
     # The divisor is |g| + decay + epsilon. In a Session with tf.contrib's class, Grappler reorders
     # this sum: it first adds a constant epsilon to the decay, except for 16-bit dtypes. The same
-    # order is used here. The maximum changes no value, but prevents that Grappler reorders the sum.
+    # order is used here. The maximum changes no value, but prevents Grappler from reordering.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:

@@ -27,7 +27,7 @@ class NadamOptimizer(AdamBase):
     Unlike Keras' Nadam, this optimizer has no momentum schedule.
 
     With a sparse gradient, `m` and `v` decay in all rows, so each update reads and writes both
-    slots completely. Of the variable, only the rows in the gradient change.
+    slots completely. The variable changes only in the rows of the gradient.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
     is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
