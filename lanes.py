@@ -1,6 +1,6 @@
-"""The lanes: the versions of TensorFlow that legacy-opt is tested on, each with its Python.
+"""The lanes: pairs of a TensorFlow version and a Python version, with which legacy-opt is tested.
 
-noxfile.py, CI and the table in README.md use this list. Commands::
+noxfile.py, CI and the table in README.md use the list of lanes. Commands::
 
     python lanes.py check     fails if the Python of a lane is not installed
     python lanes.py list      lists the lanes, and the Python found for each
@@ -25,14 +25,14 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
     """A version of TensorFlow with a version of Python.
 
     Attributes:
-      tensorflow: the exact version.
-      python: the minor version of Python, as in "3.11".
+      tensorflow: the exact version of TensorFlow, such as "2.15.1".
+      python: the minor version of Python, such as "3.11".
       keras: a description of `tf.keras`, for the table in README.md.
     """
 
     @property
     def name(self):
-        """The lane's short name, as in "2.15"."""
+        """The lane's short name, such as "2.15"."""
         return ".".join(self.tensorflow.split(".")[:2])
 
     @property
@@ -54,8 +54,8 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
     def requirements_alone(self):
         """The requirements that pip installs with --no-deps.
 
-        tf-keras depends on `tensorflow`, which would overwrite the files of `tensorflow-cpu`.
-        tensorflow-estimator has the Estimators that TensorFlow 2.16 removed.
+        With the dependencies of tf-keras, pip would install `tensorflow` over the files of
+        `tensorflow-cpu`. tensorflow-estimator has the Estimators that TensorFlow 2.16 removed.
         """
         if self.minor < (2, 16):
             return []
@@ -69,7 +69,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"
 
 
-# The oldest Keras 3 that the Keras 3 bridge is tested with, on the newest lane.
+# The oldest version of Keras 3 that is tested. It is tested on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"
 
 # Third-party packages that train with legacy-opt's optimizers, and the lanes where they can be
@@ -77,9 +77,9 @@ OLDEST_KERAS_3 = "3.6.0"
 CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
 CLIENT_LANES = ("1.15", "2.10", "2.15")
 
-# Horovod, for `make horovod`. On some lanes it is built without its operations for XLA, which
-# include headers of XLA that TensorFlow has moved or no longer installs. Horovod uses these
-# operations only if HOROVOD_ENABLE_XLA_OPS is set.
+# Horovod, for `make horovod`. On the lanes in HOROVOD_WITHOUT_XLA, Horovod is built without its XLA
+# operations, because their sources include XLA headers that TensorFlow has moved or no longer
+# installs. Horovod uses its XLA operations only if HOROVOD_ENABLE_XLA_OPS is set.
 HOROVOD = "horovod==0.28.1"
 HOROVOD_WITHOUT_XLA = ("2.21",)
 
@@ -91,7 +91,8 @@ LANES = (
     Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
-# Other versions that the package legacy-opt-native (`make native-wheel`) has drivers for.
+# Other versions for which the package legacy-opt-native (`make native-wheel`) has a driver, the
+# library of TensorFlow operations that run native kernels.
 DRIVER_LANES = (
     Lane("2.7.4", "3.9", ""),
     Lane("2.12.1", "3.11", ""),
@@ -105,8 +106,8 @@ DRIVER_LANES = (
 def find_python(version):
     """Returns the path of a working Python of this minor version, or None.
 
-    Each candidate is run, because a command on the PATH may be a shim without a Python behind it.
-    Versions that pyenv has installed, but not activated in this folder, are found, too.
+    Each candidate is run, because a command on the PATH may be a pyenv shim whose Python is not
+    installed. Pythons that pyenv has installed, but not activated in this folder, are found, too.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")))
     candidates = [shutil.which("python" + version)]

@@ -1,15 +1,15 @@
-"""Migrates the model of `flights_session.py` to tf.keras and shows that not one bit changes.
+"""Migrates the model of `flights_session.py` to tf.keras, and checks that no result changes.
 
     python examples_graph_mode/migrate_to_keras.py
 
-The model is trained twice on the same flights in the same order, from the same initial values: in a
-TF1 graph and Session, like in flights_session.py, and as a Keras model with `compile` and `fit`.
-Both trainings use the same v1 optimizer. For `fit`, `to_keras` converts it to an optimizer of
-`tf.keras`, which is Keras 3 from TensorFlow 2.16 on and Keras 2 before. Each batch is predicted
-before the model trains on it.
+The model is trained twice on the same flights, in the same order and from the same initial values:
+first in a TF1 graph and Session, as in flights_session.py, then as a Keras model with `compile` and
+`fit`. Both trainings use the same TF1 optimizer; for `fit`, `to_keras` converts the optimizer to
+`tf.keras`. (`tf.keras` is Keras 3 from TensorFlow 2.16 on, and Keras 2 before.) In both trainings,
+the model predicts each batch before it trains on the batch.
 
 Then all predictions, variables and slots of the two trainings are compared with np.array_equal. The
-exit code is 0 if they are equal; if not, it is 1, and the first difference is printed.
+exit code is 0 if all are equal. Otherwise it is 1, and the first difference is printed.
 
 The plot session_and_keras.png is written to the output directory.
 """
@@ -38,7 +38,8 @@ def train_in_session(flights, settings, batch_size):
     """Trains in a TF1 graph and a Session.
 
     Returns:
-      The `Run`, and the variables' initial values as a dict of arrays.
+      The `Run` (predictions, variables and slots), and the variables' initial values as a dict of
+      arrays.
     """
     trainer = make_trainer(flights, settings, batch_size)
     predictions = trainer.new_predictions()
@@ -53,7 +54,7 @@ def train_in_keras(flights, settings, batch_size, start):
     """Trains with `fit` from the initial values `start`; returns the `Run`."""
     model = new_model(flights, settings)
     set_weights(model, start)
-    # The same optimizer as in the Session; Keras' `iterations` takes the place of the global step.
+    # No global step is passed, because `to_keras` uses Keras' `iterations` instead.
     optimizer = to_keras(build_optimizer(settings, global_step=None))
     predictions = fit(model, optimizer, flights, batch_size, label="Keras")
     return run_of(predictions, model, optimizer)
@@ -75,7 +76,7 @@ def write_plot(path, flights, runs, title):
         dict(color="black", linewidth=1.5, linestyle=(0, (4, 3)), label=KERAS + ", model.fit"),
     ]
     figure = Figure(figsize=(11, 5.5))
-    FigureCanvasAgg(figure)  # not pyplot, which may look for a display
+    FigureCanvasAgg(figure)  # pyplot is not used, because it may look for a display
     axes = figure.subplots()
     for run, style in zip(runs, styles):
         loss = loss_per_flight(flights.late, run.predictions)
@@ -107,7 +108,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-      SystemExit: if anything differs, or if the model diverged.
+      SystemExit: if the results of the trainings differ, or if the model diverged.
     """
     arguments = parse_arguments(argv)
     os.makedirs(arguments.out, exist_ok=True)
@@ -127,7 +128,7 @@ def report(flights, settings, session, keras_run, arguments):
     """Prints scores and the result of the comparison, and writes the plot.
 
     Raises:
-      SystemExit: if anything differs, or if the model diverged.
+      SystemExit: if the results of the trainings differ, or if the model diverged.
     """
     if not np.isfinite(session.predictions).all():
         sys.exit(f"{settings.optimizer} diverged; give a lower --learning-rate")

@@ -2,29 +2,31 @@
 
     python examples_graph_mode/migration_story.py --old python3.7 --new python3.13
 
-The model of flights_session.py is trained on the flights of 2013, in time order. Stages A, B and C
-each continue the training of the stage before. --old and --new are Pythons with an old and a new
-TensorFlow (`make migration-demo` creates them). Without these options, all stages run on the
-installed TensorFlow.
+The model of flights_session.py is trained on the flights of 2013, in time order. Each of the stages
+A, B and C continues the training of the previous stage. --old and --new are Python programs that
+have an old and a new TensorFlow (`make migration-demo` installs them). Without these options, all
+stages run on the installed TensorFlow.
 
 * January-June: the old program, a TF1 graph in a Session on the old TensorFlow, trains and saves a
   checkpoint with its Saver.
 * A, July-August: on the new TensorFlow, load_v1_checkpoint loads this checkpoint into a Keras
-  model, and `fit` continues with the same optimizer, converted by to_keras.
-* B, September-October: save_v1_checkpoint has saved a checkpoint of the Keras model. The old
-  program restores this checkpoint and continues.
-* C, November-December: a Keras model continues again, in the same way as in A.
+  model, and `fit` continues with the same optimizer, converted by to_keras. At the end,
+  save_v1_checkpoint saves the Keras model in a checkpoint for the old program.
+* B, September-October: the old program restores this checkpoint and continues.
+* C, November-December: a Keras model continues again, as in stage A.
 * exit, November-December: a Keras model repeats stage C with Keras' own Adagrad, which
-  to_plain_keras creates and which does not need this package. Keras has no AdagradDecay.
+  to_plain_keras creates. This optimizer does not need legacy-opt. There is no exit for
+  AdagradDecay, because Keras does not have this optimizer.
 
-Stages A, B and C begin with a hand-over between Session and Keras. For comparison, a Session on the
-same TensorFlow starts from the same state without the bridge, and trains on the same flights. Its
-predictions, variables and slots must be equal to those of the stage, bit for bit. The old program
-also trains until December without any migration. If there are two TensorFlow versions, the stages
-may differ from this training by rounding, within a bound.
+Stages A, B and C begin with a hand-over between Session and Keras. For comparison with each of
+these stages, a Session on the same TensorFlow starts from the same state without a hand-over, and
+trains on the same flights. The predictions, variables and slots of the Session and of the stage
+must be equal bit for bit. The old program also trains until December without any migration. If
+--old and --new have different TensorFlow versions, the stages may differ from this training by
+rounding, within a bound.
 
-The exit code is 0 if all comparisons hold, and 1 if not. story.png, rows.json, and all checkpoints
-and values are written to the output directory.
+The exit code is 0 if the results are equal or within their bounds, and 1 if not. story.png,
+rows.json, and all checkpoints and values are written to the output directory.
 """
 
 import argparse
@@ -63,7 +65,7 @@ def parse_arguments(argv=None):
         help="flights per step (default: %(default)s)",
     )
     add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
-    add("--stages", nargs="+", help=argparse.SUPPRESS)  # for processes that this program starts
+    add("--stages", nargs="+", help=argparse.SUPPRESS)  # for processes that `run_stages` starts
     arguments = parser.parse_args(argv)
     for option in ("old", "new"):
         python = getattr(arguments, option)
@@ -75,7 +77,7 @@ def parse_arguments(argv=None):
 
 
 def is_ours(directory):
-    """Whether the folder is new, empty, or was created by this program."""
+    """Whether the folder does not exist, is empty, or was created by this program."""
     if not os.path.exists(directory):
         return True
     if not os.path.isdir(directory):
@@ -113,7 +115,7 @@ def run_stages(arguments, python, *stages, optimizers=None, environment=()):
 
     Args:
       arguments: the command line.
-      python: the Python, or None for this process.
+      python: the path of the other Python, or None for this process.
       *stages: the names of the stages.
       optimizers: the names of the optimizers; None means all.
       environment: additional environment variables for the other process.
@@ -146,7 +148,7 @@ def run_stages_here(directory, optimizers, stages):
 def with_another_keras(arguments):
     """Returns the names of the optimizers whose stage "exit" can be repeated with Keras 2.
 
-    The stage used Keras 3, and the package tf_keras (Keras 2) is installed, too.
+    This is possible if the stage used Keras 3, and tf_keras (Keras 2) is installed, too.
     """
     story, _ = read_story(arguments.out)
     return [
@@ -160,7 +162,7 @@ def tell(arguments):
     """Prints the tables; writes rows.json and the plot.
 
     Raises:
-      SystemExit: if results are not equal, or not within their bound.
+      SystemExit: if a hand-over changes results, or if a difference exceeds its bound.
     """
     from migration import report
 
@@ -186,7 +188,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-      SystemExit: if results are not equal, or not within their bound.
+      SystemExit: if a hand-over changes results, or if a difference exceeds its bound.
     """
     arguments = parse_arguments(argv)
     if arguments.stages:

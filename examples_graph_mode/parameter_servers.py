@@ -5,20 +5,20 @@
     python examples_graph_mode/parameter_servers.py --native  # after: legacy-opt build-kernels
     python examples_graph_mode/parameter_servers.py --restart --checkpoint-every 100
 
-Two parameter servers store the variables and their slots. Two workers, separate processes with
-separate graphs, train at the same time on alternate batches. Without --sync, workers do not wait
-for each other: while a worker computes a gradient, the other worker may change the variables. With
---sync, SyncReplicasOptimizer around the same optimizer applies the mean of two gradients in each
-update. With --native, the servers update the variables by native kernels (docs/native.md).
+Two parameter servers store the variables and slots. Two workers train at the same time, on
+alternate batches. Each worker is a process with its own graph. Without --sync, the workers do not
+wait for each other: while a worker computes a gradient, the other worker may change the variables.
+With --sync, the optimizer is wrapped in a SyncReplicasOptimizer, so each update applies the mean of
+two gradients. With --native, the servers update the variables by native kernels (docs/native.md).
 
-Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
-with the log-loss of a training in a single process. All processes are stopped at the end, after a
-failure, and on Ctrl-C and SIGTERM.
+The workers predict each batch before they train on it. The log-loss of these predictions is
+compared with the log-loss of a training in a single process. All processes are stopped at the end,
+after a failure, and on Ctrl-C and SIGTERM.
 
-With --restart, a process that is killed is started again, and the training goes on: after the death
-of a server from the last checkpoint, after that of a worker or of the chief (worker 0) from the
-variables on the servers (docs/faults.md). Try it with `kill -9` and one of the printed numbers. A
-process that ends with an error still ends everything.
+With --restart, a process that was killed is started again, and the training continues
+(docs/faults.md). If a server was killed, the training continues from the last checkpoint. If a
+worker was killed, it continues from the variables on the servers. Try `kill -9` with one of the
+printed process ids. A process that ends with an error still stops all processes.
 """
 
 import dataclasses
@@ -85,12 +85,13 @@ def parse_arguments(argv=None):
 
 
 def first_step(arguments):
-    """Returns the step at which the training begins: that of the checkpoint in --out, if any.
+    """Returns the step of the checkpoint in --out, or 0 if there is no checkpoint.
 
-    With --restart this is the number of batches that the workers have trained on.
+    With --restart, the step is the number of batches that all workers have trained on. Otherwise it
+    is the global step.
 
     Raises:
-      SystemExit: if --restart cannot go on from the checkpoint.
+      SystemExit: if --restart cannot continue from the checkpoint.
     """
     checkpoint = tf.train.latest_checkpoint(arguments.out) if arguments.out else None
     if not checkpoint:
@@ -107,7 +108,7 @@ def first_step(arguments):
 
 
 def write_flights(flights, directory):
-    """Writes the flights to a file that all workers read, and a file for their predictions."""
+    """Writes a file with the flights, and a file for the workers' predictions."""
     arrays = {name: getattr(flights, name) for name in ("ids", "dense", "late", "vocabulary_size")}
     np.savez(os.path.join(directory, "flights.npz"), **arrays)
     nothing = np.full(flights.late.shape, np.nan, np.float32)
@@ -118,7 +119,7 @@ def train_in_cluster(arguments, settings, flights, first, directory):
     """Starts the processes, waits for the workers, and stops all processes.
 
     Returns:
-      How often each process was restarted: a dict.
+      A dict from the name of each restarted process to the number of restarts.
 
     Raises:
       SystemExit: if a process fails, or if the workers have not ended after --timeout seconds.
@@ -142,7 +143,7 @@ def train_in_cluster(arguments, settings, flights, first, directory):
         if arguments.restart:
             pids = [f"{name} {each.pid}" for name, (each, _) in cluster.processes.items()]
             print("Processes: " + ", ".join(pids), flush=True)
-        # With --restart the chief, worker 0, ends when all workers have done their batches.
+        # With --restart, worker 0 ends only when all workers have trained on their batches.
         cluster.wait("worker 0" if arguments.restart else "worker", restart=arguments.restart)
     return cluster.restarts
 
@@ -157,7 +158,7 @@ def read_results(arguments, directory):
 
 
 def report_restarts(arguments, restarts):
-    """Prints what the last checkpoint holds, and how often each process was restarted."""
+    """Prints the last checkpoint's step and batches, and how often each process was restarted."""
     checkpoint = tf.train.latest_checkpoint(arguments.out)
     step, batches = (
         tf.train.load_variable(checkpoint, name) for name in ("global_step", POSITIONS)
@@ -179,14 +180,14 @@ def report_workers(arguments, first, workers):
 
 
 def check_steps(arguments, first, workers):
-    """Checks by how much the global step has grown since step `first`, and prints the global step.
+    """Checks the growth of the global step since step `first`, and prints the global step.
 
     Without --sync, the global step grows by the sum of the workers' steps. With --sync, it grows by
     this sum divided by the number of workers, because each update applies the mean of as many
     gradients as there are workers.
 
     Raises:
-      SystemExit: if the global step has grown by another number.
+      SystemExit: if the global step has grown by a different number.
     """
     done = [int(worker["steps"]) for worker in workers]
     reached, total = int(workers[0]["global_step"]) - first, sum(done)
@@ -225,10 +226,10 @@ def merged(workers):
 
 
 def compare_with_one_process(arguments, settings, flights, predictions):
-    """Prints the log-loss of the cluster and of one process, over the flights that both predicted.
+    """Prints the log-loss of the cluster and of a single process, for the same flights.
 
-    With --sync, an update of the cluster uses as many batches as there are workers; the single
-    process then trains with batches of their total size.
+    With --sync, each update of the cluster uses as many batches as there are workers. Therefore,
+    the single process trains with batches that are larger by this factor.
 
     Raises:
       SystemExit: if a prediction is not finite.
@@ -248,7 +249,7 @@ def flights_of(arguments, first):
     """Returns the flights to train on.
 
     Raises:
-      SystemExit: if there are too few.
+      SystemExit: if there are too few flights.
     """
     size = arguments.steps * arguments.batch_size
     done = first * (arguments.workers if arguments.sync else 1) * arguments.batch_size
@@ -256,7 +257,7 @@ def flights_of(arguments, first):
     if flights.size < done + size:
         left = max(flights.size - done, 0)
         sys.exit(f"--steps: only {left} flights are left; give fewer steps.")
-    # With --restart, positions count from the first batch of the year.
+    # With --restart, workers count batches from the beginning of the year, so no flight is removed.
     return flights.first(done + size) if arguments.restart else flights.after(done).first(size)
 
 

@@ -8,12 +8,12 @@ pass and one global step. For comparison, Adagrad alone trains the same model fr
 values. Every batch of flights is predicted before the models train on it, so the log-loss measures
 predictions of unseen flights.
 
-Half-way the program saves a checkpoint, and continues from it in a new graph and a new session. The
-learning rates are the best of about thirty combinations, tried on January to June.
+Halfway, the program saves a checkpoint, and continues from it in a new graph and a new session. The
+learning rates are the best of about thirty combinations, tried on the flights from January to June.
 
-On this data one optimizer is enough: over the year Adagrad alone has a log-loss of 0.450, the three
-optimizers together have 0.456. The program shows how to combine optimizers, and which variables and
-how much state each of them has.
+On this data one optimizer is enough: over the year, Adagrad alone has a log-loss of 0.450, and the
+three optimizers together have 0.456. The program shows how to combine optimizers, and prints the
+variables of each optimizer and the size of its state.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def parse_arguments(argv=None):
 
 
 def table_of_optimizers(tower):
-    """Returns a table of a tower's optimizers, with their variables and the size of their state."""
+    """Returns a table of a model's optimizers, with each optimizer's variables and state size."""
     optimizer = tower.optimizer
     shares = [(optimizer, tower.variables)]
     if isinstance(optimizer, legacy_opt.MultiOptimizer):
@@ -107,7 +107,7 @@ def print_table(title, table):
 def new_trainer(flights, batch_size):
     """Returns a `Trainer` of both models, in a new graph."""
     settings = {
-        MULTI: Settings(MULTI, learning_rate=0.0),  # its optimizers have their own rates
+        MULTI: Settings(MULTI, learning_rate=0.0),  # not used: each optimizer has its own rate
         SINGLE: Settings(SINGLE, CATALOGUE[SINGLE].learning_rate),
     }
     return Trainer(flights, settings, batch_size, make_optimizer)

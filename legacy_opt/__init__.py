@@ -1,7 +1,7 @@
 """TensorFlow 1's optimizers on every TensorFlow from 1.15 to the newest 2.x.
 
-The public names are listed in `legacy_opt.public`, which is imported when a public name is first
-used. So `import legacy_opt` alone does not import TensorFlow.
+`legacy_opt.public` lists the public names. It is imported when a public name is first used.
+Therefore, `import legacy_opt` alone does not import TensorFlow.
 """
 
 import importlib as _importlib
@@ -24,12 +24,12 @@ if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
 
 def __getattr__(name):
     if name == "__all__" or not name.startswith("_"):
-        # While `public` is being imported, its imports look up submodules here, and `public` has no
-        # `__all__` yet. So submodules are tried before public names. Names with dots are skipped,
-        # because find_spec would import the parent module.
+        # Submodules are tried before public names, because `public` itself imports submodules, at a
+        # time when it has no `__all__` yet. Names with dots are skipped, because find_spec would
+        # import the parent module.
         if name.isidentifier() and _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
             return _importlib.import_module(f"legacy_opt.{name}")
-        if name in _importlib.import_module("legacy_opt.compat").__all__:  # needs no TensorFlow
+        if name in _importlib.import_module("legacy_opt.compat").__all__:  # imports no TensorFlow
             raise AttributeError(
                 f"legacy_opt has no attribute {name!r}: it is legacy_opt.compat.{name}"
             )

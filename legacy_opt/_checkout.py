@@ -1,6 +1,6 @@
 """Makes `legacy_opt.compat` importable in a checkout, where `compat` is beside `legacy_opt`.
 
-In a checkout, users may also write `import compat`. The two names stand for the same modules.
+In a checkout, `import compat` also works, and imports the same modules.
 """
 
 import importlib
@@ -30,7 +30,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class SameModule(importlib.abc.Loader):
-    """Loads a module that is imported under another name already, without making a second copy."""
+    """Returns a module that was imported under another name, instead of loading a second copy."""
 
     def __init__(self, module):
         self.module, self.spec = module, module.__spec__
@@ -39,7 +39,7 @@ class SameModule(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module):
-        module.__spec__ = self.spec  # the import system has set a spec with the name compat.X
+        module.__spec__ = self.spec  # the import system has replaced this spec by one for compat.X
 
 
 def find_compat():

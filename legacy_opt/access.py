@@ -1,4 +1,4 @@
-"""Reads and writes variables and slots, for `RuleOptimizer`s that override `apply_update`."""
+"""Reads and writes variables and slots, for optimizers that override `apply_update`."""
 
 from legacy_opt.core.variable_access import (
     Rows,

@@ -1,1 +1,1 @@
-"""The modules of migration_story.py: its stages, their files, and the report."""
+"""The modules of migration_story.py: stages, files and report."""

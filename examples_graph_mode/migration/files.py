@@ -1,12 +1,14 @@
-"""The files with which the stages of the migration pass their results to later stages.
+"""Reads and writes the files that pass results from one stage of the migration to later stages.
 
 The folder of a `Story` contains::
 
     story.json, flights.npz                     the training data of all stages
     Adagrad/checkpoints/Jan-Jun/model.ckpt.*    the state at the end of a period
     Adagrad/moved/Jul-Aug.npz                   the migrated training: a `Run` of one period
-    Adagrad/never moved/Jul-Aug.npz             the training without migration, in the same form
+    Adagrad/never moved/Jul-Aug.npz             the training without migration: a `Run`, too
     Adagrad/rows/1 2.21.0 Keras 3.15.1.json     the row of stage A (number 1) in the table
+
+A `Run` has the predictions, variables and slots of a training.
 """
 
 import dataclasses
@@ -40,11 +42,11 @@ class Period(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A run of the migration: its folder, and the periods of the flights.
+    """A run of migration_story.py: the folder, the batch size and the periods.
 
     Attributes:
       directory: the folder.
-      batch_size: flights per step.
+      batch_size: the number of flights per step.
       periods: tuple of `Period`, in time order.
     """
 
@@ -53,13 +55,13 @@ class Story:
     periods: tuple
 
     def path(self, optimizer, *names):
-        """Returns a path in an optimizer's folder, after creating missing folders."""
+        """Returns a path in an optimizer's folder, and creates missing folders."""
         path = os.path.join(self.directory, optimizer, *names)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
     def period(self, name):
-        """Returns a period and its predecessor; the first period's predecessor is the last one."""
+        """Returns a period and its predecessor (of the first period: the last period)."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 
@@ -112,8 +114,8 @@ class Story:
 def write_story(story, flights):
     """Writes the `Story` and its flights for all stages.
 
-    The stages read the same arrays instead of computing them, because the logarithm of another
-    NumPy version may differ in the last bits.
+    Each stage reads these arrays. If a stage computed the arrays itself, they could differ in the
+    last bits, because the logarithm differs between NumPy versions.
     """
     with replacing(os.path.join(story.directory, "flights.npz")) as temporary:
         arrays = {name: getattr(flights, name) for name in ARRAYS}
@@ -137,7 +139,7 @@ def read_story(directory):
 
 
 def periods_of(flights, batch_size):
-    """Returns the `Period`s; a batch with flights of two periods is in the earlier period."""
+    """Returns the `Period`s; a batch with flights of two periods belongs to the earlier period."""
     periods, start = [], 0
     for name, last_month in LAST_MONTHS.items():
         stop = -(-int(np.sum(flights.month <= last_month)) // batch_size)

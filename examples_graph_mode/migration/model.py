@@ -1,11 +1,11 @@
-"""The migrated model and its optimizers; `legacy-opt convert --model` uses them, too.
+"""The migrated model and its optimizers, for migration_story.py and `legacy-opt convert --model`.
 
-The model is the network of flights_session.py with softsign in place of relu. Two TensorFlow
-versions round differently. With relu, a rounding error that changes the sign of a unit's input
-makes two trainings diverge (after about 1,400 steps, by 0.1 in a prediction), although neither
-training is wrong. Softsign is smooth: rounding errors stay small, and do not hide other
-differences. (With tanh or sigmoid, some TensorFlow versions round differently in prediction and in
-training.)
+The model is the network of flights_session.py with softsign in place of relu, because two
+TensorFlow versions round differently. With relu, a rounding error can change the sign of a unit's
+input. Then two correct trainings diverge (after about 1,400 steps, by 0.1 in a prediction).
+Softsign is smooth, so rounding errors stay small and do not hide other differences. Tanh and
+sigmoid are smooth, too, but some TensorFlow versions round them differently in prediction and in
+training.
 """
 
 from flights.keras_model import build_model, keras, weights_of
@@ -18,7 +18,7 @@ SETTINGS = {
     name: Settings(name, LEARNING_RATES["mlp"][name], activation="softsign")
     for name in ("Adagrad", "AdagradDecay")
 }
-# Names of the functions below: the arguments of `legacy-opt convert --model`.
+# The functions below, as arguments of `legacy-opt convert --model`.
 FUNCTIONS = {"Adagrad": "migration.model:adagrad", "AdagradDecay": "migration.model:adagrad_decay"}
 
 
@@ -28,8 +28,8 @@ def v1_optimizer(name):
 
 
 def model_and_optimizer(name):
-    """Returns a new Keras model, and the optimizer of that name converted to Keras."""
-    keras.backend.clear_session()  # otherwise each further model gets new names for its weights
+    """Returns a new Keras model, and the optimizer `name`, converted to Keras."""
+    keras.backend.clear_session()  # otherwise the weights of each further model get other names
     settings = SETTINGS[name]
     sizes = FIELDS, FEATURES, VOCABULARY_SIZE, settings.embedding_dim
     return build_model(*sizes, activation=settings.activation), to_keras(v1_optimizer(name))
@@ -48,8 +48,8 @@ def adagrad_decay():
 def names_in_graph(model):
     """Returns the name map of the model: a dict from Keras' names to the names in the graph.
 
-    It also contains the name of the global step. The bridge derives the names of the slots from the
-    names in the graph.
+    The dict also contains the global step. It contains no slots, because `load_v1_checkpoint` and
+    `save_v1_checkpoint` derive the names of the slots from the names of the variables.
     """
     names = {keras_name(weight): f"{SCOPE}/{name}" for name, weight in weights_of(model).items()}
     return dict(names, global_step=SCOPE + "/global_step")

@@ -1,9 +1,11 @@
 """The table of the stages, its verdict, and the plot.
 
-A hand-over moves a training from a Session to Keras or back. An exit replaces the optimizer by one
-of Keras' own. The nudged run is a run without migration. At the time of the first hand-over (stage
-A), each number of its state is changed by one unit in the last place. The rest of the run shows how
-rounding errors grow.
+A hand-over moves a training from a Session to Keras or back. An exit replaces the converted
+optimizer by Keras' own optimizer.
+
+Two runs are never moved. In one of the two, the nudged run, each number in the variables and slots
+is changed by one unit in the last place at the time of the first hand-over (stage A). The later
+differences between the two runs show how rounding errors grow.
 """
 
 import textwrap
@@ -18,7 +20,7 @@ from flights.report import WINDOW, loss_per_flight
 from flights.training import replacing
 from migration.files import MOVED, NUDGED, SESSION, STAYED
 
-NO_EXIT = ("AdagradDecay",)  # Keras has no such optimizer of its own
+NO_EXIT = ("AdagradDecay",)  # optimizers that Keras does not have
 KINDS = ("variables", "slots", "predictions")
 # Explains the columns of `format_rows`.
 NOTES = """\
@@ -32,19 +34,18 @@ place, and the run continues to December. Counts of steps and decays must be equ
 
 
 class Difference:
-    """The differences between two `Run`s, also as shares of the bound.
+    """The differences between two `Run`s, and their quotients by the bounds of `bound`.
 
     Args:
       run: the `Run`.
-      reference: the `Run` that it is compared with.
-      growth: the differences of the nudged run from the unmoved run, as `gaps` returns them.
-      steps: the number of training steps in which the two runs rounded differently.
+      reference: the `Run` to compare `run` with.
+      growth: the differences between the nudged run and the other unmoved run; see `gaps`.
+      steps: the number of training steps in which `run` and `reference` rounded differently.
 
     Attributes:
       largest: dict from each of `KINDS` to the largest difference.
-      share: the largest of the arrays' shares. An array's share is its difference divided by its
-        bound.
-      where: the name of the array with this share; None if there is no difference.
+      share: the largest quotient of an array's difference and the array's bound.
+      where: the name of the array with this quotient; None if there is no difference.
     """
 
     def __init__(self, run, reference, growth, steps):
@@ -59,7 +60,7 @@ class Difference:
 
 
 def gaps(run, reference):
-    """Returns the largest difference of each array, by kind and name.
+    """Returns a dict from (kind, name) to the largest difference between two runs' arrays.
 
     Raises:
       ValueError: if the runs do not have the same arrays.
@@ -75,7 +76,7 @@ def gaps(run, reference):
 
 
 def named(run, kind):
-    """Returns a dict from name to array, of one of `KINDS`."""
+    """Returns the arrays of one of `KINDS`: a dict from name to array."""
     part = getattr(run, kind)
     if not isinstance(part, dict):
         return {kind: part}
@@ -83,7 +84,7 @@ def named(run, kind):
 
 
 def bound(reference, growth, steps):
-    """Returns how far an array may be from `reference`; `NOTES` explains the formula."""
+    """Returns the largest allowed difference from `reference`; `NOTES` explains the formula."""
     if not np.issubdtype(reference.dtype, np.floating):
         return 0.0
     unit = np.finfo(reference.dtype).eps * np.max(np.abs(reference))
@@ -94,7 +95,7 @@ def bound(reference, growth, steps):
 
 
 def judge(story, flights, optimizer):
-    """Returns the rows of an optimizer's table, as dicts, each with its list of problems."""
+    """Returns the rows of an optimizer's table: dicts with a list of messages as "problems"."""
     rows = story.load_rows(optimizer)
     places = {row["stage"]: row["to"] for row in rows}
     before = {"A": "stay", "B": "A", "C": "B", "exit": "B"}
@@ -151,7 +152,7 @@ TITLES = ("", "months", "from -> to", "tensors", "the Session") + KINDS + ("of b
 
 
 def format_rows(rows):
-    """Returns the tables as text: the hand-overs, and the exits with their reports."""
+    """Returns two tables, of the hand-overs and of the exits, and the exits' reports as text."""
     moves = [cells_of(row) for row in rows if row["stage"] != "exit"]
     exits = [row for row in rows if row["stage"] == "exit"]
     cells = [TITLES + ("not moved",), *moves]
@@ -196,7 +197,7 @@ def cells_of(row):
 
 
 def aligned(rows):
-    """Returns the rows as lines: three columns aligned to the left, the others to the right."""
+    """Returns the rows as lines: the first three columns aligned left, all others aligned right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
         "  ".join(
@@ -219,11 +220,11 @@ def write_plot(path, story, flights, judged):
     Args:
       path: the path of the PNG.
       story: the `Story`.
-      flights: its `Flights`.
+      flights: the story's `Flights`.
       judged: dict from optimizer to its rows, as `judge` returns them.
     """
     figure = Figure(figsize=(7.5 * len(judged), 8))
-    FigureCanvasAgg(figure)  # not pyplot, which may look for a display
+    FigureCanvasAgg(figure)  # pyplot is not used, because it may look for a display
     axes = figure.subplots(2, len(judged), sharex=True, sharey="row", squeeze=False)
     for column, (optimizer, rows) in zip(axes.T, judged.items()):
         runs = read_runs(story, optimizer, rows)
@@ -245,9 +246,9 @@ def write_plot(path, story, flights, judged):
 
 
 def read_runs(story, optimizer, rows):
-    """Returns a dict from names in the legend to the year's predictions, the unmoved run first.
+    """Returns a dict from a run's name in the legend to the run's predictions for the year.
 
-    The predictions are nan in periods in which the run did not take place.
+    The predictions are nan in periods in which the run was not trained.
     """
     exits = [row["run"] for row in rows if row["stage"] == "exit" and "refused" not in row]
     names = {"never moved": STAYED, "moved": MOVED, "never moved, nudged": NUDGED, SESSION: SESSION}
@@ -272,7 +273,7 @@ def exits_among(runs):
 
 
 def window_of(flights):
-    """Returns the number of flights of the running mean."""
+    """Returns the number of flights over which the running mean is taken."""
     return max(1, min(WINDOW, flights.size // 10))
 
 
@@ -287,7 +288,8 @@ def draw_losses(axes, flights, runs):
     for name, style in zip(exits_among(runs), EXIT_STYLES):
         styles[name] = dict(style, linewidth=1.5)
     for name, style in styles.items():
-        # Keras' own optimizer begins at the exit. Before, its curve is that of the moved run.
+        # A run with Keras' own optimizer continues the moved run at the exit. So its first running
+        # means include the moved run's last predictions.
         predictions = np.where(np.isnan(runs[name]), runs["moved"], runs[name])
         loss = pd.Series(loss_per_flight(flights.late, predictions))
         running = loss.rolling(window).mean().to_numpy().copy()
@@ -296,7 +298,7 @@ def draw_losses(axes, flights, runs):
 
 
 def draw_differences(axes, story, flights, runs, rows):
-    """Draws the largest difference of each day, and the bounds."""
+    """Draws each day's largest difference between predictions of two runs, and the bounds."""
     day = flights.time.astype("datetime64[D]")
     lines = [
         ("never moved, nudged", "never moved", dict(color="0.6")),
@@ -307,7 +309,8 @@ def draw_differences(axes, story, flights, runs, rows):
         gap = pd.Series(np.abs(runs[name].astype(np.float64) - runs[reference]))
         largest = gap.groupby(day).max()
         label = f"{name} - {reference}"
-        # Zeros have no logarithm; on a single TensorFlow most differences are zero.
+        # Zeros are left out, because the axis is logarithmic. If all stages run on the same
+        # TensorFlow, most differences are zero.
         axes.plot(largest.index, largest.where(largest > 0), label=label, **style)
     label = "bound"
     for row in rows:
@@ -321,7 +324,7 @@ def draw_differences(axes, story, flights, runs, rows):
 
 
 def shade(axes, story, flights, rows, labels):
-    """Marks the hand-overs and the periods of Session and Keras; adds text if `labels`."""
+    """Marks the hand-overs and the periods of Session and Keras, with text if `labels` is true."""
     for row in rows:
         if row["stage"] == "exit":
             continue

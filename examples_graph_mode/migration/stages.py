@@ -1,8 +1,8 @@
-"""The stages of the migration, each of which runs on one TensorFlow.
+"""The stages of the migration. A stage runs on one version of TensorFlow.
 
-A stage is a function of a `Story`, its flights, an optimizer's name and a period's name. It reads
-the files of the previous stage in the story's folder, writes files for the next stage, and returns
-a row of the table that the migration prints at its end.
+A stage is a function of a `Story`, the story's flights, an optimizer's name and a period's name. It
+reads the previous stage's files from the story's folder, writes files for the next stage, and
+returns a row of the table that migration_story.py prints at the end.
 """
 
 import importlib.util
@@ -35,7 +35,7 @@ class OldProgram:
 
     Args:
       story: the `Story`.
-      flights: its flights.
+      flights: the story's flights.
       optimizer: the optimizer's name.
     """
 
@@ -50,7 +50,7 @@ class OldProgram:
         return self.trainer.session()
 
     def state(self, session, predictions=None):
-        """Returns variables, global step and slots as a `Run`."""
+        """Returns a `Run` with the predictions, the variables, the global step and the slots."""
         run = run_of_session(predictions, self.trainer, session)
         return with_step(run, session.run(self.trainer.global_step))
 
@@ -92,8 +92,8 @@ def with_step(run, step):
 def stay(story, flights, optimizer, first):
     """Trains without migration from January to December, and saves a checkpoint after June.
 
-    A second run restores that checkpoint, changes each number of the state by one unit in the last
-    place, and trains on to December. This run shows how rounding errors grow.
+    A second run restores this checkpoint, changes each number in the variables and slots by one
+    unit in the last place, and trains until December. This run shows how rounding errors grow.
     """
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)
@@ -129,11 +129,11 @@ def nudge(variables, session):
 
 
 class KerasProgram:
-    """The same model in Keras.
+    """The TF1 program's model as a Keras model, and the optimizer converted to Keras.
 
     Args:
       story: the `Story`.
-      flights: its flights.
+      flights: the story's flights.
       optimizer: the optimizer's name.
     """
 
@@ -143,7 +143,10 @@ class KerasProgram:
         self.names = migration_model.names_in_graph(self.model)
 
     def state(self, predictions=None, optimizer=None):
-        """Returns variables, global step and slots of a bridged optimizer as a `Run`."""
+        """Returns a `Run` with the predictions, the variables, the global step and the slots.
+
+        The slots are those of `optimizer`, which `to_keras` or `from_plain_keras` has created.
+        """
         optimizer = optimizer or self.optimizer
         run = run_of(predictions, self.model, optimizer)
         return with_step(run, keras.backend.get_value(optimizer.iterations))
@@ -156,11 +159,11 @@ class KerasProgram:
 
 
 def go_to_keras(story, flights, optimizer, period_name):
-    """Loads the TF1 program's checkpoint into Keras, and trains a period with `fit`.
+    """Loads the TF1 program's checkpoint into Keras, and trains for a period with `fit`.
 
     For comparison, the TF1 program restores the same checkpoint with its Saver on the same
-    TensorFlow, and trains on the same flights. At the end Keras saves a checkpoint for the TF1
-    program.
+    TensorFlow, and trains on the same flights. At the end `save_v1_checkpoint` saves the Keras
+    model in a checkpoint for the TF1 program.
 
     Returns:
       The row of the table.
@@ -194,10 +197,10 @@ def go_to_keras(story, flights, optimizer, period_name):
 
 
 def roll_back(story, flights, optimizer, period_name):
-    """Restores Keras' checkpoint in the TF1 program, and trains a period in its Session.
+    """Restores the Keras model's checkpoint in the TF1 program, and trains there for a period.
 
-    For comparison, Keras' values are assigned as arrays, without a checkpoint, to the variables of
-    a second TF1 program, which trains on the same flights.
+    For comparison, a second TF1 program trains on the same flights. The Keras model's values are
+    assigned to the variables of this program as arrays, not restored from a checkpoint.
 
     Returns:
       The row of the table.
@@ -236,9 +239,9 @@ def roll_back(story, flights, optimizer, period_name):
 
 
 def leave(story, flights, optimizer, period_name):
-    """Switches to Keras' own optimizer, and trains a period with it.
+    """Switches to Keras' own optimizer, and trains for a period with this optimizer.
 
-    The command `legacy-opt convert` converts the TF1 program's checkpoint for Keras.
+    The command `legacy-opt convert` converts the TF1 program's checkpoint to a Keras checkpoint.
 
     Returns:
       The row of the table.
@@ -251,7 +254,7 @@ def leave(story, flights, optimizer, period_name):
     converted = convert(story, optimizer, before)
     program = KerasProgram(story, flights, optimizer)
     variables = program.model.trainable_variables
-    # The first update creates `iterations` and the slots. The checkpoint overwrites their values.
+    # An update creates `iterations` and the slots. The checkpoint then overwrites all values.
     zeros = [tf.zeros(variable.shape) for variable in variables]
     program.optimizer.apply_gradients(zip(zeros, variables))
     checkpoint = tf.train.Checkpoint(model=program.model, optimizer=program.optimizer)
@@ -263,7 +266,7 @@ def leave(story, flights, optimizer, period_name):
     arrived = first_difference(restored, program.state(), story.batch_size, names)
     plain = compat.to_plain_keras(program.optimizer, variables=variables)
     predictions = program.train(plain.optimizer, period, f"{optimizer}, {KERAS}'s own")
-    # Converting back gives the slots the same names as in the Session.
+    # `from_plain_keras` gives the slots the names that they have in the Session.
     v1_optimizer = migration_model.v1_optimizer(optimizer)
     back = compat.from_plain_keras(plain.optimizer, v1_optimizer, variables=variables)
     run = program.state(predictions, back.optimizer)
@@ -285,7 +288,7 @@ def other_keras():
 
 
 def convert(story, optimizer, period):
-    """Converts a checkpoint of the TF1 program for Keras with `legacy-opt`; returns its path."""
+    """Converts a checkpoint of the TF1 program to Keras; returns the path of the new checkpoint."""
     model, _ = migration_model.model_and_optimizer(optimizer)
     names = migration_model.names_in_graph(model)
     checkpoint = story.checkpoint(optimizer, period)

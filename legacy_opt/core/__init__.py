@@ -1,1 +1,1 @@
-"""`RuleOptimizer`: the methods of TensorFlow 1's Optimizer, implemented once for all rules."""
+"""`RuleOptimizer`: TensorFlow 1's Optimizer methods, implemented once for all update rules."""

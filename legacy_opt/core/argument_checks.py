@@ -39,8 +39,8 @@ def number(name: str, value: Any) -> Any:
     Types that TensorFlow rejects, such as `fractions.Fraction` and `np.longdouble`, become floats.
 
     Raises:
-      TypeError: if it is not a number.
-      ValueError: if it is NaN or infinite.
+      TypeError: if `value` is not a number.
+      ValueError: if `value` is NaN or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise WrongTypeError(f"{name} must be a number, got {value!r} of type {_type(value)}.")
@@ -57,8 +57,8 @@ def number(name: str, value: Any) -> Any:
 def positive(name: str, value: Any) -> float:
     """Returns `value` if it is a finite number above zero; raises the same errors as `number`.
 
-    A number below the smallest normal float32 number raises a ValueError, too: TensorFlow may round
-    it to zero, and dividing by zero may give NaN.
+    A number below the smallest normal float32 number raises a ValueError, too, because TensorFlow
+    may round it to zero, and a division by zero may give NaN.
     """
     value = number(name, value)
     if value < _SMALLEST:
@@ -71,8 +71,8 @@ def positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int if it is an integer above zero.
 
     Raises:
-      TypeError: if it is not an integer (100.0 is a float).
-      ValueError: if it is not positive or not finite.
+      TypeError: if `value` is not an integer (100.0 is a float).
+      ValueError: if `value` is not positive or not finite.
     """
     number(name, value)
     if not isinstance(value, numbers.Integral):
@@ -96,7 +96,7 @@ def decay_factor(name: str, value: Any) -> Any:
 
     Raises:
       TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; also if it is a number outside [0, 1).
+      ValueError: see `hyperparameter`; also if `value` is a number outside [0, 1).
     """
     value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and not 0 <= value < 1:
@@ -109,7 +109,7 @@ def not_negative(name: str, value: Any) -> Any:
 
     Raises:
       TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; also if it is a number below 0.
+      ValueError: see `hyperparameter`; also if `value` is a number below 0.
     """
     value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and value < 0:
@@ -122,7 +122,7 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 
     Raises:
       TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; also if it is a number that is not above 0.
+      ValueError: see `hyperparameter`; also if `value` is a number that is not above 0.
     """
     value = _hyperparameter(name, value)
     return positive(name, value) if isinstance(value, numbers.Real) else value
@@ -131,22 +131,22 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     """Returns `value` if it is a hyperparameter: a number, tensor, variable or callable.
 
-    Callables take no arguments and are called each time gradients are applied. A negative number
+    A callable has no arguments, and is called each time gradients are applied. A negative number
     for the learning rate gives a warning.
 
     Args:
       name: the argument's name, for messages.
       value: the argument.
       largest: the largest absolute value that a number may have. The default is the largest float32
-        number, because most hyperparameters become float32 tensors, whatever the variable's dtype.
-        (In TensorFlow's own optimizers a number that is too large raises an error in eager code,
-        and becomes infinite in graphs.)
+        number, because most hyperparameters become float32 tensors, even for variables of another
+        dtype. (In TensorFlow's own optimizers, a larger number raises an error in eager code, and
+        becomes infinite in graphs.)
 
     Raises:
-      TypeError: if it is not a number, tensor, variable or callable; if it is a callable that needs
-        an argument, or a tensor that is not numeric.
-      ValueError: if it is a number that is NaN, infinite or larger than `largest`, or a tensor that
-        is not a scalar.
+      TypeError: if `value` is not a number, tensor, variable or callable; if `value` is a callable
+        that needs an argument, or a tensor that is not numeric.
+      ValueError: if `value` is a number that is NaN, infinite or larger than `largest`, or a tensor
+        that is not a scalar.
     """
     value = _hyperparameter(name, value, largest)
     if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:
@@ -181,7 +181,7 @@ def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], A
     """Returns `function` if it can be called without arguments.
 
     Raises:
-      TypeError: if it needs an argument, like a Keras learning rate schedule.
+      TypeError: if `function` needs an argument, like a Keras learning rate schedule.
     """
     try:
         inspect.signature(function).bind()
@@ -199,7 +199,7 @@ def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool.
 
     Raises:
-      TypeError: if it is not a bool.
+      TypeError: if `value` is not a bool.
     """
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
@@ -210,8 +210,8 @@ def text(name: str, value: Any) -> str:
     """Returns `value` if it is a string that is not empty.
 
     Raises:
-      WrongTypeError: if it is not a string.
-      ValueError: if it is empty.
+      WrongTypeError: if `value` is not a string.
+      ValueError: if `value` is empty.
     """
     if not isinstance(value, str):
         raise WrongTypeError(f"{name} must be a string, got {value!r} of type {_type(value)}.")
@@ -224,8 +224,8 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
     """Returns `value` if it is a list or tuple of regular expressions, or None.
 
     Raises:
-      TypeError: if it is something else, for example a single string.
-      ValueError: if an item is not a regular expression.
+      TypeError: if `value` is not a list, tuple or None, or if an item is not a string.
+      ValueError: if an item is not a valid regular expression.
     """
     if value is None:
         return value
@@ -255,8 +255,8 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
       constant: whether numbers and floating point tensors are allowed, too.
 
     Raises:
-      TypeError: if it is something else.
-      ValueError: if it is not a scalar, or if it is a number that is negative, too large for int64,
+      TypeError: if `value` has another type.
+      ValueError: if `value` is not a scalar, or is a number that is negative, too large for int64,
         or not finite.
     """
     if value is None:
@@ -299,7 +299,7 @@ def optimizer(wrapper: str, value: Any) -> V1Optimizer:
       value: the argument.
 
     Raises:
-      TypeError: if it is something else.
+      TypeError: if `value` is not a v1 optimizer.
     """
     if isinstance(value, tf.compat.v1.train.Optimizer):
         return value

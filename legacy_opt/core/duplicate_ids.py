@@ -11,12 +11,12 @@ def summed(slices):
 
 
 def gathered(grads_and_vars):
-    """Puts the sum of an id's rows into the first row of the id, and zeros into its other rows.
+    """Moves the sum of an id's rows to the id's first row, and sets the id's other rows to zero.
 
-    Wrappers that clip gradients need this: if each occurrence of an id were clipped separately,
-    the sum, which is the real gradient of the variable's row, could exceed the limit. Duplicate ids
-    are not removed with tf.unique, because optimizers call tf.unique themselves. XLA pads the
-    result of tf.unique with zeros, and the second call would mistake the padding for rows of id 0.
+    Optimizers that clip gradients need this function. If the rows of an id were clipped one by one,
+    their sum, which is the gradient of the variable's row, could exceed the limit. Duplicate ids
+    are not removed with tf.unique, because the optimizer itself calls tf.unique later. XLA pads the
+    result of tf.unique with zeros, and the second call would treat the padding as rows of id 0.
     """
     return [
         (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from legacy_opt.core.variable_access import is_resource
 
-_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has a bfloat16 kernel for CPUs
+_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has this kernel in bfloat16 for CPUs
 
 
 def find(kernel, variable, sparse):
@@ -31,8 +31,8 @@ def apply(kernel, update, use_locking=False, **arguments):
 
     Args:
       kernel: the kernel's name without its prefixes, for example "Adagrad".
-      update: the `legacy_opt.Update`; its gradient, variable and indices are passed on.
-      use_locking: whether the kernel holds the variables' locks while it writes.
+      update: the `legacy_opt.Update`; its gradient, variable and indices are passed to the kernel.
+      use_locking: whether the kernel locks the variables while it writes.
       **arguments: the kernel's other arguments by their names in `tf.raw_ops`: slot variables,
         and hyperparameters as tensors of the variable's dtype.
 

@@ -17,7 +17,7 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def advancing(global_step):
-    """Scope in which wrapped optimizers see the global step that their wrapper will increment.
+    """Scope in which `advanced_by_wrapper` returns the global step that a wrapper will increment.
 
     Args:
       global_step: the variable; None means the variable of an outer wrapper, if there is one.
@@ -38,9 +38,9 @@ def advanced_by_wrapper():
 def step_below_the_end(optimizer_name, step):
     """Returns `step` with a runtime check that incrementing an int32 step will not overflow.
 
-    After an overflow the global step is negative. Then powers of beta become infinite, and values
-    that decay with the global step start again or stay constant. An int64 step does not overflow in
-    practice.
+    After an overflow the global step would be negative. Then powers of beta would become infinite,
+    and values that decay with the global step would restart or stay constant. An int64 step does
+    not overflow in practice.
 
     Args:
       optimizer_name: the name in the error message.
@@ -71,7 +71,7 @@ def of_this_graph(optimizer_name, step):
     """Returns `step`; in a TF1 graph, checks that `step` belongs to this graph.
 
     Raises:
-      ValueError: a TF1 graph is being built, and `step` belongs to another graph.
+      ValueError: a TF1 graph is being built, but `step` belongs to another graph.
     """
     in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
     if in_graph and step.graph is not v1.get_default_graph():
@@ -112,10 +112,10 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
 
 
 class NewStep:
-    """Creates a global step if TensorFlow finds none, and keeps the global step of eager code.
+    """Creates a global step if TensorFlow finds none, and stores the global step of eager code.
 
-    If a global step is created while a `tf.function` is traced, only the graph of the trace lists
-    the variable, and TensorFlow does not find the variable later.
+    The variable is stored, because TensorFlow may not find it later: if it is created while a
+    `tf.function` is traced, only the traced graph lists it among its global steps.
     """
 
     def __init__(self):

@@ -12,8 +12,8 @@ def refuse_hooks(cls, hooks):
 
     Args:
       cls: the subclass.
-      hooks: a dict from names of methods to advice on what to override instead. The original
-        optimizer, which this package replaces, calls these methods; this package does not.
+      hooks: a dict from method name to advice on what to override instead. These methods are
+        called by the original optimizer, which `cls` replaces, but not by this package.
 
     Raises:
       TypeError: `cls`, or a base class outside this package, defines one of these methods.
@@ -38,9 +38,9 @@ def gradient(optimizer_name, grad, variable, sparse):
       sparse: whether `grad` is the values of a sparse gradient.
 
     Returns:
-      The gradient. If its static shape is not fully known (apart from the number of rows of a
-      sparse gradient), its shape is checked at runtime, because arithmetic would silently broadcast
-      a gradient of a wrong shape.
+      The gradient. If its static shape is not fully known, its shape is checked at runtime, because
+      arithmetic would silently broadcast a gradient of a wrong shape. (The number of rows of a
+      sparse gradient is not checked.)
 
     Raises:
       TypeError: if the dtypes differ.
@@ -66,7 +66,8 @@ def gradient_dtype(optimizer_name, grad, variable):
     Raises:
       TypeError: if the dtypes differ.
     """
-    # Under a mixed precision policy `variable.dtype` is the dtype to which reads are cast.
+    # In some TensorFlow versions, the `dtype` of Keras' AutoCastVariable (mixed precision) is the
+    # dtype to which reads are cast. Then `true_dtype` is the stored dtype.
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(

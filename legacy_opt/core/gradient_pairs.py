@@ -17,9 +17,9 @@ v1 = tf.compat.v1
 def given(optimizer, grads_and_vars):
     """Scope in which an optimizer applies gradients; yields the checked pairs.
 
-    A gradient may be the value of a variable or slot, for example `tf.identity(w)`. All such
-    gradients are read before any operation of the scope runs. A gradient that shares the memory of
-    a ref variable is copied, so that no write changes the gradient.
+    A gradient may share the memory of a variable or slot, for example `tf.identity(w)`. Such
+    gradients are computed before any operation of the scope runs. If the variable is a ref
+    variable, the gradient is copied, so that later writes do not change the gradient.
 
     Args:
       optimizer: the name of the optimizer's class, for messages.
@@ -29,8 +29,8 @@ def given(optimizer, grads_and_vars):
       A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
 
     Raises:
-      TypeError: `grads_and_vars` are not pairs; the second item of a pair is not a variable, or is
-        a Keras 3 variable; or a dense gradient and its variable differ in dtype. (The dtypes and
+      TypeError: `grads_and_vars` are not pairs; the second item of a pair is a Keras 3 variable, or
+        not a variable at all; or a dense gradient and its variable differ in dtype. (The dtypes and
         shapes of sparse gradients are checked when the gradients are applied.)
       ValueError: the shape of a dense gradient does not fit its variable.
     """
@@ -49,10 +49,10 @@ def given(optimizer, grads_and_vars):
 
 
 def checked(optimizer, grads_and_vars):
-    """Returns the pairs with gradients as tensors or `tf.IndexedSlices`; see `given`.
+    """Returns the pairs, with gradients converted to tensors or `tf.IndexedSlices`; see `given`.
 
-    A dense gradient is returned as the output of its shape check, because a check whose output is
-    not used would be pruned from the graph.
+    If the shape of a dense gradient is checked at runtime, the output of the check is returned as
+    the gradient. Without a use of its output, the check would be pruned from the graph.
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:

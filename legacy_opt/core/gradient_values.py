@@ -16,8 +16,8 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, native=None):
     Args:
       grads_and_vars: list of (gradient, variable) pairs.
       clip_norm: the largest norm.
-      norm: the norm; None to compute it.
-      native: the attribute `native` of the optimizer.
+      norm: the global norm; None to compute it.
+      native: see `global_norm`.
     """
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
@@ -32,11 +32,14 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, native=None):
 
 
 def global_norm(grads_and_vars, native=None):
-    """Returns the global norm of the gradients, in a dtype that is wide enough for all of them.
+    """Returns the global norm of the gradients.
+
+    The dtype of the norm is that of the gradients if all gradients have the same dtype. Otherwise
+    it is float64 if any gradient is float64, and float32 if not.
 
     Args:
       grads_and_vars: list of (gradient, variable) pairs.
-      native: the attribute `native` of the optimizer; see `native_norms`.
+      native: the optimizer's attribute `native`, which selects whether a native kernel is used.
     """
     gradients = [grad for grad, _ in grads_and_vars if grad is not None]
     dtype = _common_dtype(gradients)
@@ -70,16 +73,16 @@ def changed(grad, function):
 
 
 def check_numerics(loss, grads_and_vars, with_gradients=True):
-    """Checks that the loss and all gradients are finite, before a returned gradient is used.
+    """Creates operations that check whether the loss and all gradients are finite.
 
     Args:
       loss: the loss, a tensor.
       grads_and_vars: a list of (gradient, variable) pairs.
-      with_gradients: False to check the loss alone.
+      with_gradients: False to check only the loss.
 
     Returns:
       A tuple of two lists: the (gradient, variable) pairs, with gradients that depend on all
-      checks; and the check operations, for control dependencies of other operations.
+      checks; and the check operations, which other operations may depend on.
     """
 
     def checked(values, variable):

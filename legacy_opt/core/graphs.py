@@ -2,7 +2,7 @@
 
 
 def operations_behind(tensors):
-    """Returns the set of operations that compute `tensors`; does not follow control inputs."""
+    """Returns the operations that compute `tensors`, as a set. Control inputs are not followed."""
     found, waiting = set(), [tensor.op for tensor in tensors]
     while waiting:
         operation = waiting.pop()

@@ -1,4 +1,4 @@
-"""Computes a hyperparameter's value in a training step, and its tensor in a variable's dtype."""
+"""Computes the values of hyperparameters in a training step, and casts them to a dtype."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legacy_opt.core.types import Hyperparameter
 
 
 def current(name: str, value: Hyperparameter) -> Any:
-    """Returns the value of a hyperparameter in this training step, calling it if it is callable.
+    """Returns the current value of a hyperparameter; calls the hyperparameter if it is callable.
 
     Raises:
       TypeError: the callable returned something other than a number, tensor or variable.
@@ -27,13 +27,13 @@ def current(name: str, value: Hyperparameter) -> Any:
 
 
 def alias_of(name: str) -> Any:
-    """Returns a property of a `RuleOptimizer` that gives a hyperparameter another name."""
+    """Returns a property for a `RuleOptimizer` that reads and writes the hyperparameter `name`."""
 
     def read(self) -> Hyperparameter:
         return getattr(self, "_" + name)
 
     def write(self, value: Hyperparameter) -> None:
-        # An assignment before the constructor has run is ignored: the constructor sets the value.
+        # Ignored before the constructor has run, because the constructor sets the value.
         if "_hyperparameter_names" in vars(self):
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
 
@@ -41,11 +41,11 @@ def alias_of(name: str) -> Any:
 
 
 def tensor_of(name):
-    """Returns a property of a `RuleOptimizer`: a hyperparameter's tensor, made by `_prepare`.
+    """Returns a property for a `RuleOptimizer`: the tensor of a hyperparameter, set by `_prepare`.
 
-    The optimizers of TensorFlow 1 keep these tensors in attributes. Subclasses and users' summaries
-    read the attributes, even after a training step. Before the first training step the attributes
-    are None.
+    TensorFlow 1's optimizers store these tensors in attributes such as `_lr_t`. Subclasses and
+    users' summaries read such attributes, also after a training step. Before the first training
+    step, the property is None.
 
     Args:
       name: the name of the hyperparameter.
@@ -85,8 +85,8 @@ def unrounded(tensor, value, dtype):
     """Returns a hyperparameter in `dtype`; a Python number is not rounded to float32 first.
 
     Args:
-      tensor: the hyperparameter's tensor in this training step; the Keras bridge may have set it to
-        a value that differs from `value`.
+      tensor: the hyperparameter's tensor in this training step. Its value differs from `value` if
+        the user has changed the hyperparameter of a Keras optimizer made by `to_keras`.
       value: the argument of the constructor.
       dtype: the dtype to return.
     """
@@ -107,9 +107,8 @@ def complement(tensor, value, dtype):
 def _exactly(function, tensor, value, dtype):
     """Applies `function` to a hyperparameter, and returns the result in `dtype`.
 
-    If the hyperparameter is a Python number, the function is computed in Python, unless the bridge
-    has set `tensor` to another value. No intermediate tensor is float64, because not all devices
-    support float64.
+    If the hyperparameter is a Python number and `tensor` has the same value, the function is
+    computed in Python. No intermediate tensor is float64, because not all devices support float64.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))

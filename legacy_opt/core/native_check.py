@@ -1,6 +1,7 @@
-"""Compares a new kernel with the rule's TensorFlow operations before the kernel is used.
+"""Compares a new kernel with the rule's TensorFlow operations, before the kernel is used.
 
-The comparison finds compilers that break IEEE arithmetic, and errors of `emit`.
+The comparison finds compilers that violate IEEE arithmetic, and errors of `emit`, which writes the
+kernel's C code.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from legacy_opt.native.trace import Results
 
 v1 = tf.compat.v1
 ELEMENTS = 64
-# The allowed difference, in units in the last place. The result of one operation differs by up to 6
-# units between versions of TensorFlow, and a rule has several operations.
+# The largest allowed difference, in units in the last place. The result of a single operation
+# differs by up to 6 units between versions of TensorFlow, and a rule has several operations.
 UNITS = 16
 
 
@@ -36,7 +37,7 @@ def check(
     rank: int,
     rule: Callable[[Dict[Input, Any]], Results],
 ) -> None:
-    """Computes one update twice, by the kernel and by TensorFlow, and compares the results.
+    """Computes an update by the kernel and by TensorFlow, and compares the two results.
 
     Args:
       kernel: the kernel.
@@ -45,9 +46,9 @@ def check(
       rule: the rule, as for `trace`.
 
     Raises:
-      UnsupportedError: a new value differs by more than 16 units in the last place. The unit is
-        that of the largest of three numbers: the old value, TensorFlow's new value, and the
-        difference between these two.
+      UnsupportedError: the new values differ by more than 16 units in the last place of m. The
+        number m is the largest of the old value, TensorFlow's new value, and the difference between
+        these two.
     """
     random, program = np.random.RandomState(0), kernel.program
     shape = ([ELEMENTS] + [1] * (rank - 1))[:rank]
@@ -57,7 +58,7 @@ def check(
     try:
         expected = _composed(arrays, rule)
     except (tf.errors.OpError, TypeError, ValueError):
-        return  # this TensorFlow cannot run the rule in this dtype: there is nothing to compare
+        return  # this TensorFlow cannot run the rule in this dtype, so there is no expected result
     found = {each: array.copy() for each, array in arrays.items()}
     by_name = {each.name: array for each, array in found.items() if not each.is_slot}
     slots = {each.name: array for each, array in found.items() if each.is_slot}
@@ -77,16 +78,16 @@ def check(
 
 
 def _differs(before, after, wanted, resolution):
-    """Returns where the kernel's result `after` is neither `wanted` nor close to it."""
+    """Returns a mask of the elements at which the kernel's result `after` is wrong."""
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
         close = abs(after - wanted) <= UNITS * largest * resolution
-    is_same = (after == wanted) | (np.isnan(after) & np.isnan(wanted))  # also equal infinities
+    is_same = (after == wanted) | (np.isnan(after) & np.isnan(wanted))  # includes infinities
     return ~(close | is_same)
 
 
 def _drawn(random, given, shape, has_matrices):
-    """Returns values as in a training: integers are 3, other scalars below 1, slots positive."""
+    """Returns realistic values: integers are 3, other scalars are below 1, slots are positive."""
     dtype = tf.as_dtype(given.dtype).as_numpy_dtype
     if given.level == SCALAR:
         shape = ()

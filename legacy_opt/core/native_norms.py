@@ -1,7 +1,7 @@
 """Computes the global norm of gradients by a native kernel, if the user has enabled kernels.
 
-TensorFlow computes the norm by an operation per gradient. The kernel computes it by one operation,
-with the same bits on every TensorFlow.
+TensorFlow reads the gradients by one operation per gradient. With the kernel, a single operation
+reads all gradients, and the result has the same bits on every TensorFlow.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from legacy_opt.native.trace import Results
 
 
 def global_norm(tensors: List[Tensor], native: Optional[str]) -> Optional[Tensor]:
-    """Returns the square root of the sum of the squares of all elements; None without a kernel.
+    """Returns the square root of the sum of all elements' squares, or None if there is no kernel.
 
     Args:
       tensors: tensors of one dtype.
       native: the attribute `native` of the optimizer that uses the norm.
 
     Raises:
-      UnsupportedError: kernels are required, and there is none.
+      UnsupportedError: kernels are required, but there is no kernel for these tensors.
     """
     if modes.mode_of(native) == "off":
         return None
@@ -52,7 +52,7 @@ def _kernel(tensors):
 
 
 def _process_of(tensors):
-    """Returns the job and task of all tensors, as in "/job:worker/task:1"; "" for this process."""
+    """Returns the job and task of the tensors, such as "/job:worker/task:1"; "" if local."""
     found = set()
     for each in tensors:
         spec = tf.DeviceSpec.from_string(each.device or "")

@@ -1,4 +1,4 @@
-"""Describes the updates of optimizers to `legacy_opt.native`."""
+"""Converts optimizers' updates to pure functions, from which `legacy_opt.native` makes kernels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class PureUpdate:
         raise NotImplementedError
 
     def must_wait(self, variable: Variable) -> bool:
-        """Whether a sparse update must wait until TensorFlow calls the update method."""
+        """Whether a sparse update must not run before TensorFlow calls the update method."""
         del variable
         return False
 
@@ -60,9 +60,9 @@ class PureUpdate:
         raise NotImplementedError
 
     def key(self, variable: Variable) -> Any:
-        """Returns what affects the kernel of a variable besides its slots, rank and dtype.
+        """Returns everything that affects a variable's kernel, except the slots, rank and dtype.
 
-        Kernels are cached by the ``repr`` of the result.
+        The ``repr`` of the result is a part of the key under which the kernel is cached.
         """
         raise NotImplementedError
 
@@ -70,8 +70,8 @@ class PureUpdate:
         """Returns the update of a variable, a function with four arguments.
 
         The arguments are the gradient, the value of the variable, a dict from slot name to value,
-        and a dict with the `scalars`. With a sparse gradient, the gradient, value and slots are
-        those of the touched rows, unless `needs_whole_tensor` is true.
+        and a dict with the `scalars`. If the gradient is sparse and `needs_whole_tensor` is false,
+        the function gets only the touched rows of gradient, value and slots.
 
         Raises:
           UnsupportedError: the update cannot be compiled. The message says why.
@@ -80,10 +80,10 @@ class PureUpdate:
 
 
 class ChangedUpdate(PureUpdate):
-    """Base class of updates that add something to another update, `base`.
+    """Base class of updates that extend another update.
 
     Args:
-      base: the other update.
+      base: the update to extend.
     """
 
     def __init__(self, base: PureUpdate) -> None:
@@ -151,11 +151,11 @@ class RuleUpdate(PureUpdate):
 
 
 class NoUpdate(PureUpdate):
-    """The update of an optimizer that has no pure function.
+    """The update of an optimizer without a pure function, and so without native kernels.
 
     Args:
       optimizer: the optimizer.
-      reason: why there is none.
+      reason: why there is no pure function, for the error message.
     """
 
     def __init__(self, optimizer: V1Optimizer, reason: str) -> None:
@@ -179,10 +179,10 @@ class NoUpdate(PureUpdate):
 
 
 class PureRule(NamedTuple):
-    """A `PureUpdate` of one variable, as a function of all its inputs.
+    """The update of one variable, as a function of all inputs.
 
     Attributes:
-      inputs: the inputs.
+      inputs: the inputs: gradient, value, slots and scalars.
       rank: the rank of the variable.
       function: a function that takes a dict from inputs to tensors, and returns `Results`.
     """
@@ -192,12 +192,12 @@ class PureRule(NamedTuple):
     function: Callable[[Dict[Input, Any]], Results]
 
     def program(self) -> Program:
-        """Returns the traced rule. Raises an UnsupportedError if the rule cannot be compiled."""
+        """Traces the rule. Raises an UnsupportedError if the rule cannot be compiled."""
         return trace(self.inputs, self.rank, self.function)
 
 
 def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
-    """Returns the rule by which a variable is updated.
+    """Returns the rule that updates a variable.
 
     Args:
       update: the update of the optimizer.
@@ -249,11 +249,11 @@ def source_of(
     """Returns the C source of the kernel with which an optimizer updates a variable.
 
     Args:
-      make: a function that makes the optimizer, which has the method `pure_update`. It is called in
-        a new graph with a global step.
+      make: a function that creates an optimizer with the method `pure_update`. The function is
+        called in a new graph with a global step.
       dtype: the dtype of the variable.
       sparse: whether the gradient is sparse.
-      shape: the shape of the variable, which is named "w".
+      shape: the shape of the variable. The variable's name is "w".
       change: a function that takes the optimizer's update and returns the update to compile.
 
     Raises:
@@ -281,7 +281,7 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
     if getattr(layout, "is_flat_element", False):
-        # In a partition, the layout's method `add` changes several elements. No kernel can do this.
+        # In a partition, the layout's method `add` changes several elements. Kernels cannot.
         if versions.part_of(variable) is not None:
             raise UnsupportedError(
                 f"kernels do not support {type(layout).__name__} for a partition"
@@ -296,7 +296,7 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
                 levels.append((TensorSlot, level))
     for known, level in levels:
         is_possible = isinstance(layout, known) and (by_rows or level != ROW)
-        # Kernels do not call the methods of a layout, so they would ignore overridden methods.
+        # Kernels do not call a layout's methods, so a kernel would ignore overridden methods.
         if is_possible and all(
             getattr(type(layout), name) is getattr(known, name)
             for name in ("read", "assign", "add")

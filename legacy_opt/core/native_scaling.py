@@ -1,7 +1,8 @@
-"""Multiplies gradients inside native kernels, instead of by TensorFlow operations before them.
+"""Multiplies gradients inside native kernels, not by TensorFlow operations before the kernels.
 
 For example, `tf.clip_by_global_norm` multiplies each gradient by a scalar, and so writes a tensor
-of the gradient's size. A kernel that gets the original gradient and the scalar computes the same.
+of the gradient's size. This tensor is not needed if the kernel gets the original gradient and the
+scalar, and multiplies them itself.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ _OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}
 
 
 class Factor(NamedTuple):
-    """A product with a scalar, or a quotient by a scalar.
+    """A scalar by which a gradient is multiplied or divided.
 
     Attributes:
-      operation: the type of the TensorFlow operation, "Mul" or "RealDiv".
+      operation: "Mul" or "RealDiv", the type of the TensorFlow operation.
       scalar: the scalar, a tensor with one element.
     """
 
@@ -32,10 +33,10 @@ class Factor(NamedTuple):
 
 
 class ScaledUpdate(ChangedUpdate):
-    """An update whose gradient is multiplied or divided by scalars first.
+    """An update that first multiplies or divides its gradient by scalars.
 
     Args:
-      base: the update.
+      base: the update of the scaled gradient.
       factors: the factors, in the order in which they are applied.
     """
 
@@ -66,15 +67,15 @@ def _name(i):
 
 
 def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
-    """Finds the original of a dense gradient that was multiplied or divided by scalars.
+    """Finds the tensor that was multiplied or divided by scalars to compute a dense gradient.
 
     Args:
       update: the update for the gradient.
       grad: the gradient.
 
     Returns:
-      An update for the original gradient, and the original gradient; `update` and `grad` themselves
-      if no original is found, and always when executing eagerly.
+      A `ScaledUpdate`, and the tensor before the multiplications and divisions. If there are none,
+      or when executing eagerly: `update` and `grad`.
     """
     factors, found = [], grad
     while versions.is_symbolic(found) and len(factors) < _MOST_FACTORS:
@@ -95,7 +96,7 @@ def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
 
 
 def _operands(operation):
-    """Returns the tensor and the scalar of a product or quotient; None for other operations."""
+    """Returns the tensor and the scalar that an operation multiplies or divides, or None."""
     if operation.type not in _OPERATIONS:
         return None
     first, second = operation.inputs
@@ -114,7 +115,7 @@ def _is_scaled(operation, tensor, scalar):
 
 
 def identity_of(scalar: Tensor) -> Any:
-    """Returns a value that is equal for two scalars that are the same tensor or equal constants."""
+    """Returns a key of a scalar tensor. Equal constants have equal keys."""
     operation = scalar.op
     if operation.type != "Const" or operation.control_inputs:
         return id(scalar)

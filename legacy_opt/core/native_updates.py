@@ -1,4 +1,4 @@
-"""Runs updates by compiled kernels, if the user has enabled them."""
+"""Updates variables with compiled (native) kernels, if the user has enabled kernels."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from legacy_opt.core.variable_access import here, is_resource, on_any_device, va
 from legacy_opt.native import driver, kernels, modes
 from legacy_opt.native.program import UnsupportedError
 
-# One operation updates several small variables, which have at most this size in total. The size is
-# limited because the operation locks all its variables, and waits for all their gradients.
+# The largest total size of the small variables that one operation updates together. There is a
+# limit, because the operation locks all these variables and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
 # The methods by which TensorFlow's v1 optimizers update variables.
@@ -34,7 +34,8 @@ UPDATE_METHODS = (
 )
 
 _warned = set()
-# The kernels of each optimizer. An optimizer with kernels in an attribute could not be copied.
+# The kernels of each optimizer. They are not stored in an attribute of the optimizer, because an
+# optimizer with such an attribute could not be copied.
 _kernels = weakref.WeakKeyDictionary()
 
 
@@ -43,10 +44,11 @@ class _Update(NamedTuple):
 
     Attributes:
       pure: the `PureUpdate`.
-      kernel: its `Kernel`.
-      grad: the gradient; for a sparse gradient its rows.
+      kernel: the `Kernel` of this update.
+      grad: the gradient; for a sparse gradient, its rows.
       variable: the variable.
-      indices: the row numbers of a sparse gradient, perhaps with duplicates; None for a dense one.
+      indices: the row numbers of a sparse gradient, possibly with duplicates; None for a dense
+        gradient.
     """
 
     pure: PureUpdate
@@ -66,7 +68,7 @@ def apply(update: PureUpdate, grad: Tensor, variable: Variable, indices: Optiona
 
     Args:
       update: the optimizer's update.
-      grad: the gradient; for a sparse gradient its rows.
+      grad: the gradient; for a sparse gradient, its rows.
       variable: the variable.
       indices: the row numbers of a sparse gradient, without duplicates; None for a dense gradient.
 
@@ -91,21 +93,21 @@ def apply(update: PureUpdate, grad: Tensor, variable: Variable, indices: Optiona
 def apply_together(
     update: PureUpdate, grads_and_vars: List[GradAndVar]
 ) -> Tuple[List[Any], List[GradAndVar]]:
-    """Updates variables with dense gradients: small variables by one operation.
+    """Updates variables with dense gradients; one operation updates several small variables.
 
     Args:
-      update: the update of an optimizer, for which the user has enabled kernels.
+      update: the update of an optimizer for which the user has enabled kernels.
       grads_and_vars: list of (gradient, variable) pairs.
 
     Returns:
-      The list of the operations (empty when executing eagerly), and the list of pairs for which
-      there is no kernel, or which have a variable in common.
+      A list of operations (empty when executing eagerly), and a list of the pairs that were not
+      applied, because there is no kernel, or because several pairs have the same variable.
 
     Raises:
       UnsupportedError: see `apply`.
     """
     done, _ = _apply_together(update, grads_and_vars, alone=False)
-    # A variable that has several gradients has not been updated, either.
+    # Variables that occur in several pairs have not been updated, either.
     others = [
         (grad, variable)
         for grad, variable in grads_and_vars
@@ -117,17 +119,17 @@ def apply_together(
 class NativeStep:
     """The updates by native kernels in one training step.
 
-    TensorFlow calls one update method per variable. Before the first of these calls, `start` runs
-    all updates that need not wait for their update method. Small variables with dense gradients are
-    updated in groups, by one operation per group. Sparse gradients keep their duplicate ids, whose
-    rows the kernels sum.
+    TensorFlow calls an update method, such as `_apply_dense`, for each variable. In the first of
+    these calls, `start` runs the updates of all variables that need not wait for their own call.
+    Small variables with dense gradients are updated in groups, by one operation per group. Sparse
+    gradients may have duplicate ids, because the kernels sum the rows of equal ids.
 
-    All updates wait until TensorFlow calls the update methods if a subclass or wrapper runs code
-    before or after these methods.
+    If a subclass or wrapper runs code before or after the update methods, each update waits for its
+    own call.
 
     Args:
-      optimizer: the optimizer, for which the user has enabled kernels.
-      base: its base class whose update methods use this object.
+      optimizer: an optimizer for which the user has enabled kernels.
+      base: the base class of the optimizer whose update methods use this object.
       grads_and_vars: the (gradient, variable) pairs of the step.
     """
 
@@ -142,7 +144,7 @@ class NativeStep:
         self.has_started = False
 
     def start(self) -> List[GradAndVar]:
-        """Runs the updates that need not wait. Call it once.
+        """Runs the updates that need not wait. Call this method once.
 
         Returns:
           The (gradient, variable) pairs for which there is no kernel.
@@ -159,15 +161,17 @@ class NativeStep:
     def operation(self, variable: Variable) -> Any:
         """Returns the operation by which `start` updates a variable; None when executing eagerly.
 
-        Returns NotImplemented if `start` does not update the variable.
+        The result is NotImplemented if `start` does not update the variable.
         """
         return self._done.get(id(variable), NotImplemented)
 
 
 def _apply_together(update, grads_and_vars, alone):
-    """Returns a dict from the ``id`` of each updated variable to the operation; see `NativeStep`.
+    """Updates variables as `NativeStep` does.
 
-    The second result is the list of pairs without a kernel.
+    Returns:
+      A dict from the ``id`` of each updated variable to its operation, and the list of the pairs
+      for which there is no kernel.
     """
     uses = collections.Counter(id(variable) for _, variable in grads_and_vars)
     groups, done, others = {}, {}, []
@@ -180,8 +184,8 @@ def _apply_together(update, grads_and_vars, alone):
         if found is None:
             others.append((grad, variable))
             continue
-        # These updates wait until TensorFlow calls the update method. Before this call, TensorFlow
-        # sums the rows of equal ids. (Otherwise scatter_nd in `apply` would add them in any order.)
+        # Such an update waits for the call of its update method, because TensorFlow sums the rows
+        # of equal ids before this call. (scatter_nd in `apply` would add these rows in any order.)
         waits = sparse and (update.must_wait(variable) or _needs_dense(found))
         if not (waits or alone or uses[id(variable)] > 1):
             groups.setdefault(_group(found), []).append(found)
@@ -194,13 +198,13 @@ def _apply_together(update, grads_and_vars, alone):
 
 
 def _needs_dense(update):
-    """Whether a sparse gradient must be made dense, because the kernel needs all elements."""
+    """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
     whole = update.indices is not None and update.pure.needs_whole_tensor(update.variable)
     return whole and update.kernel.program.needs_all_elements
 
 
 def _update_or_none(pure, grad, variable, indices):
-    """Returns the `_Update` by a kernel; warns and returns None if there is no kernel."""
+    """Returns an `_Update`; warns and returns None if there is no kernel."""
     optimizer = pure.optimizer
     name, sparse = type(optimizer).__name__, indices is not None
     try:
@@ -231,11 +235,11 @@ def go_on_without(text: str, native: Optional[str]) -> None:
 
 
 def warn_of_operations(wrapper: Any, what: str) -> None:
-    """Warns once, if kernels are required, that a wrapper also runs TensorFlow operations.
+    """Warns once that a wrapper also runs TensorFlow operations, if kernels are required.
 
     Args:
-      wrapper: the wrapper, with the attribute `native`.
-      what: what it does by TensorFlow operations, as in "clips values".
+      wrapper: the wrapper, an optimizer around another optimizer, with the attribute `native`.
+      what: what the wrapper does by TensorFlow operations, for example "clips values".
     """
     if modes.mode_of(wrapper.native) == "require":
         name = type(wrapper).__name__
@@ -252,11 +256,11 @@ def check_place(name: str, device: Optional[str]) -> None:
     """Checks that kernels can run on a device, and in the code that is being built.
 
     Args:
-      name: what is on the device, for error messages.
+      name: the variable or gradient on the device, for error messages.
       device: the device; None or "" if unknown.
 
     Raises:
-      UnsupportedError: kernels cannot run there.
+      UnsupportedError: kernels cannot run on the device or in this code.
     """
     if versions.compiling_with_xla():
         raise UnsupportedError("XLA compiles this function")
@@ -277,7 +281,7 @@ def _is_remote(device):
 
 
 def _kernel(update, variable, sparse):
-    driver.load()  # before the rule is checked: a user can build a missing driver
+    driver.load()  # first, because a missing driver is the error that users can correct
     layouts = {
         name: (type(layout), layout.dtype, layout.axes(variable))
         for name, layout in update.slot_layouts(variable).items()
@@ -298,7 +302,7 @@ def admitted(rule: PureRule) -> kernels.Kernel:
     """Compiles, checks and registers the kernel of a rule.
 
     Raises:
-      UnsupportedError: there is no driver, or no kernel.
+      UnsupportedError: there is no driver, or the rule has no kernel.
     """
     loaded = driver.load()
     kernel = kernels.compiled(rule.program())
@@ -308,13 +312,13 @@ def admitted(rule: PureRule) -> kernels.Kernel:
 
 
 def check_process(kernel: kernels.Kernel, device: Optional[str]) -> None:
-    """Raises an UnsupportedError if the process that has a device lacks a kernel."""
+    """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
     if _is_remote(device):
         driver.check_server(driver.load(), kernel.key, device, modes.target_of_sessions())
 
 
 def _group(update):
-    """Returns a key that is equal for updates that one operation can do."""
+    """Returns a key: a single operation can run all updates that have the same key."""
     variable = update.variable
     if update.indices is not None or _bytes(update) > GROUP_BYTES:
         return id(variable)
@@ -329,7 +333,7 @@ def _bytes(update):
 
 
 def _parts(updates):
-    """Splits updates into lists: each has one update, or variables of at most `GROUP_BYTES`."""
+    """Splits updates into lists. Several updates in a list have at most `GROUP_BYTES` in total."""
     part, size = [], 0
     for update in updates:
         if part and size + _bytes(update) > GROUP_BYTES:
@@ -341,7 +345,7 @@ def _parts(updates):
 
 
 def _run(updates):
-    """Runs one operation for updates with the same kernel and the same scalars."""
+    """Runs several updates with the same kernel and the same scalars by one operation."""
     pure, kernel, grad, variable, indices = updates[0]
     optimizer = pure.optimizer
     slots = [each.name for each in kernel.program.all_slots]

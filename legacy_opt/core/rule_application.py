@@ -25,7 +25,7 @@ def apply_rule(rule, layouts, update, optimizer_name):
 
     Raises:
       TypeError: the rule did not return an update and a dict of slot changes.
-      ValueError: the rule returned a slot that is not declared, or a tensor of a wrong shape.
+      ValueError: the rule returned an undeclared slot, or a tensor of a wrong shape.
     """
     access = update.access
     value = access.read(update.variable)
@@ -68,7 +68,7 @@ def _value(change):
 
 
 def checked_results(result, value, seen, variable, rule):
-    """Returns the two results of a rule: the update as a tensor, and the dict of slot changes."""
+    """Checks the result of a rule; returns the update as a tensor, and the dict of slot changes."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (update, {{slot: new value}}), got {result!r}.")
     step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]

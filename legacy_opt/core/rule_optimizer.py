@@ -1,9 +1,9 @@
 """RuleOptimizer: the base class of optimizers that are written as one update rule.
 
-A TF 1 optimizer has to implement four update methods (for ref or resource variables, dense or
-sparse gradients), slot creation, the conversion of hyperparameters to tensors, and `_finish`.
-`RuleOptimizer` implements all of these. A subclass adds only a constructor and the method `rule`,
-which computes the update of a variable and the new values of its slots.
+A TF 1 optimizer has to implement four update methods (for ref and resource variables, with dense
+and sparse gradients), slot creation, the conversion of hyperparameters to tensors, and `_finish`.
+`RuleOptimizer` implements all these methods. A subclass adds only a constructor and the method
+`rule`, which computes the update of a variable and the new values of the variable's slots.
 """
 
 from __future__ import annotations
@@ -99,38 +99,40 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
       `TensorSlot`). To choose slots per variable, or from constructor arguments, override the
-      method `slot_layouts` instead. Slot variables are created in the order of the dict and named
+      method `slot_layouts` instead. Slot variables are created in the order of the dict, and named
       after the variable and the optimizer: ``w/Damped``, then ``w/Damped_1``.
     * hyperparameters: the keyword arguments of ``super().__init__``. A hyperparameter may be a
-      number, tensor, variable or callable. It is kept as ``self._<name>``, becomes a tensor once
-      per training step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. Like
-      everywhere in TF 1, a Python float becomes a float32 tensor first, so that the rule of a
-      float64 variable gets a rounded number. Hyperparameters whose names are in `full_precision`
-      are not rounded. Flags (True or False) are not hyperparameters but plain attributes.
-    * `whole_tensor = True` if the rule needs the whole tensor (for a norm, for example): sparse
+      number, tensor, variable or callable. It is stored as ``self._<name>``, converted to a tensor
+      once per training step, and passed to the rule as ``hyper.<name>`` in the variable's dtype.
+      As in TF 1, a Python float is first converted to a float32 tensor. So the rule of a float64
+      variable gets a rounded number, except for hyperparameters whose names are in
+      `full_precision`. Flags (True or False) are not hyperparameters but plain attributes.
+    * `whole_tensor = True` if the rule needs the whole tensor, for example for a norm. Sparse
       gradients are then made dense.
     * `uses_global_step = True` if the rule needs the global step. Then `hyper.global_step` is the
       number of completed training steps, in the dtype of the global step variable. A rule usually
-      casts it: ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no `global_step` to
-      `minimize` or `apply_gradients`, a `GlobalStepWarning` is issued, because the global step may
-      stay constant. A program that increments the global step itself sets
-      ``optimizer.global_step_is_advanced = True``.
+      casts the number: ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no
+      `global_step` to `minimize` or `apply_gradients`, a `GlobalStepWarning` is issued, because the
+      global step may stay constant. Programs that increment the global step themselves set
+      ``optimizer.global_step_is_advanced = True`` to prevent the warning.
     * `goes_by_advanced_step = True` if the rule should read the `global_step` passed to
       `apply_gradients`, even if the graph has another global step.
     * `allows_constant_step = True` if the constructor's `global_step` may be a number.
-    * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
-      powers of beta.
-    * `fused`, to run a whole update as one TensorFlow kernel. If the user sets
+    * `non_slots` and `update_non_slots`: methods for values that all variables share, such as
+      Adam's powers of beta.
+    * `fused`: a method that runs a whole update as one TensorFlow kernel. If the user sets
       ``optimizer.use_fused_kernels = False``, the rule runs instead.
-    * `apply_update` instead of `rule`, for updates that are hard to write as a pure function.
+    * `apply_update`: a method in place of `rule`, for updates that are hard to write as a pure
+      function.
 
     If the user sets ``optimizer.native = "auto"`` (or "require"), rules run as compiled kernels, in
-    place of `fused` or TensorFlow's operations: see `legacy_opt.native`.
+    place of `fused` or of TensorFlow's operations: see `legacy_opt.native`.
 
     Args:
-      use_locking: whether TensorFlow's fused kernels and native kernels take locks. Updates without
-        such a kernel take no locks; if `use_locking` is True, they issue a `UseLockingWarning`.
-      name: the name of the optimizer, under which its slots are created.
+      use_locking: whether TensorFlow's fused kernels and native kernels lock the variables. Updates
+        without these kernels do not lock; if `use_locking` is True, a `UseLockingWarning` is
+        issued.
+      name: the name of the optimizer, also used in the names of the slots.
       global_step: the int32 or int64 variable that counts the training steps, for a rule with
         `uses_global_step`; None means the graph's global step.
       **hyperparameters: the hyperparameters and their values.
@@ -150,7 +152,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
-    updates_together: ClassVar[bool] = True  # False: see `NativeStep`
+    updates_together: ClassVar[bool] = True  # whether `NativeStep.start` may update all variables
 
     def __init__(
         self,
@@ -184,15 +186,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           grad: the gradient; it has the shape of the variable, or ``[n, …]`` for n touched rows.
           value: the value of the variable or of its touched rows, with the shape and dtype of
             `grad`.
-          slots: the slots' values as attributes; `legacy_opt.core.slots` describes their shapes.
+          slots: the slots' values as attributes; `legacy_opt.Slot` describes the shapes.
           hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
             `global_step` in the dtype of the step variable.
 
         Returns:
-          A pair: the update, a tensor of the shape and dtype of `value` that is subtracted from the
-          variable; and a dict from slot name to the slot's new value. Instead of a new value the
-          dict may hold an `Addition` or a `Fading` (see `legacy_opt.core.update`). Slots that are
-          not in the dict do not change.
+          A pair of the update and a dict. The update is a tensor of the shape and dtype of `value`;
+          it is subtracted from the variable. The dict maps slot names to new values, or to an
+          `Addition` or `Fading` (see `legacy_opt.core.update`). Slots that are not in the dict do
+          not change.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "
@@ -202,7 +204,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def sparse_rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        """Computes the update of n touched rows; override it if `rule` is not right for rows."""
+        """Computes the update of n touched rows. By default, this method calls `rule`."""
         return self.rule(grad, value, slots, hyper)
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
@@ -225,7 +227,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """Computes the shared variables' new values, once per training step, after all updates.
 
         Args:
-          values: the shared variables' values as attributes, each in the dtype of its variable.
+          values: the shared variables' values as attributes, in the shared variables' dtypes.
           hyper: the hyperparameters as attributes, in float32.
 
         Returns:
@@ -235,10 +237,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return {}
 
     def fused(self, update: Update) -> Optional[Operation]:
-        """Runs a whole `Update` as one TensorFlow kernel, if there is one (`legacy_opt.kernels`).
+        """Runs a whole `Update` as one TensorFlow kernel (see `legacy_opt.kernels`).
 
         Returns:
-          An operation (None when executing eagerly), or `NotImplemented` to run the rule.
+          An operation (None when executing eagerly). If there is no such kernel: `NotImplemented`,
+          and the rule runs instead.
         """
         del update
         return NotImplemented
@@ -246,9 +249,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before these variables are updated.
 
-        Overriding this method is only an optimization. The method is not called under a
+        Overriding this method is only an optimization, because the method is not called under a
         distribution strategy, or if a caller uses `_prepare` and the update methods without
-        `apply_gradients` or `applying`. Then `Update.prepared` is None.
+        `apply_gradients` or `applying`. In these cases `Update.prepared` is None.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs in which no gradient is None.
@@ -260,15 +263,16 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return {}
 
     def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        """Returns the rule that native kernels compute: `rule`, or `sparse_rule`.
+        """Returns the rule that native kernels compute: `rule` or `sparse_rule`.
 
-        A subclass that overrides `update_for` or `apply_update` has no kernels unless it overrides
-        this method, too, and returns a rule that computes the same.
+        If a subclass overrides `update_for` or `apply_update`, native kernels do not call these
+        methods. Therefore, the subclass has no kernels by default. To have kernels, it must also
+        override this method and return a rule with the same results.
 
         Args:
           variable: the variable.
           sparse: whether the gradient is sparse. If the optimizer needs the whole tensor, the rule
-            gets the whole tensor also for sparse gradients.
+            gets the whole tensor for sparse gradients, too.
 
         Raises:
           UnsupportedError: the subclass overrides `update_for` or `apply_update`.
@@ -279,10 +283,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
 
-        Override this method for updates that are hard to write as a pure rule. The methods of
-        `Update.access` read, assign, add to and subtract from the touched rows of a variable or
-        slot; those of `access.whole` do the same for all rows. Finish all reading before the first
-        write (`tf.control_dependencies`).
+        Override this method for updates that are hard to write as a pure rule. `Update.access` has
+        methods to read, assign, add to and subtract from the touched rows of a variable or slot;
+        `Update.access.whole` has the same methods for all rows. Use `tf.control_dependencies`, so
+        that all reads end before the first write.
 
         Args:
           update: the `Update`.
@@ -345,12 +349,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     ) -> Iterator[None]:
         """Scope of a training step, in which `_prepare` passes all gradients to `prepare_step`.
 
-        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too.
+        `apply_gradients` and the Keras optimizers of `legacy_opt.compat.to_keras` enter this scope.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that `apply_gradients` increments; None if a wrapper (an
-            optimizer around this optimizer) increments the global step, or if nothing does.
+          global_step: the variable that `apply_gradients` increments, or None if it increments no
+            variable. (A wrapper around this optimizer may increment the global step instead.)
         """
         advanced = advanced_by_wrapper() if global_step is None else global_step
         self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
@@ -363,7 +367,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         for variable in var_list:
             gradient_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
         if var_list and self.non_slots():
-            # All workers must choose the same device: that of the first variable by name.
+            # All workers must choose the same device. They choose the device of the variable whose
+            # name comes first in sorted order.
             first = min(var_list, key=lambda variable: variable.name)
             for name, initial_value in self.non_slots().items():
                 if isinstance(initial_value, int):
@@ -375,15 +380,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
-        # An object-based checkpoint restores slots that do not exist yet. TensorFlow would create
-        # them in the shape and dtype of the variable, which may differ from those of the slot.
+        # An object-based checkpoint also restores slots that do not exist yet. TensorFlow would
+        # create these slots with the variable's shape and dtype, which are wrong for some slots.
         if tf.executing_eagerly() and slot_name in self.slot_layouts(variable):
             self._create_slots([variable])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
 
     def _prepare(self):
         tensors = {
-            # Copied, because a hyperparameter may be a variable that this training step updates.
+            # A copy, because a hyperparameter may be a variable that this training step updates.
             name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
@@ -392,10 +397,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             step = self.global_step_variable()
             tensor = tf.convert_to_tensor(step)
             if step.dtype != step.dtype.base_dtype:
-                # Reading a ref variable returns its buffer, which another thread may change during
-                # this training step. The maximum with the lowest value of the dtype is a copy.
-                # tf.identity is not enough, because Grappler moves it behind the casts of the
-                # global step, and then different casts could read different values.
+                # The value of a ref variable is the variable's buffer, which another thread may
+                # change during this training step. The maximum with the dtype's lowest value is a
+                # copy. tf.identity is not enough, because Grappler moves it behind the casts of the
+                # global step, and then two casts could read different values.
                 tensor = tf.maximum(tensor, tensor.dtype.min)
             tensor = step_below_the_end(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
@@ -466,7 +471,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.apply_update(update) if done is NotImplemented else done
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        """Returns the `Update` of one variable; the slots of the variable must exist already."""
+        """Returns the `Update` of one variable, whose slots must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         prepared = self._rule_step.prepared.get(id(variable))
         hyper = self.hyper_for(variable)
@@ -477,11 +482,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.hyperparameters(variable.dtype.base_dtype)
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name by which optimizers select a variable."""
-        return versions.distributed_variable(variable).name  # the same in all replicas
+        """Returns a variable's name, which optimizers compare with patterns of names."""
+        return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        """Returns the training step's hyperparameters as attributes: scalar tensors of `dtype`.
+        """Returns the hyperparameters in this training step as attributes: scalars of `dtype`.
 
         Args:
           dtype: the dtype to cast to; `global_step` is not cast.
@@ -509,7 +514,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return RuleUpdate(self)
 
     def scalars_of_step(self) -> Dict[str, Tensor]:
-        """Returns all scalars from which this step's hyperparameters are computed, by name."""
+        """Returns the scalars of this training step from which `hyperparameters` are computed.
+
+        The result is a dict from name to tensor.
+        """
         scalars = dict(self._rule_step.tensors)
         scalars.update({name: self._read_non_slot(name) for name in self.non_slots()})
         if self._rule_step.global_step is not None:
@@ -538,10 +546,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def global_step_variable(self) -> GlobalStep:
         """Returns the global step that the rule reads.
 
-        These are tried in order: the constructor's `global_step` (a number becomes a constant
-        tensor), the graph's global step, and the `global_step` passed to `apply_gradients` of this
-        optimizer or of a wrapper around it. With `goes_by_advanced_step` the passed variable is
-        tried before the graph's global step. If none of these exists, a global step is created.
+        The global step is the first of the following that exists:
+
+        1. the constructor's `global_step` (a number becomes a constant tensor)
+        2. the graph's global step
+        3. the `global_step` passed to `apply_gradients` of this optimizer or of a wrapper around it
+        4. a new global step
+
+        With `goes_by_advanced_step`, item 3 comes before item 2.
 
         Raises:
           ValueError: the constructor's global_step belongs to another graph.

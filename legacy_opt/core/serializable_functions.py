@@ -1,4 +1,4 @@
-"""Functions of the global step that can be saved in an optimizer's configuration."""
+"""Saves functions of the global step in an optimizer's configuration."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from legacy_opt.core.types import Self
 
 
 class StepFunction:
-    """A function of the global step that keeps its parameters as attributes.
+    """A function of the global step that stores its parameters as attributes.
 
-    A subclass defines `kind`, its name in a configuration; `maker`, the name of the public function
-    that creates its instances; and `__call__(step)`.
+    A subclass defines `__call__(step)`, and two attributes: `kind` is the name of the subclass in a
+    configuration, and `maker` is the name of the public function that creates instances.
     """
 
     kind = None
@@ -27,18 +27,19 @@ class StepFunction:
 class SavesStepFunctions:
     """Mixin that saves an optimizer's functions of the global step.
 
-    List the mixin before the other base class. A subclass defines `step_functions`, a dict from the
-    name of a constructor argument to the `StepFunction` classes whose instances can be saved.
+    List the mixin before the optimizer's other base class. The optimizer's class defines
+    `step_functions`, a dict from the name of a constructor argument to a tuple of `StepFunction`
+    classes. Arguments that are instances of these classes can be saved.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
 
     def get_config(self) -> Dict[str, Any]:
-        """Returns a dict of the constructor's arguments, with each `StepFunction` as a dict.
+        """Returns a dict of the constructor's arguments; a `StepFunction` is converted to a dict.
 
         Raises:
-          ValueError: an argument is a function of the global step whose class is not listed in
-            `step_functions`.
+          ValueError: an argument is a function of the global step, but not an instance of a class
+            in `step_functions`.
         """
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}

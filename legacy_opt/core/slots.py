@@ -1,12 +1,10 @@
-"""Slots: the state that an optimizer keeps for each variable, and how a rule reads and writes it.
+"""Declares slots, the state that an optimizer stores for each variable.
 
-A rule is the method `RuleOptimizer.rule`, which computes an update from a gradient and the slots.
-
-An optimizer declares a slot by its initial value, dtype and layout. The layout determines the
-stored shape and the shape that a rule gets. With a dense gradient a rule gets all values of a slot.
-With a sparse gradient a rule gets the values of a `Slot` or `RowSlot` for the touched rows only. So
-the same rule works with dense and with sparse gradients. The docstring of `Slot` has a table of the
-layouts.
+An optimizer declares a slot by an initial value, a dtype and a layout. The layout determines the
+stored shape of the slot, and the shape in which the slot's value is passed to the optimizer's
+update rule (`RuleOptimizer.rule`). With a dense gradient, the rule gets all values of a slot. With
+a sparse gradient, it gets the values of a `Slot` or `RowSlot` for the touched rows only. So the
+same rule works with dense and sparse gradients. The docstring of `Slot` has a table of the layouts.
 """
 
 from __future__ import annotations
@@ -50,10 +48,10 @@ class Slot:
       initial_value: the initial value of each element: a number, scalar tensor or variable, or a
         callable that returns one of these.
       dtype: the slot's dtype; None means the dtype of the variable.
-      op_name: the end of the slot variable's name, after the variable's name; None means the
-        optimizer's name. If `op_name` is given, the slots of a partitioned variable are saved
-        separately for each partition (`w/part_0/adam_m`). Optimizers that create their slots with
-        `tf.compat.v1.get_variable`, like BERT's, save them in the same way.
+      op_name: the part of the slot variable's name that follows the variable's name; None means the
+        optimizer's name. If `op_name` is given, each partition of a partitioned variable saves its
+        slot separately (`w/part_0/adam_m`). This is also the format of optimizers that create slots
+        with `tf.compat.v1.get_variable`, such as BERT's.
     """
 
     def __init__(
@@ -75,13 +73,13 @@ class Slot:
         return tf.shape(first_value(variable))
 
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
-        """Returns a tuple of variable axes, one for each axis of the slot.
+        """Returns the axes of the variable that the slot's axes correspond to.
 
-        The tuple determines how slots of a partitioned variable are saved. A slot that has the axis
-        along which the variable is partitioned is saved as a slice of one tensor, so that a graph
-        with other partitions can restore it. Any other slot is saved separately for its partition,
-        and a graph with other partitions cannot restore it. None means that all partitions share
-        one slot.
+        The tuple determines how the slots of a partitioned variable are saved. Suppose that the
+        variable is partitioned along axis a. If the tuple contains a, the slots of all partitions
+        are saved as slices of one tensor, and a graph with other partitions can restore them. If
+        not, each slot is saved as a separate tensor, and only a graph with the same partitions can
+        restore the slots. None means that all partitions share one slot.
         """
         return tuple(range(variable.shape.rank))
 
@@ -112,7 +110,7 @@ class Slot:
         """
         value, is_static = self.initial_value, shape.is_fully_defined()
         if is_static and not (callable(value) or argument_checks.is_tensor_like(value)):
-            return tf.compat.v1.constant_initializer(value)  # TensorFlow passes the dtype to it
+            return tf.compat.v1.constant_initializer(value)  # TensorFlow calls it with the dtype
 
         def fill(*_, **__):
             return tf.fill(shape if is_static else self.dynamic_shape(variable), self.start(dtype))
@@ -133,17 +131,17 @@ class Slot:
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         """Returns the slot's value, in the shape that the rule gets.
 
-        `like` is the gradient: the shape for a `RowSlot` has the gradient's rank.
+        `like` is the gradient. The value of a `RowSlot` gets the rank of the gradient.
         """
         del like
         return access.read(slot)
 
     def assign(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
-        """Assigns a value of the shape that `read` returns; returns an op (None eagerly)."""
+        """Assigns a value of the shape that `read` returns. Returns an op, or None if eager."""
         return access.assign(slot, value)
 
     def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
-        """Adds a value of the shape that `read` returns; returns an op (None eagerly)."""
+        """Adds a value of the shape that `read` returns. Returns an op, or None if eager."""
         return access.add(slot, value)
 
 
@@ -171,8 +169,8 @@ class RowSlot(Slot):
     @staticmethod
     def _flat(slot, value):
         scalar = slot.shape.rank == 0
-        # A Session removes a Reshape that changes nothing, together with its control dependencies.
-        # The write would then no longer wait for the reads.
+        # Without this test, a Session could remove a Reshape that changes nothing, together with
+        # its control dependencies. The write would then no longer wait for the reads.
         if value.shape.rank == (0 if scalar else 1):
             return value
         return tf.reshape(value, [] if scalar else [-1])
@@ -185,10 +183,10 @@ class TensorSlot(Slot):
       shape: the stored shape, fully defined.
       initial_value: the initial value of each element, a number.
       dtype: the slot's dtype; None means the dtype of the variable.
-      axes: for each axis of the slot, the axis of the variable that it corresponds to, for example
-        (0,) for one value per row; see `Slot.axes`. With the default, the tensors of a partitioned
-        variable's partitions are saved separately, and only a graph with the same partitions can
-        restore them.
+      axes: the axes of the variable that the slot's axes correspond to, for example (0,) for a slot
+        with one value per row; see `Slot.axes`. By default, each partition of a partitioned
+        variable saves its slot separately, and only a graph with the same partitions can restore
+        the slots.
 
     Raises:
       ValueError: the shape is not fully defined.
@@ -236,20 +234,21 @@ class ScalarSlot(TensorSlot):
 
 
 def first_value(variable):
-    """Returns a variable's value; in a TF1 graph its initial value if it is not initialized yet.
+    """Returns a variable's value, or its initial value if the variable is not initialized yet.
 
-    In a TF1 graph with v2 control flow, the result for a ref variable is always its initial value.
+    In a TF1 graph with v2 control flow, the result for a ref variable is always the initial value,
+    because a v2 cond would read the variable even if it is not initialized.
     """
     if versions.building() != versions.GRAPH:
         return variable.read_value()
     if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):
-        return variable.initial_value  # a v2 cond would read the variable in any case
+        return variable.initial_value
     initialized = tf.compat.v1.is_variable_initialized(variable)
     return tf.compat.v1.cond(initialized, variable.read_value, lambda: variable.initial_value)
 
 
 def as_column(values, like):
-    """Reshapes `values` of shape ``[n]`` to ``[n, 1, …]``, of the rank of `like`."""
+    """Reshapes `values` from ``[n]`` to ``[n, 1, …]``, with the rank of `like`."""
     if like.shape.rank is not None:
         return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1)) if like.shape.rank else values
     ones = tf.ones([tf.maximum(tf.rank(like) - 1, 0)], tf.int32)

@@ -15,14 +15,16 @@ class Step(NamedTuple):
 
     Attributes:
       tensors: a dict from names of hyperparameters to their tensors in this training step. The
-        tensors are kept afterwards, because TF1 programs read `optimizer._lr_t` for summaries.
+        tensors are kept after the training step, because TF1 programs read attributes such as
+        `optimizer._lr_t` for summaries.
       prepared: the result of `RuleOptimizer.prepare_step`.
       native: the updates that native kernels run in this step; None if native kernels are off.
-      pairs: all (gradient, variable) pairs; None if variables are updated one by one.
+      pairs: all (gradient, variable) pairs; None if the update methods are called without
+        `RuleOptimizer.applying`, so that the pairs are unknown.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
-      non_slots: a dict from names of non-slot variables to their values; None if each update reads
-        the variables itself.
+      non_slots: a dict from names of non-slot variables to values to use instead of reading the
+        variables; None to read the variables.
     """
 
     tensors: Dict[str, Tensor]

@@ -1,7 +1,8 @@
 """Type aliases of the public signatures.
 
-The aliases use only types that every TensorFlow from 1.15 on has, so that `typing.get_type_hints`
-resolves them everywhere. Keras types are `Any`, because Keras need not be installed.
+The aliases use only types that exist in every TensorFlow from 1.15 on, so that
+`typing.get_type_hints` resolves the aliases everywhere. Keras types are `Any`, because Keras may
+not be installed.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ Variable = tf.Variable  # a ref variable or a resource variable
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
-# The TensorFlow stubs of type checkers have no tf.compat. For an import that it cannot find, a type
-# checker assumes Any.
+# The TensorFlow stubs of type checkers have no tf.compat. Therefore, type checkers get imports
+# instead: they assume Any for a class that they cannot import.
 if TYPE_CHECKING:
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver
@@ -53,8 +54,8 @@ TensorLike = Union[float, tf.Tensor, tf.Variable]
 Hyperparameter = Union[TensorLike, Callable[[], TensorLike]]
 # A function from the global step (a tensor) to a scalar.
 FunctionOfStep = Callable[[tf.Tensor], TensorLike]
-# The result of `get_linear_decay_fn` and similar functions: a function from the global step, which
-# may also be a number, to a tensor.
+# A function from the global step (a tensor or a number) to a tensor. `get_linear_decay_fn` and
+# similar functions return such a function.
 DecayFunction = Callable[[TensorLike], tf.Tensor]
 # The number of training steps, an int32 or int64 scalar.
 GlobalStep = Union[tf.Variable, tf.Tensor]
@@ -73,8 +74,8 @@ KerasOptimizer = Any
 KerasModel = Any
 KerasVariable = Any
 KerasSchedule = Any
-# A model or variables whose values are saved to a checkpoint or loaded from it. The keys of a
-# mapping are names in the checkpoint.
+# The model or the variables that a checkpoint saves or loads. The keys of a mapping are names in
+# the checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
 # Maps names of variables to names in a checkpoint; None leaves the variable out.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

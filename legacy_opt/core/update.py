@@ -1,6 +1,6 @@
 """Classes for one update of a variable (`Update`) and for changes of a slot (`Addition`, `Fading`).
 
-A rule is the method of a `RuleOptimizer` that computes an update and the new values of the slots.
+A rule is the method `rule` of a `RuleOptimizer`, which computes an update and new slot values.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from legacy_opt.core.variable_access import Access
 class Addition(NamedTuple):
     """A value to add to a slot, returned by a rule in place of the slot's new value.
 
-    A new value would overwrite what concurrent workers have added to the slot since it was read.
-    See `RuleOptimizer.rule`.
+    A new value would overwrite the additions of concurrent workers since the slot was read. See
+    `RuleOptimizer.rule`.
     """
 
     value: Tensor
@@ -25,18 +25,18 @@ class Addition(NamedTuple):
 class Fading(NamedTuple):
     """A slot's new value, and a factor for the rows that a sparse gradient does not touch.
 
-    With a sparse gradient the touched rows are set to `value`, and all other rows are multiplied by
-    `factor`, so the whole slot is read and written. With a dense gradient the slot is set to
-    `value`. For example, Nadam's rule returns a `Fading` for each moment, because the moments decay
-    in all rows.
+    With a sparse gradient, the touched rows are set to `value`, and all other rows are multiplied
+    by `factor`. So the whole slot is read and written. With a dense gradient, the slot is set to
+    `value`. For example, Nadam's rule returns a `Fading` for both moments, which decay in all rows.
     """
 
     value: Tensor
     factor: Tensor
 
 
-# The types of a slot's change and of a rule's result. RuleResult has a Mapping, because type
-# checkers do not accept a Dict[str, Tensor] in place of a Dict[str, SlotChange].
+# The types of a slot's change and of a rule's result. RuleResult contains a Mapping, because type
+# checkers accept a Dict[str, Tensor] as a Mapping[str, SlotChange], but not as a
+# Dict[str, SlotChange].
 SlotChange = Union[Tensor, Addition, Fading]
 RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
 
@@ -45,16 +45,15 @@ class Update(NamedTuple):
     """One update of a variable.
 
     Attributes:
-      grad: the gradient: a tensor of the variable's shape; if `sparse`, a tensor with one row for
-        each touched row.
+      grad: the gradient: a tensor of the variable's shape, or of the touched rows if `sparse`.
       variable: the variable, a ref variable or a resource variable.
       slots: the variable's slot variables, as attributes.
       hyper: hyperparameters, non-slot values and `global_step`, as attributes.
-      access: a `legacy_opt.access.WholeVariable`, or `Rows` for a sparse gradient; its methods read
-        and write the variable and its slots.
+      access: an object with methods that read and write the variable and its slots:
+        `legacy_opt.access.WholeVariable`, or `legacy_opt.access.Rows` for a sparse gradient.
       prepared: the value that `prepare_step` returned for this variable, or None.
-      densified: whether the gradient was sparse and was made dense because the optimizer needs the
-        whole tensor (`RuleOptimizer.needs_whole_tensor`).
+      densified: whether a sparse gradient was made dense, because the optimizer needs the whole
+        tensor (`RuleOptimizer.needs_whole_tensor`).
     """
 
     grad: Tensor

@@ -1,4 +1,4 @@
-"""Warning classes, and warnings that point at a line of the user's code."""
+"""Issues warnings that point at a line of the user's code; defines the warning classes."""
 
 import sys
 import warnings

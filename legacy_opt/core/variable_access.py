@@ -1,7 +1,7 @@
 """Reads and writes ref variables and resource variables, as a whole or by rows.
 
-`WholeVariable` and `Rows` have the same methods, so that the same code updates with dense and
-sparse gradients. Writing returns an operation in graphs and None when executing eagerly.
+`WholeVariable` and `Rows` have the same methods, so that the same code works with dense and sparse
+gradients. The methods that write return an operation in graphs, and None when executing eagerly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.types import Operation, Tensor, TensorLike, Variable
 
-# Operations whose output may share the memory of an input, according to TensorFlow's kernels.
+# Operations whose output may share memory with an input, according to the sources of TensorFlow.
 _MAY_SHARE_MEMORY = re.compile(
     "Bitcast|Cast|CheckNumerics(V2)?|EnsureShape|IdentityN|PlaceholderWithDefault|PreventGradient|"
     "Print|PyFunc(Stateless)?|Snapshot|StopGradient|"
@@ -34,7 +34,7 @@ def is_resource(variable):
 
 
 def variable_shape(variable):
-    """Returns the shape of `variable` as an int32 tensor without reading its value."""
+    """Returns the shape of `variable` as an int32 tensor, without reading the variable's value."""
     if is_resource(variable):
         return tf.raw_ops.VariableShape(input=variable.handle)
     return tf.shape(variable)
@@ -60,7 +60,10 @@ def after(*operations):
 
 @contextlib.contextmanager
 def on_any_device():
-    """Scope in which operations are not placed on the device of the variable being updated."""
+    """Scope that ignores the device and colocation scopes around it.
+
+    For example, TensorFlow calls update methods in the device scope of the updated variable.
+    """
     if versions.building() == versions.EAGER:
         yield
         return
@@ -70,9 +73,9 @@ def on_any_device():
 
 
 def read_on_own_device(variable):
-    """Returns the value of a variable, read on its own device.
+    """Returns the value of a variable, read on the variable's device.
 
-    The update of another variable, on another parameter server, may call this function.
+    This function may be called in the device scope of another variable, which is being updated.
     """
     with on_any_device():
         in_graph = versions.building() not in (versions.EAGER, versions.FUNCTION)
@@ -83,14 +86,15 @@ def read_on_own_device(variable):
 def here(value):
     """Copies a tensor into the branch, loop or function that is being built.
 
-    A control dependency on a tensor from outside does not work: v1 control flow drops the
-    dependency, and TensorFlow 2.4 raises an error. Values that are no tensors, and tensors
-    that need no copy, are returned unchanged.
+    Without the copy, a control dependency on a tensor from outside would not work: v1 control flow
+    drops the dependency, and TensorFlow 2.4 raises an error. Values that are no tensors, and
+    tensors that need no copy, are returned unchanged.
     """
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # no public API tells whether `value` is inside
+    # In v1 control flow every tensor is copied, because no public API tells where a tensor is from.
+    outside = building == versions.CONTROL_FLOW
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value
@@ -102,9 +106,10 @@ def is_value(tensor):
 
 
 def is_value_of_ref(tensor):
-    """Whether a graph tensor may share a ref variable's memory, so that its value may change.
+    """Whether a graph tensor may share a ref variable's memory.
 
-    The memory of a resource variable does not change while a tensor shares it.
+    The tensor's value may then change. In contrast, writes to a resource variable do not change
+    memory that a tensor shares.
     """
     return any(map(_is_ref, _aliased(tensor)))
 
@@ -161,9 +166,9 @@ class WholeVariable:
         return self
 
     def read(self, variable: Variable) -> Tensor:
-        """Returns the value as a tensor that later writes do not change."""
+        """Returns the value, as a tensor that later writes do not change."""
         value = variable.read_value()
-        # The value of a ref variable shares the variable's memory, even after Identity or Reshape.
+        # A copy, because the value of a ref variable shares the variable's memory.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
     def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:

@@ -1,4 +1,4 @@
-"""Handles lists of variables that users pass: nested lists, or lists of partitioned variables."""
+"""Flattens users' lists of variables, which may be nested or contain partitioned variables."""
 
 import tensorflow as tf
 
@@ -33,14 +33,14 @@ def parts_of(item):
 
 
 def is_partitioned(item):
-    """Whether `item` is a partitioned variable (iterating over it yields its partitions)."""
+    """Whether `item` is a partitioned variable, whose iterator yields the partitions."""
     return hasattr(item, "assign") and not is_variable(item)
 
 
 def is_variable(item):
     """Whether `item` is a single variable."""
-    # In TensorFlow 1.15, neither a replicated variable nor a PartitionedVariable is a tf.Variable,
-    # but only a PartitionedVariable has parts.
+    # In TensorFlow 1.15, a replicated variable is a single variable, but not a tf.Variable. It is
+    # distinguished from a PartitionedVariable, because it has no parts.
     return isinstance(item, tf.Variable) or (hasattr(item, "assign") and not _has_parts(item))
 
 

@@ -1,4 +1,4 @@
-"""Finds compiled kernels, or compiles them and keeps them in a folder of the user."""
+"""Finds compiled kernels, or compiles kernels and stores them in a folder of the user."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ SOURCES = Path(__file__).with_name("sources")
 HEADERS = ("kernel.h", "elementary.h")
 FOLDER_VARIABLE = "LEGACY_OPT_KERNELS"
 PREBUILT_PACKAGE = "legacy_opt_native"
-# -ffp-contract=off forbids fused multiply-add, so that a source computes the same bits on every
-# processor. -fno-math-errno and -fno-trapping-math let the compiler vectorize; no result changes.
+# -ffp-contract=off forbids fused multiply-add, so that a kernel computes the same bits on every
+# processor. -fno-math-errno and -fno-trapping-math allow vectorization and do not change results.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
     "-ffp-contract=off",
     "-fno-math-errno",
@@ -60,7 +60,7 @@ def folder() -> Path:
 def prebuilt_folder() -> Optional[Path]:
     """Returns the folder of the package legacy-opt-native; None if it is not installed.
 
-    Its files may belong to any user, like Python's modules.
+    The owner of this folder is not checked, as Python does not check the owners of modules.
     """
     found = importlib.util.find_spec(PREBUILT_PACKAGE)
     return Path(found.origin).parent if found and found.origin else None
@@ -74,7 +74,7 @@ def prebuilt(name: str) -> Optional[Path]:
 
 
 def check_owner(path: Path) -> None:
-    """Raises a NoCompilerError if a path is a link, or if other users own or may change it."""
+    """Raises a NoCompilerError for a link, or if another user owns the path or may write to it."""
     found = os.lstat(path)
     is_expected = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
     if not is_expected or found.st_uid != os.geteuid() or found.st_mode & 0o022:
@@ -85,10 +85,15 @@ def check_owner(path: Path) -> None:
 
 
 def find_compiler(language: str, variable: str, default: str) -> str:
-    """Returns the path of the compiler that an environment variable names, or of the default.
+    """Returns the path of the compiler.
+
+    Args:
+      language: the language, for the error message.
+      variable: the environment variable that may name the compiler.
+      default: the name of the compiler if the environment variable is not set.
 
     Raises:
-      NoCompilerError: this compiler is not on PATH.
+      NoCompilerError: the compiler is not on PATH.
     """
     name = os.environ.get(variable, default)
     path = shutil.which(name)
@@ -115,7 +120,7 @@ def compiler() -> List[str]:
 
 
 def key_of(source: str) -> str:
-    """Returns the hash by which the kernel of a C source is found: 32 hexadecimal digits."""
+    """Returns the key of a kernel: 32 hexadecimal digits of a hash of sources and flags."""
     headers = [(SOURCES / name).read_text() for name in HEADERS]
     return hashlib.sha256("\0".join([source, *headers, *FLAGS]).encode()).hexdigest()[:32]
 
@@ -124,11 +129,11 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
     """Returns the key and the library of a C source; compiles the source if necessary.
 
     Raises:
-      NoCompilerError: the kernel cannot be compiled or stored. Nothing is left half-written.
+      NoCompilerError: the kernel cannot be compiled or stored. No incomplete file is left.
     """
     key = key_of(source)
     if key not in _loaded:
-        # The library must stay loaded: the driver keeps pointers into it.
+        # The library must stay loaded, because the driver stores pointers to its functions.
         _loaded[key] = _prebuilt_library(key) or _own_library(key, source)
     return key, _loaded[key]
 

@@ -1,6 +1,6 @@
 """Builds, loads and calls the driver: a library of TensorFlow operations that run kernels.
 
-This driver has nothing to do with the `V1Driver` of `to_keras`.
+This driver is unrelated to the class `V1Driver`, which `to_keras` uses.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Driver(NamedTuple):
     library: ctypes.CDLL
 
 
-_loaded: List[Driver] = []  # at most one: TensorFlow cannot unload operations
+_loaded: List[Driver] = []  # at most one driver, because TensorFlow cannot unload operations
 
 
 def _flags() -> List[str]:
@@ -62,7 +62,7 @@ def path() -> Path:
 
 
 def build() -> Path:
-    """Returns the path of a driver for this TensorFlow; compiles it if there is none.
+    """Returns the path of a driver for this TensorFlow; compiles a driver if there is none.
 
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails. No incomplete file is left.
@@ -78,10 +78,10 @@ def build() -> Path:
 def find() -> Path:
     """Returns the path of the driver for this TensorFlow.
 
-    This is the driver of the package legacy-opt-native, or the one that `build` has compiled.
+    The driver is a file of the package legacy-opt-native, or was compiled by `build`.
 
     Raises:
-      UnsupportedError: there is none. The message says what to do.
+      UnsupportedError: there is no driver. The message says what to do.
     """
     lack, prebuilt = "", cache.prebuilt(name())
     if prebuilt is not None:
@@ -112,8 +112,8 @@ def load() -> Driver:
 def opened(library_path: Path) -> Driver:
     """Loads a driver. Raises an UnsupportedError if it cannot be loaded."""
     try:
-        # This precedes ctypes.CDLL, because tf.load_op_library lists only the operations that are
-        # registered during its call.
+        # tf.load_op_library is called first, because it returns only operations that are registered
+        # during its call. An earlier call of ctypes.CDLL would register the operations too early.
         operations = tf.load_op_library(str(library_path))
         library = ctypes.CDLL(str(library_path))
     except (tf.errors.OpError, OSError) as error:
@@ -128,16 +128,18 @@ def opened(library_path: Path) -> Driver:
 
 
 def check_server(driver: Driver, key: str, device: str, target: str) -> None:
-    """Checks that another process has the driver and a kernel. Each process is asked once.
+    """Checks that another process has the driver and a kernel.
+
+    The result of the check is cached for each process and kernel.
 
     Args:
       driver: the driver of this process.
       key: the kernel's key.
       device: a device of the other process.
-      target: the target of sessions that reach the process.
+      target: the target of sessions that can run operations in the other process.
 
     Raises:
-      UnsupportedError: the process lacks the driver or the kernel.
+      UnsupportedError: the other process lacks the driver or the kernel.
     """
     reason = _lack_of_server(driver.operations, key, device.partition("/device:")[0], target)
     if reason:
@@ -146,7 +148,7 @@ def check_server(driver: Driver, key: str, device: str, target: str) -> None:
 
 @functools.lru_cache(maxsize=None)
 def _lack_of_server(operations, key, process, target):
-    """Returns what a process lacks for a kernel, or an empty string."""
+    """Returns a message if the process lacks the driver or the kernel, or an empty string."""
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
         with tf.Graph().as_default(), tf.device(process):
@@ -179,8 +181,8 @@ def update(
     Args:
       driver: the driver.
       kernel: a kernel that `register` has registered.
-      variables: the handles, refs or resource names of all variables and slots; the slots follow
-        their variable.
+      variables: the handles, refs or resource names of all variables and slots. Each variable is
+        followed by its slots.
       scalars: the values of the scalars of `kernel.program`, in the same order.
       gradients: one gradient per variable.
       use_locking: whether to lock ref variables. Resource variables are always locked.
@@ -202,7 +204,7 @@ def update_rows(
     use_locking: bool,
     all_rows: bool = False,
 ) -> Any:
-    """Updates the rows of one variable, after summing the gradient's rows of equal ids.
+    """Updates rows of one variable by a sparse gradient, in which rows of equal ids are summed.
 
     Args:
       driver: see `update`.
@@ -211,9 +213,9 @@ def update_rows(
       scalars: see `update`.
       gradient: the values of the sparse gradient, ``[n, …]``.
       ids: the row numbers, ``[n]``, int32 or int64.
-      use_locking: whether other updates of the variable must wait.
-      all_rows: whether all other rows are updated, too, with a gradient of zero. If so, pass the
-        kernel of a dense gradient.
+      use_locking: see `update`.
+      all_rows: whether all other rows are also updated, with a gradient of zero. If so, `kernel`
+        must be the kernel for dense gradients.
 
     Returns:
       The operation; None when executing eagerly.
@@ -237,7 +239,7 @@ def _run(driver, operation, kernel, variables, scalars, use_locking, inputs):
 
 
 def sums(driver: Driver, kernel: Kernel, gradients: Sequence[Any]) -> Any:
-    """Returns the sums of a kernel's program, over all elements of all gradients.
+    """Returns the sums that a kernel's program computes, over all elements of all gradients.
 
     Args:
       driver: see `update`.
@@ -251,7 +253,7 @@ def sums(driver: Driver, kernel: Kernel, gradients: Sequence[Any]) -> Any:
 
 
 def register(driver: Driver, kernel: Kernel) -> None:
-    """Makes a kernel known to the operations of this process.
+    """Registers a kernel, so that the driver's operations in this process can run it.
 
     Raises:
       NoCompilerError: the kernel was made for another version of the driver.

@@ -1,4 +1,4 @@
-"""Writes a `Program` as C: one kernel of the interface in sources/kernel.h."""
+"""Writes a `Program` as the C source of a kernel, whose interface is sources/kernel.h."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def emit(program: Program) -> str:
       UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
     """
     if program.has_matrices:
-        # Imported here, because the module needs this one.
+        # Imported here, because emit_matrices imports this module.
         from legacy_opt.native.emit_matrices import MatrixEmitter
 
         return MatrixEmitter(program).source()
@@ -71,7 +71,7 @@ def emit(program: Program) -> str:
 
 
 class Emitter:
-    """Writes the functions of a kernel, in the order of kernel.h.
+    """Writes the functions of a kernel, in the order of sources/kernel.h.
 
     Args:
       program: the program.
@@ -104,7 +104,7 @@ class Emitter:
         return "\n".join(self._lines) + "\n"
 
     def _functions(self):
-        """Writes the functions that differ for variables that are stacks of matrices."""
+        """Writes the functions that `MatrixEmitter` writes differently."""
         if self._program.row_slots:
             self._prepare_row()
         if self._sums:
@@ -127,10 +127,10 @@ class Emitter:
         self._close()
 
     def _sum(self, name, sums):
-        """Writes the function `name`, which adds up the operands of `self._sums`.
+        """Writes the C function `name`, which computes the sums of `self._sums`.
 
-        Adds element i to the partial sum i % 16, then adds the 16 partial sums. So the result does
-        not depend on the length of vector instructions.
+        For each sum, the C function adds element i to the partial sum i % 16, then adds the 16
+        partial sums. So the result does not depend on the length of vector instructions.
         """
         count = len(self._sums)
         self._terms(name, [node.inputs[0] for node in self._sums])
@@ -147,7 +147,7 @@ class Emitter:
         self._close()
 
     def _terms(self, name, operands):
-        """Writes a function that computes the terms of sums for at most 512 elements."""
+        """Writes a C function that computes the terms of sums, for at most 512 elements."""
         terms = "".join(f", double* restrict terms{i}" for i in range(len(operands)))
         self._element_loop(
             f"{name}_block({self._arrays('const ')}, {self._outer()}, int64_t n{terms})",
@@ -169,9 +169,9 @@ class Emitter:
         ]
 
     def _outer(self):
-        """Returns C parameters for the values that a loop over elements reads from outside.
+        """Returns C parameters for the values that are computed before a loop over elements.
 
-        `_outer_from` returns the arguments for a loop that begins at the element `first`.
+        `_outer_from` returns the matching arguments, if the loop begins at the element `first`.
         """
         return "const hoisted_t* from"
 
@@ -188,7 +188,7 @@ class Emitter:
         self._close()
 
     def _results(self):
-        """Returns the new values of an element, with the statements that store them."""
+        """Returns pairs: a new value of an element, and the C statement that stores the value."""
         program = self._program
         results = [(program.value, store(program.dtype, "value[i]"))]
         for i, slot in enumerate(program.slots):
@@ -265,7 +265,7 @@ class Emitter:
         ]
 
     def _fields(self):
-        """Returns the other fields of the kernel's table, as (name, value); missing ones are 0."""
+        """Returns the other fields of the kernel's table, as (name, value), without zero fields."""
         program = self._program
         exist = {
             "prepare": True,
@@ -292,7 +292,7 @@ class Emitter:
         self._lines += ["}", ""]
 
     def _hoist(self, nodes):
-        """Computes nodes and stores them in the struct of hoisted values."""
+        """Writes statements that compute nodes and store them in the struct of hoisted values."""
         here = set(nodes)
         read = {each for node in nodes for each in node.inputs if each.operation != "Const"}
         for node in sorted(read - here, key=lambda each: each.number):
@@ -336,7 +336,7 @@ class Emitter:
         self._lines += ["  }", "}", ""]
 
     def _read_lines(self, needed):
-        """Reads the values of a row and of the columns, if there are matrices."""
+        """Writes C code that reads the values of a matrix row; only in `MatrixEmitter`."""
 
     def _arrays(self, const):
         kind = stored(self._program.dtype)

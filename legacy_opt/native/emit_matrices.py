@@ -1,6 +1,6 @@
-"""Writes the kernel of a rule, such as Adafactor's, with values per row and column of matrices.
+"""Writes kernels of rules that have values per row and column of matrices, such as Adafactor's.
 
-A kernel passes over the matrices up to three times: for the sums over rows and columns, for the
+A kernel reads the matrices up to three times: to compute sums over rows and columns, to compute
 sums over all elements, and to update all elements.
 """
 
@@ -22,7 +22,7 @@ from legacy_opt.native.program import (
 
 
 class MatrixEmitter(Emitter):
-    """Writes the functions of a kernel for stacks of matrices, in the order of kernel.h."""
+    """Writes the functions of a kernel for stacks of matrices, in the order of sources/kernel.h."""
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
@@ -40,7 +40,8 @@ class MatrixEmitter(Emitter):
         ]
         used = needed_for([*elements, program.value, *changes])
         self._columns = [node for node in self._all_columns if node in used]
-        self._has_lines = False  # whether the next function gets the values of rows and columns
+        # Whether the next C function has parameters for the values of rows and columns.
+        self._has_lines = False
 
     def _functions(self):
         self._struct("row_t", self._rows)
@@ -94,7 +95,7 @@ class MatrixEmitter(Emitter):
             ]
 
     def _after_rows(self):
-        """Computes the values of the rows of one matrix, and writes their slots."""
+        """Writes the C function that computes the row values and row slots of one matrix."""
         first = [n for n in self._rows if n.level == MATRIX_ROW and n.stage < AFTER_MATRICES]
         second = [n for n in self._rows if n.level == MATRIX_ROW and n not in first]
         matrices = [node for node in self._rows if node.level == MATRIX]
@@ -126,7 +127,7 @@ class MatrixEmitter(Emitter):
         self._close()
 
     def _after_columns(self):
-        """Computes the values of the columns of one matrix, and writes their slots."""
+        """Writes the C function that computes the column values and column slots of one matrix."""
         self._lines += [
             "VECTORIZED static void after_columns(void* const* column_slots, const double* sums,",
             "                                     int64_t count, int64_t n, const void* from_,",
@@ -143,7 +144,10 @@ class MatrixEmitter(Emitter):
         self._close()
 
     def _column(self, k, const, columns):
-        """Returns the array with the k-th value of all columns; see `column_values` in kernel.h."""
+        """Returns a C expression for the array of the k-th values of all columns.
+
+        `column_values` in sources/kernel.h describes the layout of these arrays.
+        """
         kind = type_of(self._columns[k])
         return f"(({const}{kind}*)(({const}char*){columns} + {k} * 8 * n))"
 

@@ -1,4 +1,4 @@
-"""Compiled kernels, and running them on NumPy arrays."""
+"""Compiles programs to kernels, and runs kernels on NumPy arrays."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Kernel(NamedTuple):
 
     Attributes:
       program: the `Program`.
-      key: the hash by which the kernel is found.
+      key: the kernel's key, a hash; see `cache.key_of`.
       library: the loaded library.
     """
 
@@ -77,7 +77,7 @@ class Kernel(NamedTuple):
 
 
 def compiled(program: Program) -> Kernel:
-    """Compiles a program, unless the folder of kernels has its kernel already.
+    """Returns the kernel of a program; compiles the program if there is no compiled kernel yet.
 
     Raises:
       UnsupportedError: see `emit` and `cache.load`.
@@ -105,16 +105,18 @@ def run(
     scalars: Mapping[str, np.ndarray],
     rows: Any = None,
 ) -> None:
-    """Updates arrays in place by a kernel, in one thread and without TensorFlow, for checks.
+    """Runs a kernel on arrays, which are updated in place.
+
+    This function is for checks. It uses a single thread, and does not use TensorFlow.
 
     Args:
       kernel: the kernel.
-      value: the variable's value, contiguous. For a kernel with matrices, all arrays have their
-        shapes; otherwise shapes do not matter.
-      gradient: the gradient of the whole variable, or of `rows` in their order.
-      slots: the values of all slots by name, contiguous. A scalar slot may be the first element of
-        an array.
-      scalars: the values of the program's scalars by name, in their dtypes.
+      value: the variable's value, contiguous. The shapes of arrays matter only if the kernel has
+        matrices, or if `rows` is given.
+      gradient: the gradient of the whole variable, or of the rows in the order of `rows`.
+      slots: the values of all slots by name, contiguous. For a scalar slot, only the first element
+        of the array is used.
+      scalars: the values of the program's scalars by name, in the scalars' dtypes.
       rows: the numbers of the rows to update, without duplicates; None for the whole variable.
     """
     program, table = kernel.program, kernel.table
@@ -161,7 +163,7 @@ def _update_matrices(kernel, value, slots, gradient, hoisted):
     program, table = kernel.program, kernel.table
     count = value.shape[-1]
     sums = np.zeros(table.sums)
-    lines = []  # for each matrix, the values of its rows and of its columns
+    lines = []  # for each row: index, values of the row, values of the columns of its matrix
     for matrix in np.ndindex(value.shape[:-2]):
         rows = value.shape[-2]
         row_sums, column_sums = (
@@ -196,7 +198,7 @@ def _update_matrices(kernel, value, slots, gradient, hoisted):
 
 
 def _row(program, value, slots, gradient, index):
-    """Returns the pointers to a row's values, to its slots, and to its gradient."""
+    """Returns pointers to the value, the slots and the gradient of a row."""
     here = _pointers([slots[each.name][index] for each in program.slots])
     return value[index].ctypes.data, here, gradient[index].ctypes.data
 

@@ -1,7 +1,7 @@
 """Relates the axes of a tensor to the axes of a variable that is a stack of matrices.
 
-The axes of a tensor are a tuple: for each axis of the tensor, an axis of the variable, or None for
-an axis of size 1. A scalar has no axes.
+In this module, the axes of a tensor are a tuple with one item per axis of the tensor: the
+corresponding axis of the variable, or None for an axis of size 1. A scalar has an empty tuple.
 """
 
 from __future__ import annotations
@@ -38,8 +38,9 @@ def level_of(axes: Axes, rank: int, levels: Iterable[int]) -> Optional[int]:
     Args:
       axes: the axes of the tensor.
       rank: the rank of the variable.
-      levels: the levels of the operands. A tensor without axes has the highest of these levels. (If
-        the variable is a single matrix, a value of the level `MATRIX` has no axes, like a scalar.)
+      levels: the levels of the operands. A tensor without axes gets the highest of these levels,
+        because its own level may be `SCALAR` or `MATRIX`: if the variable is a single matrix, a
+        value of the level `MATRIX` has no axes, either.
     """
     found = {axis for axis in axes if axis is not None}
     if not found:
@@ -76,7 +77,7 @@ def expanded(axes: Axes, position: int) -> Axes:
 
 
 def reduced(axes: Axes, positions: Iterable[int], keeps_dims: bool) -> Axes:
-    """Returns the axes after a sum over the axes at some positions."""
+    """Returns the axes after a sum over the axes at `positions`."""
     removed = {position % len(axes) for position in positions}
     kept = [None if i in removed else axis for i, axis in enumerate(axes)]
     return tuple(axis for i, axis in enumerate(kept) if keeps_dims or i not in removed)

@@ -1,4 +1,4 @@
-"""Whether optimizers use compiled kernels."""
+"""Switches compiled kernels on and off."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def enable(
     """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
 
     The process of a parameter server must call this function before it creates its
-    `tf.train.Server`, and must find the kernels in its folder of kernels (see docs/native.md).
+    `tf.train.Server`, and must have the kernels in its folder of kernels (see docs/native.md).
 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs
         as TensorFlow operations, with a `NativeKernelWarning`.
-      target: a worker that builds a graph with variables on parameter servers passes the target of
-        its sessions, for example ``server.target``. While the graph is built, the servers are asked
-        whether they have the kernels. Without a target, these variables are updated without
-        kernels.
-      by_name: whether operations that update resource variables in a Session look them up by their
-        names. A step then takes less time if there are hundreds of small variables, because
-        TensorFlow does not run an operation per variable and slot to get their handles. Do not
-        change the attribute ``shared_name`` of the variables in the finished graph.
+      target: the target of the program's sessions, for example ``server.target``. Pass the target
+        if variables are on parameter servers. While the graph is built, sessions with this target
+        check whether the servers have the kernels. Without a target, variables on parameter servers
+        are updated without kernels.
+      by_name: whether kernels in a Session find small resource variables by their names. A step
+        with hundreds of such variables then takes less time, because TensorFlow does not run an
+        operation per variable and slot to get their handles. Do not change the attribute
+        ``shared_name`` of the variables in the finished graph.
 
     Returns:
       A function that undoes this call.
@@ -43,7 +43,7 @@ def enable(
     # Imported here, because `modes` must be importable without TensorFlow.
     from legacy_opt.native import driver
 
-    with contextlib.suppress(UnsupportedError):  # the updates report this error
+    with contextlib.suppress(UnsupportedError):  # each update reports the error again
         driver.load()
     undo = functools.partial(_set, _mode, _target, _by_name)
     _set("require" if require else "auto", target or _target, by_name or _by_name)
@@ -70,7 +70,7 @@ def mode_of(native: Optional[str]) -> str:
 
     Args:
       native: the attribute `native` of the optimizer. If it is None, the mode set by `enable` is
-        used; without `enable`, the environment variable LEGACY_OPT_NATIVE.
+        used. If `enable` has not been called, the environment variable LEGACY_OPT_NATIVE is used.
 
     Raises:
       ValueError: the attribute or the environment variable has another value.

@@ -7,7 +7,8 @@ from typing import Any
 
 from legacy_opt.native.program import Node, UnsupportedError
 
-# For each dtype: its number in TensorFlow, the C type in memory, and the C type of computations.
+# For each dtype: its number in TensorFlow, the C type of stored values, and the C type of
+# computations.
 DTYPES = {
     "float32": (1, "float", "float"),
     "float64": (2, "double", "double"),
@@ -20,8 +21,10 @@ DTYPES = {
 _16_BITS = ("bfloat16", "float16")
 
 # Operations that are one C expression. {0}, {1}, … are the inputs. {type} is the result's C type.
-# {f} is the suffix of C functions: "f" for float, empty for double.
-_EXACT = {  # Results that need no rounding to a 16-bit dtype.
+# {f} is the suffix of C functions: "f" for float, empty for double. The results of the operations
+# in _EXACT and _FLOAT_EXACT need no rounding to a 16-bit dtype. The operations in _FLOAT and
+# _FLOAT_EXACT have only floating point dtypes.
+_EXACT = {
     "Abs": "{0} < 0 ? -{0} : {0} + 0",
     "Equal": "{0} == {1}",
     "FloorDiv": "{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))",
@@ -79,7 +82,7 @@ def expression(node: Node) -> str:
     if node.operation == "SquaredDifference":
         difference = rounded(node.dtype, f"{inputs[0]} - {inputs[1]}")
         return rounded(node.dtype, f"({difference}) * ({difference})")
-    if node.operation == "SoftplusGrad":  # as TensorFlow: gradients / (exp(-features) + 1)
+    if node.operation == "SoftplusGrad":  # TensorFlow's formula: gradients / (exp(-features) + 1)
         exp = rounded(node.dtype, f"lo_exp{_suffix(node.dtype)}(-{inputs[1]})")
         return rounded(node.dtype, f"{inputs[0]} / ({rounded(node.dtype, exp + ' + 1')})")
     is_float = node.dtype.endswith(("float16", "float32", "float64"))
@@ -98,7 +101,7 @@ def name_of(node: Node) -> str:
 
 
 def text_of(node: Node) -> str:
-    """Returns the C expression that reads a node: its name, or the number if it is a constant."""
+    """Returns the C expression that reads a node: a variable, or the number of a constant."""
     return _literal(node.detail, node.dtype) if node.operation == "Const" else name_of(node)
 
 
@@ -130,7 +133,7 @@ def stored(dtype: str) -> str:
 
 
 def rounded(dtype: str, code: str) -> str:
-    """Returns C code that rounds a result to a 16-bit dtype; for other dtypes, `code` itself."""
+    """Returns C code that rounds the result of `code` to a 16-bit dtype; else `code` itself."""
     return f"lo_round_{dtype}({code})" if dtype in _16_BITS else code
 
 
@@ -140,5 +143,5 @@ def load(dtype: str, place: str) -> str:
 
 
 def store(dtype: str, place: str) -> str:
-    """Returns a C statement that stores a value; {} stands for the value."""
+    """Returns a C statement that stores a value, with {} in place of the value."""
     return f"{place} = lo_to_{dtype}({{}});" if dtype in _16_BITS else f"{place} = {{}};"

@@ -1,4 +1,7 @@
-"""Tries a prebuilt driver in a child process, because an incompatible driver may crash."""
+"""Tests a prebuilt driver in a child process, because an incompatible driver may crash.
+
+A driver is a library of TensorFlow operations that run kernels.
+"""
 
 from __future__ import annotations
 
@@ -24,15 +27,15 @@ sys.path[:] = sys.argv[2:]
 from {__name__} import main
 main(sys.argv[1])
 """
-_SECONDS = 120  # importing TensorFlow from a network drive takes long
+_SECONDS = 120  # importing TensorFlow from a network drive may take long
 
 
 @functools.lru_cache(maxsize=None)
 def failure(driver: Path) -> str:
-    """Returns why a driver does not work with this TensorFlow, or an empty string.
+    """Returns why a driver does not work with this TensorFlow; an empty string if it works.
 
-    A child process imports TensorFlow and runs the driver, which takes some seconds. If the driver
-    works, a file in the folder of kernels records this for other processes.
+    A child process imports TensorFlow and runs the driver. This takes some seconds. If the driver
+    works, an empty file is created in the folder of kernels, so that other processes skip the test.
 
     Args:
       driver: the path of the driver.
@@ -44,13 +47,13 @@ def failure(driver: Path) -> str:
         return ""
     found = _failure_in_child(driver)
     if record is not None and not found:
-        with contextlib.suppress(OSError):  # such as a full disk: the next process tries again
+        with contextlib.suppress(OSError):  # e.g. a full disk; then the next process tests again
             record.touch(mode=0o600)
     return found
 
 
 def _identity(driver):
-    """Returns a hash that changes when the driver or TensorFlow is installed again."""
+    """Returns a hash that changes if another driver or another TensorFlow is installed."""
     files = [str(driver), tf.__file__]
     states = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()[:32]
@@ -88,15 +91,15 @@ def program() -> Program:
 
 
 def main(path: str) -> None:
-    """Updates variables with a driver. Runs in the child process.
+    """Updates variables with a driver. This function runs in the child process.
 
     Args:
       path: the path of the driver.
 
     Raises:
-      RuntimeError: the driver computes something wrong.
+      RuntimeError: the driver computes wrong values.
     """
-    from legacy_opt.native import driver  # here, because `driver` imports this module
+    from legacy_opt.native import driver  # imported here, because `driver` imports this module
 
     loaded, kernel = driver.opened(Path(path)), kernels.compiled(program())
     driver.register(loaded, kernel)

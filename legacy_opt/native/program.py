@@ -1,26 +1,27 @@
-"""A traced rule: its inputs, operations and results."""
+"""Represents a traced update rule: inputs, operations and results."""
 
 from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
-# The level of a value says what the value belongs to: the whole update, a row of a sparse gradient,
-# or an element. If the variable is a stack of matrices, a value may also belong to a matrix, or to
-# a row or column of a matrix.
+# The level of a value: whether there is one value per update, per row of a sparse gradient, or per
+# element. If the variable is a stack of matrices, there may also be one value per matrix, or per
+# row or column of a matrix.
 SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = range(6)
 
 GRADIENT, VALUE = "gradient", "value"
 
-# How a slot changes. ASSIGN: it gets a new value. ADD: a value is added. FADE: touched elements get
-# a new value, and all others are multiplied by a factor.
+# How a slot changes. ASSIGN: the slot gets a new value. ADD: a value is added to the slot. FADE:
+# elements that a sparse gradient touches get a new value, and all other elements are multiplied by
+# a factor.
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 
-# Operations that reduce several values to one: all elements of a variable, the elements of a row or
-# column of a matrix, or the values of all rows of a matrix.
+# Operations that reduce several values to one value. The values are all elements of a variable, the
+# elements of a row or column of a matrix, or the values of all rows of a matrix.
 SUMS = ("Sum", "Mean")
 
-# The stage of a value: the last of the sums on which it depends. Sums of one stage are computed in
-# one pass over the variable.
+# The stage of a value: after which sums it can be computed. All sums of the same kind are computed
+# in one pass over the variable.
 BEFORE_SUMS, AFTER_LINES, AFTER_MATRICES, AFTER_SUMS = range(4)
 _STAGES = {
     MATRIX_ROW: AFTER_LINES,
@@ -58,15 +59,16 @@ class Node:
     """A value in a rule.
 
     Attributes:
-      number: the position among the nodes of its program.
+      number: the position among the nodes of the program.
       operation: the type of the TensorFlow operation that computes the value, or "Input".
-      dtype: the name of its dtype.
+      dtype: the name of the value's dtype.
       inputs: a tuple of nodes.
       level: the level, for example `SCALAR` or `ELEMENT`.
-      stage: the last of the sums on which it depends: `BEFORE_SUMS`, `AFTER_LINES` (over rows or
-        columns of matrices), `AFTER_MATRICES` or `AFTER_SUMS` (over all elements).
-      detail: the `Input` of an input; the value of a constant; for a sum, its position among the
-        program's sums of the same level.
+      stage: the stage: `BEFORE_SUMS`, `AFTER_LINES` (after sums over rows or columns of matrices),
+        `AFTER_MATRICES` (after sums over the rows' values) or `AFTER_SUMS` (after sums over all
+        elements).
+      detail: for an input, the `Input`; for a constant, the number; for a sum, the position among
+        the program's sums of the same level.
     """
 
     def __init__(
@@ -94,7 +96,7 @@ class Change(NamedTuple):
     Attributes:
       how: `ASSIGN`, `ADD` or `FADE`.
       node: the new value, or the value to add.
-      factor: the factor of untouched elements for `FADE`; otherwise None.
+      factor: for `FADE`, the factor of the untouched elements; otherwise None.
     """
 
     how: str
@@ -103,7 +105,7 @@ class Change(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A rule, ready to be written as C.
+    """A traced rule, from which C code is written.
 
     Attributes:
       dtype: the name of the variable's dtype.
@@ -133,7 +135,7 @@ class Program(NamedTuple):
         return self.slots + self.row_slots + self.column_slots + self.scalar_slots
 
     def sums(self, level: int) -> List[Node]:
-        """Returns the sums of a level, such as `SCALAR` for those over all elements."""
+        """Returns the sums of a level; the sums over all elements have the level `SCALAR`."""
         return [node for node in self.nodes if node.operation in SUMS and node.level == level]
 
     @property
@@ -153,7 +155,7 @@ class Program(NamedTuple):
 
 
 def needed_for(nodes: Iterable[Node]) -> Set[Node]:
-    """Returns the nodes that a loop over elements must read or compute to get `nodes`."""
+    """Returns the nodes that a loop over elements must read or compute, to compute `nodes`."""
     found: Set[Node] = set()
     waiting = list(nodes)
     while waiting:

@@ -1,4 +1,4 @@
-"""Reads the TensorFlow operations of a rule into a `Program`."""
+"""Converts the TensorFlow operations of a rule to a `Program`."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from legacy_opt.native.program import (
 _UNCHANGED = ("Identity", "PreventGradient", "Snapshot", "StopGradient")
 # Operations that change only the shape, which does not matter for a value with one element.
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
-# Operations that have several names in TensorFlow, and the name that a `Program` uses, so that all
-# versions of TensorFlow give the same kernel.
+# Different versions of TensorFlow have different names for these operations. A `Program` uses one
+# name, so that the kernel is the same on all versions.
 _NAMES = {
     "AddV2": "Add",
     "Div": "RealDiv",
@@ -50,7 +50,7 @@ _LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
 
 class Results(NamedTuple):
-    """What a rule returns, as tensors.
+    """The result of a rule.
 
     Attributes:
       update: the tensor to subtract from the variable; None if `value` is given.
@@ -74,8 +74,8 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
     Args:
       inputs: the inputs of the rule, among them the inputs named `GRADIENT` and `VALUE`.
       rank: the rank of the variable.
-      rule: a function that takes a dict from inputs to tensors, and returns `Results`. It is called
-        in a graph of its own.
+      rule: a function that takes a dict from inputs to tensors, and returns `Results`. The function
+        is called in a new graph.
 
     Raises:
       UnsupportedError: the rule cannot be compiled, for example because one of its operations has
@@ -102,7 +102,7 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
 
 
 class _Reader:
-    """Converts tensors to nodes."""
+    """Converts tensors to nodes of a `Program`."""
 
     def __init__(self, rank):
         self._rank = rank
@@ -117,7 +117,7 @@ class _Reader:
         return tensor
 
     def shape(self, level):
-        """Returns the shape of the placeholder of an input."""
+        """Returns the shape of the placeholder for an input of this level."""
         rank = self._rank
         return {SCALAR: [], ROW: ([None] + [1] * (rank - 1))[:rank], ELEMENT: [None] * rank}[level]
 
@@ -168,7 +168,7 @@ class _Reader:
         return self._node(kind, dtype, nodes, self.level(tensor, nodes))
 
     def keeps_elements(self, tensor, node):
-        """Whether a kernel can ignore a change of the shape of `node`."""
+        """Whether a kernel can ignore the operation of `tensor`, which changes a node's shape."""
         del tensor
         return node.level == SCALAR
 
@@ -234,7 +234,7 @@ class _Reader:
 
 
 class _MatrixReader(_Reader):
-    """Converts tensors to nodes if the rows or columns of the variable's matrices have slots."""
+    """Converts tensors to nodes, if there are slots for rows or columns of matrices."""
 
     def __init__(self, rank):
         super().__init__(rank)
@@ -249,7 +249,7 @@ class _MatrixReader(_Reader):
         return [None] * len(matrix_axes.axes_of(level, self._rank))
 
     def _axes_of(self, tensor):
-        """Returns the axes of a tensor. Those of constants do not matter."""
+        """Returns the axes of a tensor (see `matrix_axes`); no axes for a constant."""
         while tensor.op.type in _UNCHANGED:
             tensor = tensor.op.inputs[0]
         return self._axes.get(self._key(tensor), ())
@@ -290,7 +290,7 @@ class _MatrixReader(_Reader):
 
 
 def _operands(tensor):
-    """Returns the inputs of a tensor's operation, without those that only describe shapes."""
+    """Returns the inputs of a tensor's operation, except inputs that only describe a shape."""
     operation = tensor.op
     if operation.type == "Fill":
         return list(operation.inputs)[1:]
@@ -300,7 +300,11 @@ def _operands(tensor):
 
 
 def _constant(operation):
-    """Returns the number that all elements of a constant have in common."""
+    """Returns the number to which all elements of a constant are equal.
+
+    Raises:
+      UnsupportedError: the constant has no elements, or its elements are not equal.
+    """
     if operation.type in ("OnesLike", "ZerosLike"):
         return int(operation.type == "OnesLike")
     values = _constant_array(operation)
@@ -318,7 +322,7 @@ def _constant_array(operation) -> Optional[np.ndarray]:
 
 
 def _check(program):
-    """Raises an UnsupportedError if the program needs what kernels do not support."""
+    """Raises an UnsupportedError if kernels do not support the program."""
     slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():
         slot = slots[name]

@@ -1,1 +1,1 @@
-"""The optimizers: their constructors, documentation and update rules."""
+"""The optimizers, with constructors, documentation and update rules."""

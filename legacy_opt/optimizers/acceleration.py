@@ -1,4 +1,4 @@
-"""`accelerate`: enables native kernels for an optimizer, also for TensorFlow's own."""
+"""`accelerate`: enables native kernels for an optimizer, also for optimizers of TensorFlow."""
 
 from __future__ import annotations
 
@@ -42,26 +42,28 @@ OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {
 def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
     """Lets an optimizer run its updates by native kernels.
 
-    The optimizer keeps its constructor arguments, slots, names and checkpoints. Its results differ
-    in the last bits where TensorFlow's kernels approximate square roots (see docs/native.md).
+    The constructor arguments, slots, variable names and checkpoints of the optimizer do not change.
+    The results differ in the last bits where TensorFlow's kernels approximate square roots (see
+    docs/native.md).
 
     Args:
-      optimizer: one of TensorFlow's Adadelta, Adagrad, AdagradDA, Adam, Ftrl, GradientDescent,
-        Momentum, ProximalAdagrad, ProximalGradientDescent and RMSProp optimizers, or a subclass
-        that does not override their update methods; or an optimizer of this package, or of
-        `tf.contrib.opt` on TensorFlow 1.15. If it is a wrapper, the optimizers inside are
-        accelerated.
+      optimizer: an optimizer of this package, or of `tf.contrib.opt` on TensorFlow 1.15; or one of
+        TensorFlow's Adadelta, Adagrad, AdagradDA, Adam, Ftrl, GradientDescent, Momentum,
+        ProximalAdagrad, ProximalGradientDescent and RMSProp optimizers; or an instance of a
+        subclass that does not override update methods. If `optimizer` is a wrapper, the optimizers
+        inside the wrapper are accelerated.
       require: whether an update without a kernel raises an error. By default, such an update runs
-        as before, with a `NativeKernelWarning`.
+        without a kernel, with a `NativeKernelWarning`.
 
     Returns:
-      The same optimizer. The class of an optimizer of TensorFlow changes to a subclass of the same
-      name, and a class of `tf.contrib.opt` to the class of the same name in this package.
+      The same object, possibly with another class: a class of TensorFlow is replaced by a subclass
+      of the same name, and a class of `tf.contrib.opt` by this package's class of the same name.
 
     Raises:
-      TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`, or its class has update
-        methods of its own, which are not generated from a rule; or it is an optimizer of
-        `tf.contrib.opt` that has created slots already. Nothing has been changed then.
+      TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`; or the update methods of its
+        class are neither TensorFlow's nor generated from a rule; or it is an optimizer of
+        `tf.contrib.opt` that has created slots already. If the error is raised, nothing has been
+        changed.
     """
     if not isinstance(optimizer, V1Optimizer):
         raise TypeError(
@@ -99,7 +101,7 @@ def _wrapped(optimizer: Any) -> Sequence[V1Optimizer]:
 
 
 def _nested(optimizer: Any) -> Iterator[V1Optimizer]:
-    """Yields an optimizer; if it is a wrapper, also all optimizers inside."""
+    """Yields an optimizer and, if it is a wrapper, all optimizers inside the wrapper."""
     yield optimizer
     for each in _wrapped(optimizer):
         yield from _nested(each)
@@ -111,7 +113,7 @@ def _is_of_contrib(optimizer):
 
 
 def _like_contrib(optimizer):
-    """Returns an optimizer of this package with the arguments of one of `tf.contrib.opt`."""
+    """Returns this package's optimizer with the same arguments as a `tf.contrib.opt` optimizer."""
     cls, state = OF_CONTRIB[type(optimizer).__name__], vars(optimizer)
     if any(map(state.get, ("_slots", "_non_slot_dict"))):
         raise TypeError(

@@ -3,13 +3,13 @@
 With ``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x**2))``::
 
     rate = min(1 / sqrt(t), 0.01) * max(rms(w), epsilon2)
-    vr = decay * vr + (1 - decay) * row means of (g**2 + epsilon1)
-    vc = decay * vc + (1 - decay) * column means of (g**2 + epsilon1)
+    vr = decay * vr + (1 - decay) * row_means(g**2 + epsilon1)
+    vc = decay * vc + (1 - decay) * column_means(g**2 + epsilon1)
     u = g / sqrt(outer(vr / mean(vr), vc))
     w -= rate * u / max(1, rms(u) / clipping_threshold)
 
 Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018),
-and `AdafactorOptimizer` of tensor2tensor, whose constructor and variables are kept.
+and `AdafactorOptimizer` of tensor2tensor, with the same constructor and variables.
 """
 
 from __future__ import annotations
@@ -75,38 +75,39 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     `w/Adafactor_1`, …) in this order:
 
     * `m`, only if `beta1` is not 0: shape and dtype of the variable.
-    * `vr` and `vc`, float32, for a variable with two or more axes: the means of squared gradients
-      over the last axis and over the last but one. A matrix ``[a, b]`` has slots ``[a]`` and
-      ``[b]``; a variable with more axes is a stack of matrices. Each partition of a partitioned
-      variable is a separate matrix, so that only a graph with the same partitions can restore the
-      means over the partitioned axis.
+    * `vr` and `vc`, float32, for a variable with two or more axes: moving averages of the means of
+      squared gradients, over the last axis for `vr`, and over the second to last axis for `vc`. For
+      a matrix ``[a, b]`` the shapes are ``[a]`` and ``[b]``. A variable with more axes is a stack
+      of matrices. Each partition of a partitioned variable is a separate matrix. Therefore, only a
+      graph with the same partitions can restore the means over the partitioned axis.
     * `v`, float32, with the variable's shape, for a variable with fewer than two axes, or for all
       variables if `factored` is False.
 
     The arithmetic is float32, or float64 for float64 variables; the update is rounded to the
-    variable's dtype. (tensor2tensor's class trains float32, and bfloat16 through a
-    `parameter_encoding`.) Like in tensor2tensor, sparse gradients are made dense, because the means
-    are over whole tables.
+    variable's dtype. (tensor2tensor's class trains float32 variables, and bfloat16 variables with a
+    `parameter_encoding`.) As in tensor2tensor, sparse gradients are made dense, because the means
+    are taken over whole tables.
 
-    ``t`` is computed from the graph's global step, which is not needed if `learning_rate` and
-    `decay_rate` do not depend on the global step. The term ``1e-30 * mean(g**2)``, which
-    tensor2tensor adds to its rates to prevent an optimization of XLA, is left out, because it
-    changes a rate only for gradients of 1e8 and more.
+    ``t`` is computed from the graph's global step. No global step is needed if `learning_rate` and
+    `decay_rate` do not depend on it. tensor2tensor adds ``1e-30 * mean(g**2)`` to its rates, to
+    prevent an optimization of XLA. This class does not, because the term changes a rate only for
+    gradients of 1e8 and more.
 
     Args:
       multiply_by_parameter_scale: whether the learning rate is multiplied by ``max(rms(w),
         epsilon2)``.
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-        None means ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
+        None means ``min(1 / sqrt(t), 0.01)``, or 0.05 times this value if
+        `multiply_by_parameter_scale` is False.
       decay_rate: decay factor of the second moments, of the same types as `learning_rate`; or a
         function of the global step, such as the results of `adafactor_decay_rate_pow`
         and `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.
       beta1: decay factor of the momentum, at least 0 and less than 1; 0 means no slot `m`.
       clipping_threshold: the largest rms of an update before the learning rate is applied; None
-        does not clip.
-      factored: whether to keep only row and column means for matrices.
-      simulated_quantize_bits: not supported; None or 0.
-      parameter_encoding: not supported; None.
+        means no clipping.
+      factored: whether to store only row and column means for matrices.
+      simulated_quantize_bits: not supported; must be None or 0.
+      parameter_encoding: not supported; must be None.
       use_locking: has no effect; True gives a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
       epsilon1: added to squared gradients.
@@ -195,9 +196,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
-        # Grappler reorders chains of products, and graphs would then round differently from eager
-        # execution. Therefore, a division separates the products in `_normalized` from the product
-        # with the learning rate, and the momentum is computed without a product with (1 - beta1).
+        # Graphs would round differently from eager execution, because Grappler reorders chains of
+        # products. Two things prevent this: a division separates the products in `_normalized` from
+        # the product with the learning rate, and the momentum has no product with (1 - beta1).
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -244,8 +245,8 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
       beta2: a number between 0 and 1.
 
     Returns:
-      A function of the global step, for `AdafactorOptimizer`. (tensor2tensor returns a tensor,
-      which would stay constant in eager execution and with Keras' `iterations`.)
+      A function of the global step, for `AdafactorOptimizer`. (tensor2tensor's function returns a
+      tensor, which would stay constant in eager execution and in Keras.)
     """
     return _AdamDecayRate(beta2)
 
@@ -253,10 +254,10 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
 def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     """A decay rate that averages over more and more steps: ``1 - t**-exponent``.
 
-    The rate stays below 1. Rounded to float32 the formula gives 1 from about
+    The rate stays below 1. Rounded to float32, the formula is 1 from about
     ``t = 2**(25 / exponent)`` on (2.6e9 with an exponent of 0.8, 3.4e7 with an exponent of 1). In
-    later steps the moments of tensor2tensor's class no longer change, and a variable whose slots
-    are created in such a step becomes NaN. This package uses the largest float32 below 1 instead.
+    tensor2tensor, the moments do not change after this step, and a variable whose slots are created
+    after this step becomes NaN. This package uses the largest float32 below 1 instead of 1.
 
     Args:
       exponent: a number, above 0 and at most 1.

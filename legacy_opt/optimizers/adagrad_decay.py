@@ -8,8 +8,8 @@ Each time a gradient is applied, with ``p = (global_step + 1) // accumulator_dec
     accumulator += g * g
     w -= learning_rate * g / sqrt(accumulator)
 
-Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepRec (and PAI); their
-constructors, slots, variable names and arithmetic are kept. TensorFlow has no kernel for the decay.
+Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepRec (and PAI), with
+the same constructors, slots, variable names and arithmetic. TensorFlow has no kernel for the decay.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
       global step, initialized to zero. In dense updates, element 0 of the flattened slot counts the
-      decays of the whole variable. (In a partition of a partitioned variable, a decay also sets all
-      elements less than the new count to the new count.) In sparse updates, element r of the
-      flattened slot counts the decays of row r.
+      decays of the whole variable. (In a partition of a partitioned variable, a decay also raises
+      all smaller elements to the new count.) In sparse updates, element r of the flattened slot
+      counts the decays of row r.
 
-    The accumulator decays at most once in an update: a row without gradients for three periods
-    decays once at each of its next three updates. The training has to increment the global step; a
-    `GlobalStepWarning` is issued if no global step is passed to `minimize` or `apply_gradients`. A
-    training that is shorter than `accumulator_decay_step` (by default 100,000 steps) has no decay,
-    and its results are bit for bit those of Adagrad.
+    The accumulator decays at most once in an update. For example, a row without gradients for three
+    periods decays once at each of its next three updates. The training has to increment the global
+    step; a `GlobalStepWarning` is issued if no global step is passed to `minimize` or
+    `apply_gradients`. In a training that is shorter than `accumulator_decay_step` (by default
+    100,000 steps) nothing decays, and the results are bit for bit those of Adagrad.
 
-    If two workers share a variable without locks, both workers may find the same decay due, and
-    apply or count the decay twice. This is rare, because the count is read immediately before the
-    decay is written.
+    If two workers share a variable without locks, both workers may detect the same due decay, and
+    apply or count it twice. This is rare, because the count is read immediately before the decay is
+    written.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
@@ -75,8 +75,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
       initial_accumulator_value: initial value and lower bound of the accumulator, above zero.
       accumulator_decay_step: the length of a period in steps, a positive integer.
       accumulator_decay_rate: the factor of the accumulator at each decay, between 0 and 1.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's Adagrad kernel
-        (the accumulator decay before it takes no locks), and native kernels.
+      use_locking: whether TensorFlow's Adagrad kernel and native kernels lock the variables while
+        they write. (The decay before TensorFlow's kernel does not lock.)
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -172,7 +172,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             )
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Decays the accumulators for dense gradients, device by device."""
+        """Decays the accumulators of variables with dense gradients, together for each device."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
         by_device, seen = {}, set()
@@ -194,11 +194,11 @@ class AdagradDecayOptimizer(RuleOptimizer):
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
         Returns:
-          A list of operations or tensors to wait for before the accumulators are used.
+          A list of operations or tensors. Wait for them before you use the accumulators.
         """
         period = self._period(updates[0].hyper)
-        # The decay waits for the gradients, so that a training step that fails while it computes
-        # gradients does not change the state. In a TF1 graph only steps with a due decay wait.
+        # The decay waits for the gradients. So the state does not change if the computation of a
+        # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
@@ -233,8 +233,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_due(self, updates, due):
         written = []
         count = len(updates)
-        # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So `due`
-        # selects only between scalars, not between tensors of the accumulators' size.
+        # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So only
+        # scalars are selected by `due`, not tensors of the accumulators' size.
         once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
         rates, floors = {}, {}
         for i, update in enumerate(updates):
@@ -250,8 +250,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return written
 
     def _decay_rows(self, update):
-        # There is no tf.cond, because after the first period rows decay in nearly every step. The
-        # counts are read as late as possible, because other workers decay rows, too.
+        # tf.cond is not used, because after the first period some rows decay in nearly every step.
+        # The counts are read as late as possible, because other workers also decay rows.
         with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
@@ -275,10 +275,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
 
-    It computes the same as `AdagradDecayOptimizer`, with the same arguments and variable names. The
-    slot `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an
-    embedding table of 10 million rows of 16 elements the slot takes 80 MB instead of 1.28 GB. V2 is
-    DeepRec's name of this layout of the slot; the name is unrelated to Keras' OptimizerV2.
+    Results, arguments and variable names are those of `AdagradDecayOptimizer`. The slot
+    `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an embedding
+    table of 10 million rows of 16 elements, the slot takes 80 MB instead of 1.28 GB. The name V2 is
+    DeepRec's, and is unrelated to Keras' OptimizerV2.
     """
 
     def _power_layout(self):
@@ -289,9 +289,9 @@ class FlatElement(Slot):
     """A slot with the variable's shape, of which an update uses only some elements.
 
     A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
-    update uses flat element r for row r. Rules may add to the slot, but not assign it. In a
-    partition of a partitioned variable, an addition to element 0 also sets all elements less than
-    the new count to the new count, so that the count is kept if the variable is later partitioned
+    update uses flat element r for row r. Rules may add to the slot, but not assign the slot. In a
+    partition of a partitioned variable, an addition to flat element 0 also raises all smaller
+    elements to the new count. So the count is not lost if the variable is later partitioned
     differently.
     """
 
@@ -306,11 +306,11 @@ class FlatElement(Slot):
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():
-            if versions.building() == versions.FUNCTION:  # XLA may compile the function; see above.
+            if versions.building() == versions.FUNCTION:  # XLA may compile the function, as above
                 return tf.reshape(tf.gather(slot, [0]), [-1])[0]
             return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
-        # The variable may turn out to have no elements. The minimum of an empty tensor is the
-        # largest integer, so no decay is due.
+        # At runtime, the variable may have no elements. The minimum of an empty tensor is the
+        # largest integer, so no decay is due then.
         return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
 
     def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
@@ -345,11 +345,12 @@ class FlatElement(Slot):
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]
         # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number
-        # of rows. One division per axis was the fastest alternative.
+        # of rows. Of the alternatives, one division per axis was the fastest.
         known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        # A row number out of range must fail, even if a flat element with this index exists.
+        # A row number that is out of range must raise an error, even if the slot has a flat element
+        # with this number.
         first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
         if slot.shape.rank is None:
             inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]

@@ -1,17 +1,19 @@
 """AdamAsync: Adam for asynchronous workers.
 
+Dense gradients, and sparse gradients by default, are applied by Adam:
+
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2_power) / (1 - beta1_power) * m / (sqrt(v) + epsilon)
     beta1_power *= beta1;  beta2_power *= beta2
 
-and with `apply_sparse_rmsprop`, for sparse gradients, RMSProp with momentum:
+With `apply_sparse_rmsprop`, sparse gradients are applied by RMSProp with momentum:
 
     v = beta2 * v + (1 - beta2) * g**2
     m = beta1 * m + learning_rate * g / sqrt(v + epsilon)
     w -= m
 
-Source: `AdamAsyncOptimizer` of Alibaba's DeepRec; its arguments, slots and arithmetic are kept.
+Source: `AdamAsyncOptimizer` of Alibaba's DeepRec, with the same arguments, slots and arithmetic.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdamAsyncOptimizer(AdamBase):
     """Adam with separate powers of beta for each variable (DeepRec).
 
-    Each update of a variable multiplies its powers by beta1 and beta2. So no worker waits until all
-    variables are updated, and the powers of a variable without a gradient do not change. A sparse
-    gradient updates only the rows that it contains, in the variable, `m` and `v`.
+    Each update of a variable multiplies the variable's powers by beta1 and beta2. So no worker
+    waits until all variables are updated, and the powers of a variable without a gradient do not
+    change. A sparse gradient updates only its own rows of the variable, `m` and `v`.
 
     Slots, in this order, named after the optimizer (`w/AdamAsync`, `w/AdamAsync_1`, …):
 
@@ -43,19 +45,19 @@ class AdamAsyncOptimizer(AdamBase):
     * `beta1_power`, `beta2_power`: float32 scalars, initialized to `beta1` and `beta2`. Sparse
       updates with `apply_sparse_rmsprop` do not change them.
 
-    With dense gradients in every step the results are bit for bit those of
-    `tf.compat.v1.train.AdamOptimizer`.
+    If every training step has dense gradients for all variables, the results are bit for bit those
+    of `tf.compat.v1.train.AdamOptimizer`.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
-      epsilon: added to the square root of `v` (with `apply_sparse_rmsprop` to `v` itself); not
-        negative. For float16 variables pass 1e-4 or more, because the default rounds to 0 in
-        float16, and 0 / 0 is NaN.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
-        for dense gradients (it does not lock the powers), and native kernels.
+      epsilon: added to the square root of `v`, or to `v` itself in RMSProp; not negative. For
+        float16 variables pass 1e-4 or more, because the default rounds to 0 in float16, and 0 / 0
+        is NaN.
+      use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
+        the variables while they write. (TensorFlow's kernel does not lock the powers.)
       apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.
       name: the name of the optimizer and its slots.
 
@@ -101,9 +103,9 @@ class AdamAsyncOptimizer(AdamBase):
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
-        # In graphs, Grappler would turn x / sqrt(y) into x * rsqrt(y), which rounds differently, so
-        # call rsqrt everywhere. The cast is needed because TensorFlow 1.15 has no Rsqrt for
-        # bfloat16.
+        # rsqrt is called explicitly, so that eager execution rounds like graphs, in which Grappler
+        # replaces x / sqrt(y) by x * rsqrt(y). The cast is needed, because TensorFlow 1.15 has no
+        # Rsqrt for bfloat16.
         root = tf.math.rsqrt(tf.cast(v + hyper.epsilon, wide_dtype(grad.dtype)))
         m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
         return m, {"m": m, "v": v}

@@ -4,8 +4,8 @@
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)
 
-Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014), in the form given just
-before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the same form.
+Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014). The paper gives the last
+formula just before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the same formulas.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _HOOKS = {
 
 
 class AdamBase(RuleOptimizer):
-    """Adam whose sparse gradients update only the rows that they contain.
+    """Adam in which a sparse gradient updates only the rows in the gradient.
 
-    It has the arguments and variables of `tf.compat.v1.train.AdamOptimizer`: slots `m` and `v`
+    Arguments and variables are those of `tf.compat.v1.train.AdamOptimizer`: the slots `m` and `v`
     (`w/Adam`, `w/Adam_1`), and `beta1_power` and `beta2_power`, which all variables share.
 
-    Products and sums are computed in the order of `tf.contrib.opt`, because the last bit depends
-    on the order.
+    Products and sums are computed in the order of `tf.contrib.opt`, because the last bits of the
+    results depend on the order.
 
-    Subclasses may read the private attributes of TensorFlow's AdamOptimizer: `_lr`, the tensors
-    that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and
+    Subclasses may use these private members of TensorFlow's AdamOptimizer: the attribute `_lr`, the
+    tensors that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`), and the method
     `_get_beta_accumulators()`. Defining a subclass that overrides `_get_beta_accumulators` or
-    `_apply_sparse_shared` raises a TypeError, because only TensorFlow's classes call these methods.
+    `_apply_sparse_shared` raises a TypeError, because this package does not call these methods.
     """
 
     slots = {"m": Slot(), "v": Slot()}
@@ -75,7 +75,7 @@ class AdamBase(RuleOptimizer):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
     def _get_beta_accumulators(self):
-        """Returns the variables of the powers as a tuple; both are None before the first update."""
+        """Returns the variables with the powers of beta; (None, None) before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
     def rule(
@@ -85,7 +85,7 @@ class AdamBase(RuleOptimizer):
         return corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon), {"m": m, "v": v}
 
     def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        """Returns a rule that rounds like `fused` for dense gradients, and else like `rule`."""
+        """Returns a rule. For dense gradients, the rule rounds in the same way as `fused`."""
         rule = super().native_rule(variable, sparse)
         return rule if sparse else as_fused(rule)
 
@@ -97,9 +97,8 @@ class AdamBase(RuleOptimizer):
     ) -> Optional[Operation]:
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
-        For sparse gradients, even if they were made dense, the result is `NotImplemented`, because
-        TensorFlow's classes do not use the kernel for sparse updates, and the kernel rounds
-        differently.
+        For sparse gradients, even if they were made dense, the result is `NotImplemented`: the
+        kernel rounds differently from TensorFlow's sparse updates, which do not use the kernel.
 
         Args:
           update: the `Update`.
@@ -142,9 +141,9 @@ def moments(grad, slots, hyper, as_stock=False):
       slots: the values of `m` and `v` as passed to a rule.
       hyper: the hyperparameters; see `as_fused`.
       as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, instead of
-        ``(g * g) * (1 - beta2)``. TensorFlow's ("stock") AdamOptimizer is written in the second
-        form for sparse gradients, but if `beta2` is a number, a Session of TensorFlow 1.15 computes
-        the first form.
+        ``(g * g) * (1 - beta2)``. The source of TensorFlow's ("stock") AdamOptimizer contains the
+        second formula for sparse gradients. But if `beta2` is a number, a Session of TensorFlow
+        1.15 rewrites the second formula to the first.
     """
     m = moving_average(slots.m, grad, hyper.beta1, hyper)
     if getattr(hyper, "as_fused", False):
@@ -156,16 +155,16 @@ def moments(grad, slots, hyper, as_stock=False):
 
 
 def moving_average(average, value, beta, hyper):
-    """Returns the next moving average, rounded like in TensorFlow's kernel if `hyper.as_fused`."""
+    """Returns the next moving average, rounded like in TensorFlow's kernels if `hyper.as_fused`."""
     if getattr(hyper, "as_fused", False):
         return average + (value - average) * (1 - beta)
     return average * beta + value * (1 - beta)
 
 
 def as_fused(rule):
-    """Returns a rule with the moving averages of TensorFlow's fused kernels.
+    """Returns a rule whose moving averages are rounded like in TensorFlow's fused kernels.
 
-    These kernels compute ``m + (g - m) * (1 - beta1)``, which rounds differently from
+    TensorFlow's kernels compute ``m + (g - m) * (1 - beta1)``, which rounds differently from
     ``m * beta1 + g * (1 - beta1)``.
     """
 

@@ -23,31 +23,32 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdamGSOptimizer(AdamBase):
     """Adam without variables for powers of beta (tf.contrib.opt).
 
-    The powers are ``beta ** (global_step + 1)``, computed in float32. So the optimizer saves only
-    slots, and has no shared variables that all workers would update in each step. The training has
-    to increment the global step, so pass it to `minimize` or `apply_gradients`, too. The default
-    ``global_step=0`` is the same as in tf.contrib, but rarely useful: it is a constant, so every
-    training step has the bias correction of the first training step, and a `GlobalStepWarning` is
-    issued.
+    The powers are ``beta ** (global_step + 1)``, computed in float32. So the optimizer has no
+    variables except slots, and no variables that all workers would update in each training step.
+    The training has to increment the global step, so pass the global step to `minimize` or
+    `apply_gradients`, too. The default ``global_step=0`` is the default of tf.contrib, but rarely
+    useful. It is a constant, so every training step has the bias correction of the first training
+    step, and a `GlobalStepWarning` is issued.
 
-    Sparse gradients change all rows, like in `tf.compat.v1.train.AdamOptimizer`, so that each step
-    costs time for the whole table. `LazyAdamGSOptimizer` changes only the rows in the gradient.
+    A sparse gradient changes all rows, as in `tf.compat.v1.train.AdamOptimizer`, so each update
+    takes time for the whole table. `LazyAdamGSOptimizer` changes only the rows in the gradient.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
     is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero.
 
     Args:
-      global_step: the scalar variable that counts training steps, int32 or int64 (or floating
-        point, like in tf.contrib, but float32 stops counting at 2**24), or a number that is not
-        negative; None means the graph's global step (`tf.compat.v1.train.get_global_step`).
+      global_step: the scalar int32 or int64 variable that counts training steps, or a number that
+        is not negative; None means the graph's global step
+        (`tf.compat.v1.train.get_global_step`). As in tf.contrib, the variable may also be floating
+        point, but a float32 variable stops counting at 2**24.
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
         more, because the default rounds to 0 in float16, and 0 / 0 is NaN.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
-        for dense gradients, and native kernels.
+      use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
+        the variables while they write.
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -76,7 +77,7 @@ class AdamGSOptimizer(AdamBase):
         return {}
 
     def _get_beta_accumulators(self):
-        """Returns the powers of beta in the last call of `apply_gradients`, float32 scalars.
+        """Returns the powers of beta as float32 scalars, from the last call of `apply_gradients`.
 
         Raises:
           ValueError: `apply_gradients` has not been called.
@@ -88,7 +89,7 @@ class AdamGSOptimizer(AdamBase):
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
-        # The powers are computed in float32 for every dtype, like in tf.contrib.
+        # As in tf.contrib, the powers are computed in float32 for variables of every dtype.
         betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)
         step = tf.cast(hyper.global_step + 1, tf.float32)
         hyper.beta1_power = tf.cast(tf.pow(betas.beta1, step), dtype)
@@ -99,7 +100,7 @@ class AdamGSOptimizer(AdamBase):
 class LazyAdamGSOptimizer(AdamGSOptimizer):
     """`AdamGSOptimizer` whose sparse gradients update only the rows they contain (tf.contrib.opt).
 
-    Arguments, slots and global step are those of `AdamGSOptimizer`.
+    The arguments, slots and global step are those of `AdamGSOptimizer`.
     """
 
     whole_tensor = False

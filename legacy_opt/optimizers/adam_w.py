@@ -1,8 +1,10 @@
 """AdamW and MomentumW (SGDW): Adam and Momentum with decoupled weight decay.
 
-For each gradient, the optimizers compute ``w -= weight_decay * w``, then Adam's or Momentum's
-update.
-Source: `tf.contrib.opt`, after Loshchilov and Hutter 2019; see `decoupled_weight_decay`.
+For each gradient, the optimizers first compute ``w -= weight_decay * w``, then the update of Adam
+or Momentum.
+
+Source: `tf.contrib.opt`, after Loshchilov and Hutter 2019. The weight decay is in the module
+`decoupled_weight_decay`.
 """
 
 from __future__ import annotations
@@ -19,15 +21,16 @@ v1 = tf.compat.v1.train
 class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
     """Adam with decoupled weight decay.
 
-    The slots `m` and `v` (`w/AdamW`, `w/AdamW_1`), the shared `beta1_power` and `beta2_power`, and
-    the update after the weight decay are those of `tf.compat.v1.train.AdamOptimizer`. A sparse
-    gradient decays only the rows that it contains. Adam then changes all rows with nonzero `m`.
-    For float16 variables pass an epsilon of 1e-4 or more, because the default rounds to 0 in
-    float16, and 0 / 0 is NaN.
+    These are the same as in `tf.compat.v1.train.AdamOptimizer`: the slots `m` and `v` (`w/AdamW`,
+    `w/AdamW_1`), the shared variables `beta1_power` and `beta2_power`, and the update after the
+    weight decay. A sparse gradient decays only the rows in the gradient. Adam then changes all rows
+    with nonzero `m`. For float16 variables pass an epsilon of 1e-4 or more, because the default
+    rounds to 0 in float16, and 0 / 0 is NaN.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
-      learning_rate: see `tf.compat.v1.train.AdamOptimizer`, also for the arguments not listed here.
+      learning_rate: see `tf.compat.v1.train.AdamOptimizer`, also for `beta1`, `beta2` and
+        `epsilon`.
       use_locking: whether the weight decay and Adam's kernel lock the variables.
       name: the name of the optimizer and its slots.
 
@@ -60,13 +63,13 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
 class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
     """Gradient descent with momentum and decoupled weight decay (SGDW).
 
-    The slot `momentum` (`w/MomentumW`) and the update after the weight decay are those of
+    The slot `momentum` (`w/MomentumW`) and the update after the weight decay are the same as in
     `tf.compat.v1.train.MomentumOptimizer`.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
-      learning_rate: see `tf.compat.v1.train.MomentumOptimizer`, also for the arguments not listed
-        here.
+      learning_rate: see `tf.compat.v1.train.MomentumOptimizer`, also for `momentum` and
+        `use_nesterov`.
       use_locking: whether the weight decay and the kernels lock the variables.
       name: the name of the optimizer and its slots.
 

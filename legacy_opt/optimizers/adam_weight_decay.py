@@ -1,11 +1,11 @@
-"""BERT's Adam: decoupled weight decay, no bias correction.
+"""BERT's Adam: Adam with decoupled weight decay, and without bias correction.
 
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g**2
     w -= learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)
 
-Source: `AdamWeightDecayOptimizer` in BERT's optimization.py (Devlin et al. 2018), which was copied
-into most projects that build on BERT. `legacy_opt.optimizers.lamb` extends it.
+Source: `AdamWeightDecayOptimizer` in BERT's optimization.py (Devlin et al. 2018). Most projects
+that build on BERT contain a copy of this file.
 """
 
 from __future__ import annotations
@@ -35,34 +35,35 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         new_global_step = global_step + 1                                          # delete
         train_op = tf.group(train_op, [global_step.assign(new_global_step)])       # delete
 
-    Here `apply_gradients` and `minimize` increment the variable passed to them, like every
-    optimizer of TensorFlow 1. If both lines stay, every training step is counted twice: the
-    training ends after half of its steps, and the learning rate falls twice as fast. If the lines
-    cannot be deleted, pass no `global_step`. `legacy-opt audit` reports such lines. (In BERT's code
-    the two lines race with the learning rate schedule, which mostly reads the incremented step:
+    In this class, `apply_gradients` and `minimize` increment the variable that is passed as
+    `global_step`, as in every optimizer of TensorFlow 1. If you do not delete the two lines, every
+    training step is counted twice: the training ends after half of its steps, and the learning rate
+    falls twice as fast. If you cannot delete the lines, pass no `global_step`. `legacy-opt audit`
+    reports such lines. (In BERT's repository, the learning rate schedule may read the global step
+    before or after these two lines increment it; in most steps it reads the incremented value. See
     docs/weight_decay.md.)
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, with the variable's shape and
-    dtype, initialized to zero. There are no variables for powers of beta. Checkpoints of BERT's
-    class can be restored. Like in BERT's class there is no bias correction.
+    dtype, initialized to zero. Checkpoints of BERT's class can be restored. As in BERT's class,
+    there is no bias correction, and so there are no variables for powers of beta.
 
-    Sparse gradients are made dense, like in BERT's class, so that every training step changes and
-    decays all rows of a table. (`LazyAdamOptimizer` updates only rows with a gradient.) BERT's
-    class trains only float32 variables; this class also trains other dtypes.
+    As in BERT's class, sparse gradients are made dense, so every training step changes and decays
+    all rows of a table. (`LazyAdamOptimizer` updates only the rows in the gradient.) BERT's class
+    trains only float32 variables; this class also trains other dtypes.
 
-    Variables whose name matches one of `exclude_from_weight_decay` do not decay. Subclasses may
-    override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may read
-    the arguments, except `name`, as attributes of the same names (`self.learning_rate`).
+    Variables whose names match a pattern in `exclude_from_weight_decay` do not decay. Subclasses
+    may override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may
+    read each argument except `name` as an attribute of the same name (`self.learning_rate`).
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
-      weight_decay_rate: each update subtracts this fraction of a variable, times the learning rate.
+      weight_decay_rate: each update subtracts ``learning_rate * weight_decay_rate * w``.
       beta_1: decay factor of `m`, at least 0 and less than 1.
       beta_2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
-      exclude_from_weight_decay: a list of regular expressions, searched for in the variables'
-        names (without ":0"), or None.
+      exclude_from_weight_decay: a list of regular expressions, or None. The expressions are
+        searched for in the variables' names (without ":0").
       name: the name of the optimizer.
 
     Raises:
@@ -74,7 +75,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     whole_tensor = True
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
 
-    # BERT's class has these attributes without an underscore.
+    # The names of these attributes in BERT's class.
     learning_rate = alias_of("learning_rate")
     weight_decay_rate = alias_of("weight_decay_rate")
     beta_1 = alias_of("beta_1")
@@ -107,7 +108,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
         for beta in ("beta_1", "beta_2"):
-            # Python computes 1 - 0.999 in float64, because float32 would lose digits.
+            # 1 - beta is computed in Python (float64), because float32 would lose digits.
             rest = complement(self._rule_step.tensors[beta], getattr(self, "_" + beta), dtype)
             setattr(hyper, "rest_" + beta, rest)
         return hyper
@@ -118,7 +119,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return hyper
 
     def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
-        """Sets `hyper.decays` to whether the variable of this name decays."""
+        """Sets `hyper.decays` to True if the variable `name` decays, and to False if not."""
         hyper.decays = self._do_use_weight_decay(name)
 
     def rule(
@@ -130,7 +131,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     def direction(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
-        """Returns the update before the learning rate is applied, and the new moments."""
+        """Returns the update without the learning rate, and the new moments."""
         m = hyper.beta_1 * slots.m + hyper.rest_beta_1 * grad
         v = hyper.beta_2 * slots.v + hyper.rest_beta_2 * tf.square(grad)
         mean, mean_square = self.estimates(m, v, hyper)
@@ -140,7 +141,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return direction, {"m": m, "v": v}
 
     def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
-        """Returns the moments to use in the update; LAMB corrects their bias here."""
+        """Returns the moments to use in the update. The class for LAMB corrects their bias here."""
         del hyper
         return m, v
 
@@ -155,5 +156,5 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
 
 def matches(patterns, name):
-    """Whether one of these regular expressions is found in a name; `patterns` may be None."""
+    """Whether one of the regular expressions in `patterns` (or None) is found in `name`."""
     return any(re.search(pattern, name) for pattern in patterns or ())

@@ -1,10 +1,10 @@
-"""AdaMax: Adam with a decayed maximum of absolute gradients in place of the second moment.
+"""AdaMax: Adam with a decaying maximum of absolute gradients in place of the second moment.
 
     m = beta1 * m + (1 - beta1) * g
     v = max(beta2 * v, abs(g))
     w -= learning_rate / (1 - beta1**t) * m / (v + epsilon)
 
-Source: `tf.contrib.opt.AdaMaxOptimizer` of TensorFlow 1.15; after Kingma and Ba, "Adam: A Method
+Source: `tf.contrib.opt.AdaMaxOptimizer` of TensorFlow 1.15, after Kingma and Ba, "Adam: A Method
 for Stochastic Optimization" (2014), section 7.1.
 """
 
@@ -24,8 +24,8 @@ from legacy_opt.optimizers.adam_base import AdamBase, moving_average
 class AdaMaxOptimizer(AdamBase):
     """Adam with an exponentially weighted infinity norm (tf.contrib.opt).
 
-    A sparse gradient updates only the rows that it contains, in the variable and its slots; the
-    power of beta counts all training steps.
+    A sparse gradient updates only its own rows of the variable and slots. The power of beta1
+    changes in every training step.
 
     Slots, in this order, named after the optimizer (`w/AdaMax`, `w/AdaMax_1`): `m` and `v`, with
     the variable's shape and dtype, initialized to zero. All variables share `beta1_power`, a
@@ -38,8 +38,8 @@ class AdaMaxOptimizer(AdamBase):
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to `v`; not negative. For float16 variables pass 1e-4 or more, because the
         default rounds to 0 in float16, and 0 / 0 is NaN.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's AdaMax kernel
-        for dense gradients, and native kernels.
+      use_locking: whether native kernels, and TensorFlow's AdaMax kernel for dense gradients, lock
+        the variables while they write.
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -62,7 +62,7 @@ class AdaMaxOptimizer(AdamBase):
         return {"beta1_power": self._beta1}
 
     def _get_beta_accumulators(self):
-        """Returns the variable with the power of beta1, or None before the first update."""
+        """Returns the variable with the power of beta1; None before the first update."""
         return self._non_slot("beta1_power")
 
     def rule(

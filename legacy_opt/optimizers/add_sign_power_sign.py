@@ -1,12 +1,14 @@
-"""AddSign and PowerSign: updates that are larger where gradient and momentum agree in sign.
+"""AddSign and PowerSign: larger updates where the gradient and its moving average agree in sign.
 
     m = beta * m + (1 - beta) * g
     AddSign:    w -= learning_rate * (alpha + d(t) * sign(g) * sign(m)) * g
     PowerSign:  w -= learning_rate * base ** (d(t) * sign(g) * sign(m)) * g
 
-``d(t)`` is the sign decay. From Bello et al., "Neural Optimizer Search with Reinforcement Learning"
-(https://arxiv.org/abs/1709.07417). These are `AddSignOptimizer` and `PowerSignOptimizer` of
-TensorFlow 1's `tf.contrib.opt`: their constructors, slot, variable names and arithmetic are kept.
+``d(t)`` is the sign decay, the value of `sign_decay_fn`.
+
+Source: `AddSignOptimizer` and `PowerSignOptimizer` of TensorFlow 1's `tf.contrib.opt`, with the
+same constructors, slot, variable names and arithmetic; after Bello et al., "Neural Optimizer Search
+with Reinforcement Learning" (https://arxiv.org/abs/1709.07417).
 """
 
 from __future__ import annotations
@@ -72,8 +74,8 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     def _rule(self, grad, slots, hyper, multiplier):
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
-        # Each element's factor is selected from three scalars, because Grappler would regroup a
-        # product of tensors.
+        # The factor of each element is selected from three scalars. It is not computed from tensors
+        # of signs, because Grappler would regroup the products, and the results would change.
         agreed, none, opposed = (
             hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper) for sign in (1, 0, -1)
         )
@@ -94,14 +96,14 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
 class AddSignOptimizer(_SignOptimizer):
     """AddSign (`tf.contrib.opt.AddSignOptimizer`).
 
-    The optimizer has one slot, `m` (`w/AddSignOptimizer`), the moving average of the gradient, with
-    the variable's shape and dtype, initialized to zero. Like in tf.contrib, a sparse gradient makes
-    `m` decay in all rows, but changes the variable only in the rows of the gradient. So each sparse
-    update costs time for the whole slot. Unlike the class in tf.contrib, this class can train
-    resource variables with sparse gradients.
-
-    The gradient is multiplied by ``learning_rate * (alpha + d(t) * sign(g) * sign(m))``, where
+    The gradient g is multiplied by ``learning_rate * (alpha + d(t) * sign(g) * sign(m))``, where
     ``d(t)`` is the sign decay.
+
+    The optimizer has one slot, `m` (`w/AddSignOptimizer`), the moving average of the gradient, with
+    the variable's shape and dtype, initialized to zero. As in tf.contrib, a sparse gradient decays
+    `m` in all rows, but changes only the variable's rows that are in the gradient. So each sparse
+    update takes time for the whole slot. Unlike the class in tf.contrib, this class can train
+    resource variables with sparse gradients.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
@@ -109,12 +111,12 @@ class AddSignOptimizer(_SignOptimizer):
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: a function of the global step that returns the sign decay, such as the results
         of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`. Each call of
-        `apply_gradients` calls the function once, before the global step is incremented. The
-        function gets the value of the argument `global_step` of `apply_gradients`. If
-        `apply_gradients` is called without `global_step`, the function gets the graph's global
-        step, and a `GlobalStepWarning` is issued. If `sign_decay_fn` is None, the sign decay is 1.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's kernel for
-        dense gradients, and native kernels.
+        `apply_gradients` calls the function once, with the value of the argument `global_step`
+        before it is incremented. If `apply_gradients` is called without `global_step`, the function
+        gets the graph's global step, and a `GlobalStepWarning` is issued. If `sign_decay_fn` is
+        None, the sign decay is 1.
+      use_locking: whether native kernels, and TensorFlow's kernel for dense gradients, lock the
+        variables while they write.
       name: the name of the optimizer and its slot.
 
     Raises:
@@ -156,16 +158,19 @@ class AddSignOptimizer(_SignOptimizer):
 class PowerSignOptimizer(_SignOptimizer):
     """PowerSign (`tf.contrib.opt.PowerSignOptimizer`).
 
-    The slot, the treatment of sparse gradients and the arguments are those of `AddSignOptimizer`,
-    with `base` in place of `alpha`. Like in tf.contrib, sparse updates compute the power as
-    ``e ** (log(base) * …)``, with e rounded to float32 and then to the variable's dtype. So in
-    float64 the relative difference of a dense and a sparse update is about 1e-8.
+    The gradient g is multiplied by ``learning_rate * base ** (d(t) * sign(g) * sign(m))``, where
+    ``d(t)`` is the sign decay. The slot `m`, the treatment of sparse gradients and the arguments
+    are those of `AddSignOptimizer`, with `base` in place of `alpha`.
+
+    As in tf.contrib, sparse updates compute the power as ``e ** (log(base) * …)``, where e is
+    rounded to float32 and then to the variable's dtype. So, for float64 variables, the relative
+    difference between a dense and a sparse update is about 1e-8.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
-      base: the base of the power, above zero. The rule uses its logarithm. If the base is a number,
-        Python computes the logarithm, and the result is rounded to float32, and for 16-bit
-        variables to their dtype.
+      base: the base of the power, above zero. The update uses the logarithm of the base. If the
+        base is a number, the logarithm is computed in Python, rounded to float32, and for 16-bit
+        variables also rounded to the variable's dtype.
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: see `AddSignOptimizer`.
       use_locking: see `AddSignOptimizer`.
@@ -232,7 +237,7 @@ def _sign(values):
 
 
 def _logarithm(base):
-    """Returns the natural logarithm of a base: a number for a number, else a callable."""
+    """Returns the natural logarithm of a base; if the base is not a number, as a callable."""
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))
     if callable(base):

@@ -1,13 +1,17 @@
 """Decoupled weight decay: in each update, variables shrink by a factor.
 
-The gradient is not changed, unlike with L2 regularization. For each update, with any optimizer as
-`base`::
+Each training step first computes the gradient g, then decays the variable w, then applies the
+gradient with another optimizer, whose update is called `update` here::
 
+    g = gradient(w)
     w -= weight_decay * w
-    w -= the update of base, from the gradient that was computed before the decay of w
+    w -= update(g)
 
-The weight decay is not multiplied by the learning rate. Source: Loshchilov and Hutter 2019 (SGDW,
-AdamW) and `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
+Unlike L2 regularization, the weight decay does not change the gradient. The weight decay is not
+multiplied by the learning rate.
+
+Source: Loshchilov and Hutter 2019 (SGDW, AdamW) and `tf.contrib.opt`, with the constructors,
+arithmetic and variable names of `tf.contrib.opt`.
 """
 
 from __future__ import annotations
@@ -74,7 +78,7 @@ class _DecayStep(NamedTuple):
     Attributes:
       variables: the variables to decay; None means all.
       after: the operations that the weight decay waits for.
-      has_decayed: whether the variable that is being updated has decayed already.
+      has_decayed: whether the currently updated variable has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
@@ -95,40 +99,40 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         optimizer = AdagradWOptimizer(weight_decay=1e-4, learning_rate=0.1)
         train_op = optimizer.minimize(loss, decay_var_list=[weights])
 
-    A class that defines no constructor gets a constructor with `weight_decay` before the arguments
-    of the other base class. Slots and variable names are those of the other base class.
+    If the class defines no constructor, it gets a constructor that takes `weight_decay`, then the
+    arguments of the other base class. Slots and variable names are those of the other base class.
 
-    A dense gradient decays the whole variable. A sparse gradient decays only the rows that it
-    contains, and each of them once, even if its id is repeated. Within one call of
-    `apply_gradients` (or `minimize`) all gradients are computed first, then the variables decay,
-    then they are updated. In `tf.contrib.opt` it is random whether a gradient is computed before or
-    after the decay. If two calls run in the same `Session.run`, the second call does not wait for
-    the first call, unless you add control dependencies.
+    A dense gradient decays the whole variable. A sparse gradient decays each row in the gradient
+    once, even if the row's id is repeated. One call of `apply_gradients` (or `minimize`) computes
+    all gradients first, then decays the variables, then updates the variables. (In
+    `tf.contrib.opt`, it is random whether a gradient is computed before or after the decay.) If two
+    calls run in the same `Session.run`, their order is not defined; to define it, use
+    `tf.control_dependencies`.
 
     If the update of the other base class reads the variable, it reads the decayed value. A learning
-    rate schedule does not change the weight decay. To change both, pass a schedule as
-    `weight_decay`, too.
+    rate schedule does not change the weight decay. To change the weight decay, too, also pass a
+    schedule as `weight_decay`.
 
     Improvements over `tf.contrib.opt`:
 
     * `minimize` obeys `decay_var_list`. (In tf.contrib, `minimize` decays all variables.)
     * An empty `decay_var_list` is an error. (In tf.contrib, it means all variables.)
-    * `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's.
-    * The rows in a sparse gradient decay with any optimizer, also with one that does not sum
-      duplicate ids, such as GradientDescentOptimizer.
+    * `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's dtype.
+    * The rows in a sparse gradient decay with every optimizer. (In tf.contrib, they do not decay
+      with optimizers that do not sum duplicate ids, such as GradientDescentOptimizer.)
 
     Args:
       weight_decay: the fraction by which variables shrink in each update: a number, scalar tensor
-        or variable, or a callable that returns one of these. A number is not rounded to float32 for
-        float64 variables.
+        or variable, or a callable that returns one of these. For float64 variables, a number is not
+        rounded to float32.
       *args: arguments of the other base class.
       **kwargs: arguments of the other base class.
 
     Raises:
       TypeError: `weight_decay` is not a number, tensor, variable or callable without arguments.
-        The error is also raised when a subclass is defined, if this class is not its first base
-        class, or if the subclass overrides `_decay_weights_op` or `_decay_weights_sparse_op`.
-        (tf.contrib calls these two methods, but this package does not.)
+        The error is also raised when a subclass is defined, if this class is not the first base
+        class, or if the subclass overrides `_decay_weights_op` or `_decay_weights_sparse_op`,
+        because this package, unlike tf.contrib, does not call these two methods.
       ValueError: `weight_decay` is NaN or infinite.
     """
 
@@ -211,9 +215,9 @@ class DecoupledWeightDecayExtension(KernelsFirst):
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Passes all gradients to `_prepare`, so that the decay waits until they are computed.
+        """Scope of a training step, in which the decay waits until all gradients are computed.
 
-        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too.
+        `apply_gradients` and the Keras optimizers of `legacy_opt.compat.to_keras` enter this scope.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
@@ -231,21 +235,21 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
-        # These are the gradients of all replicas. Each replica computes its gradients from its copy
-        # of the variables. The decay changes all copies, so it has to wait for all gradients.
+        # `grads_and_vars` has the gradients of all replicas. Each replica computes gradients from
+        # its copy of the variables. The decay changes all copies, so it waits for all gradients.
         given = list(grads_and_vars)
         with self.applying(given):
             return super()._distributed_apply(distribution, given, *args, **kwargs)
 
     @contextlib.contextmanager
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
-        """Restricts the decay to `decay_var_list` in this scope; None restricts nothing.
+        """Scope in which only the variables in `decay_var_list` decay (None: no change).
 
         Raises:
           TypeError: see `minimize`.
           ValueError: see `minimize`.
         """
-        if decay_var_list is None:  # keeps the list that was passed to `minimize`, if any
+        if decay_var_list is None:  # the list that was passed to `minimize` stays in effect
             yield
             return
         self._set_decay_step(variables=_as_variables(decay_var_list))
@@ -271,7 +275,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         self._set_decay_step(after=_all_of(self._pairs))
         super()._prepare()
 
-    # In all update methods, the weight decay precedes the update of the other base class.
+    # Every update method decays the variable, then calls the other base class's update method.
 
     def _update(self, base, grad, variable, access, *arguments):
         if self._decay_step.has_decayed:
@@ -306,12 +310,13 @@ class DecoupledWeightDecayExtension(KernelsFirst):
 
     @contextlib.contextmanager
     def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
-        """Decays a variable; operations created in this scope (the update) run after the decay.
+        """Decays a variable. The operations created in this scope, the update, run after the decay.
 
         Args:
           grad: the gradient; for a sparse gradient, the tensor of its values.
           variable: the variable.
-          access: what decays: `legacy_opt.access.WholeVariable` or `Rows`.
+          access: the part of the variable that decays: `legacy_opt.access.WholeVariable` or
+            `legacy_opt.access.Rows`.
         """
         if self._decay_step.has_decayed or not self.decays(variable):
             yield
@@ -326,7 +331,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # If operations run in order anyway, no control dependencies are created. They would
+            # If operations run in order anyway, control dependencies are not needed. They would
             # change the last bits of the results, because TensorFlow does not regroup products
             # across control dependencies.
             with after(*([] if in_order else [done])):
@@ -336,7 +341,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
 
 
 def _decay_whole(variable, access, factor, use_locking):
-    # The kernel gets the variable's buffer, not a copy, and subtracts a fraction of each element.
+    # This kernel computes var -= alpha * delta. `delta` is the variable's value, without a copy.
     del access
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
@@ -352,7 +357,7 @@ def _decay_rows(variable, access, factor, use_locking):
 
 
 def _all_of(grads_and_vars):
-    """Returns a list with an operation that waits for all gradients; [] outside of TF1 graphs."""
+    """Returns a list with one operation that depends on all gradients; [] outside TF1 graphs."""
     if versions.runs_in_order():
         return []
     strategy = tf.distribute.get_strategy()
@@ -399,7 +404,7 @@ def _among(variable, variables):
 
 
 def _constructor(cls):
-    """Returns a constructor with `weight_decay` before the arguments of the other base class."""
+    """Returns a constructor that takes `weight_decay`, then the other base class's arguments."""
 
     def __init__(self, weight_decay, *args, **kwargs):
         super(cls, self).__init__(weight_decay, *args, **kwargs)
@@ -421,9 +426,10 @@ def _constructor(cls):
 def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Type[V1Optimizer]:
     """Returns a class like `base_optimizer` with decoupled weight decay.
 
-    Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
-    `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
-    `base_optimizer` return the same class. Its attribute `base_optimizer` is the argument.
+    The constructor of the returned class takes `weight_decay`, then the arguments of
+    `base_optimizer`. `minimize` and `apply_gradients` take `decay_var_list`; see
+    `DecoupledWeightDecayExtension`. All calls with the same `base_optimizer` return the same class.
+    The class has an attribute `base_optimizer`.
 
     For example::
 
@@ -434,11 +440,11 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
       base_optimizer: a subclass of `tf.compat.v1.train.Optimizer`.
 
     Returns:
-      The class; `AdagradOptimizerWithDecoupledWeightDecay` is its name in the example.
+      The class. In the example, its name is `AdagradOptimizerWithDecoupledWeightDecay`.
 
     Raises:
-      TypeError: `base_optimizer` is not such a class, or already has decoupled weight decay or an
-        argument `weight_decay`.
+      TypeError: `base_optimizer` is not a subclass of `tf.compat.v1.train.Optimizer`, already has
+        decoupled weight decay, or already has an argument `weight_decay`.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(
@@ -458,7 +464,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
 @functools.lru_cache(maxsize=None)
 def _pickled_by_base(metaclass):
-    """Returns a metaclass whose classes are pickled as a call that creates them again."""
+    """Returns a metaclass. Its classes are pickled as calls that create the classes again."""
 
     def reduced(cls):
         made = extend_with_decoupled_weight_decay(cls.base_optimizer)

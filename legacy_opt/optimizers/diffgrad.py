@@ -28,8 +28,8 @@ class DiffGradOptimizer(AdamBase):
     """Adam with friction where the gradient changes little (Dubey et al. 2019).
 
     The friction is a factor of the update: 0.5 where the gradient equals the gradient of the
-    previous update, and otherwise between 0.5 and 1. A sparse gradient updates only the rows that
-    it contains, in the variable and its slots. Every training step updates the powers of beta.
+    previous update, and otherwise between 0.5 and 1. A sparse gradient updates only its own rows of
+    the variable and slots. The powers of beta change in every training step.
 
     Slots, in this order, named after the optimizer (`w/DiffGrad`, `w/DiffGrad_1`, `w/DiffGrad_2`):
     `m`, `v` and `prev_grad`, the gradient of the previous update, with the variable's shape and
@@ -42,8 +42,8 @@ class DiffGradOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
-      use_locking: whether native kernels take locks. Without native kernels there are no locks,
-        and True gives a `UseLockingWarning`.
+      use_locking: whether native kernels lock the variables while they write. Updates without
+        native kernels do not lock; if `use_locking` is True, a `UseLockingWarning` is issued.
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -70,9 +70,10 @@ class DiffGradOptimizer(AdamBase):
         m, v = moments(grad, slots, hyper)
         return _step(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
 
-    # For dense gradients TensorFlow's Adam kernel updates m and v in place, in one pass. It gets a
-    # learning rate of zero, so that it does not change the variable. The update of the variable is
-    # then computed piece by piece, so that temporaries stay in the processor's cache.
+    # For dense gradients, TensorFlow's Adam kernel updates m and v in place, in one pass. The
+    # kernel gets a learning rate of zero, so that it does not change the variable. The update of
+    # the variable is then computed piece by piece, so that temporaries stay in the processor's
+    # cache.
 
     def fused(self, update: Update) -> Optional[Operation]:
         hyper, prev_grad = update.hyper, update.slots.prev_grad
@@ -84,28 +85,28 @@ class DiffGradOptimizer(AdamBase):
         if done is NotImplemented:
             return done
         with after(done):
-            # If the slots are ref variables, these values share the slots' memory. They need not be
-            # copied, because all updates are computed before `prev_grad` is written.
+            # If the slots are ref variables, these values share the memory of the slots. No copies
+            # are needed, because all updates are computed before `prev_grad` is written.
             values = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
         pieces = _pieces(update.variable.shape)
         steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
-        del values  # in eager execution, a buffer with references is copied before a write
+        del values  # otherwise eager execution would copy the slot before the write
         with after(*steps):
             written = prev_grad.assign(update.grad, read_value=False)
             return tf.group(written, *_subtract(update.variable, pieces, steps))
 
 
 def _step(m, v, prev_grad, grad, hyper):
-    # SoftplusGrad computes gradients * sigmoid(features) in one pass.
+    # The op SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))
     return corrected_rate(hyper) * (slowed / (tf.sqrt(v) + hyper.epsilon))
 
 
-PIECE = 1 << 20  # elements; the few temporaries of a piece fit into the cache
+PIECE = 1 << 20  # the number of elements whose temporaries fit into the processor's cache
 
 
 def _pieces(shape):
-    """Returns the indices of the pieces: slices of the first axis, or `...` for a single piece."""
+    """Returns the pieces: slices of the first axis, or [Ellipsis] for a single piece."""
     if not shape.is_fully_defined() or shape.num_elements() <= PIECE:
         return [Ellipsis]
     rows = max(1, PIECE // shape[1:].num_elements())
@@ -113,10 +114,10 @@ def _pieces(shape):
 
 
 def _subtract(variable, pieces, steps):
-    """Subtracts the updates, one for each piece, from the variable; returns the operations."""
+    """Subtracts one update per piece from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(steps[0], read_value=False)]
-    if is_resource(variable):  # After a write to a slice, every read would copy the variable.
+    if is_resource(variable):  # after a write to a slice, every read would copy the variable
         return [variable.assign_sub(tf.concat(steps, axis=0), read_value=False)]
     value = variable.read_value()
     return [

@@ -1,4 +1,4 @@
-"""A mixin that runs the updates of any v1 optimizer by native kernels, where there are kernels."""
+"""A mixin that runs a v1 optimizer's updates by native kernels, if there are such kernels."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ v1 = tf.compat.v1.train
 class KernelsFirst:
     """Mixin that tries native kernels before the update methods of the other base classes.
 
-    It needs no constructor, so that the class of an existing optimizer can be changed.
+    The mixin has no constructor, so that `accelerate` can change the class of an existing object.
     """
 
     native: Optional[str] = None  # as in RuleOptimizer
     updates_together: ClassVar[bool] = True  # as in RuleOptimizer
-    # These attributes are set during a training step. `_pairs` has all (gradient, variable) pairs,
-    # `_native_step` runs the updates by kernels.
+    # These attributes are set during a training step. `_pairs` contains all (gradient, variable)
+    # pairs, and `_native_step` runs the updates by kernels.
     _pairs = ()
     _native_step = None
 
@@ -36,7 +36,7 @@ class KernelsFirst:
     ) -> Iterator[None]:
         """Scope of a training step, in which `_prepare` passes all gradients to kernels.
 
-        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too.
+        `apply_gradients` and the Keras optimizers of `legacy_opt.compat.to_keras` enter this scope.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
@@ -81,13 +81,13 @@ class KernelsFirst:
         return self._update_duplicates(base, slices, handle, grad, handle, indices)
 
     def _update(self, base, grad, variable, access, *arguments):
-        """Updates a variable by a native kernel, or else by `base`.
+        """Updates a variable by a native kernel, or by `base` if there is no kernel.
 
         Args:
           base: the update method of the other base classes.
           grad: the gradient; for a sparse gradient, the tensor of its values.
           variable: the variable.
-          access: what is updated, `WholeVariable` or `Rows`.
+          access: the part of the variable to update: `WholeVariable` or `Rows`.
           *arguments: the arguments of `base`.
         """
         done = self._native_operation(variable)
@@ -101,9 +101,10 @@ class KernelsFirst:
         if done is not NotImplemented:
             return done
         if base.__func__ is getattr(v1.Optimizer, base.__name__):
-            # TensorFlow sums the rows of equal ids, then calls our _[resource_]apply_sparse.
+            # `base` sums the rows of equal ids, then calls _apply_sparse or _resource_apply_sparse
+            # of this class.
             return base(*arguments)
-        if native_updates.are_enabled(self):  # kernels must get each id once
+        if native_updates.are_enabled(self):  # `native_updates.apply` accepts no duplicate ids
             one_each = duplicate_ids.summed(grad)
             ids, values = one_each.indices, one_each.values
         else:
@@ -111,7 +112,7 @@ class KernelsFirst:
         return self._update(base, values, variable, Rows(ids), *arguments)
 
     def _native_operation(self, variable):
-        """Returns the result of `NativeStep.operation`; NotImplemented if there is no such step."""
+        """Returns the result of `NativeStep.operation`; NotImplemented without a `NativeStep`."""
         if self._native_step is None:
             return NotImplemented
         if not self._native_step.has_started:
@@ -130,10 +131,10 @@ class KernelsFirst:
 
 
 def has_rule(optimizer_class: type) -> bool:
-    """Whether the update methods of a class are those of a TensorFlow optimizer in `RULES`."""
+    """Whether a class inherits its update methods from a TensorFlow optimizer in `RULES`."""
     return _updating_class(optimizer_class.__mro__) in stock_rules.RULES
 
 
 def _updating_class(classes):
-    methods = (*native_updates.UPDATE_METHODS, "_apply_sparse_shared")  # Adam's own method
+    methods = (*native_updates.UPDATE_METHODS, "_apply_sparse_shared")  # the last is in Adam only
     return stock_rules.updating_class(classes, methods)

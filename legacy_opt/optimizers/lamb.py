@@ -26,19 +26,20 @@ from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, ma
 class LAMBOptimizer(AdamWeightDecayOptimizer):
     """Adam with updates scaled to the norm of each variable (You et al. 2019).
 
-    The class extends `AdamWeightDecayOptimizer`. It has the same slots (`w/adam_m`, `w/adam_v`),
+    The class extends `AdamWeightDecayOptimizer`. The slots are the same (`w/adam_m`, `w/adam_v`),
     and sparse gradients update the whole variable, not only some rows. **This optimizer increments
     `global_step`, so delete two lines of your script**; see `AdamWeightDecayOptimizer`.
 
-    The norms are taken over all elements of a variable. Each partition of a partitioned variable
-    has separate norms and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of
-    the norms is zero, and for variables that match `exclude_from_layer_adaptation`. Norms of 16-bit
-    variables are computed in float32.
+    The norms are taken over all elements of a variable. As in ALBERT, each partition of a
+    partitioned variable has its own norms. The factor ``|w| / |u|`` is 1 if one of the norms is
+    zero, and for variables that match `exclude_from_layer_adaptation`. Norms of 16-bit variables
+    are computed in float32.
 
-    `t` is the `global_step` passed to `apply_gradients` (or the graph's global step, if none is
-    passed) plus 1; no variable of the optimizer counts training steps. ALBERT's class has no bias
-    correction; with `bias_correction=False` this class computes the same bits. With bias
-    correction, like in the paper and in TensorFlow Addons, the first steps differ.
+    `t` is ``global_step + 1``, with the `global_step` passed to `apply_gradients`, or the graph's
+    global step if none is passed. The optimizer has no counter of its own. With
+    `bias_correction=False`, the results are bit for bit those of ALBERT's class, which has no bias
+    correction. With bias correction, as in the paper and in TensorFlow Addons, the first steps
+    differ from ALBERT's.
 
     Args:
       learning_rate: see `AdamWeightDecayOptimizer`.
@@ -47,8 +48,8 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
       beta_2: see `AdamWeightDecayOptimizer`.
       epsilon: see `AdamWeightDecayOptimizer`.
       exclude_from_weight_decay: see `AdamWeightDecayOptimizer`.
-      exclude_from_layer_adaptation: a list of regular expressions: updates of variables with a
-        matching name are not scaled. None or an empty list means `exclude_from_weight_decay`.
+      exclude_from_layer_adaptation: a list of regular expressions. The updates of variables with
+        matching names are not scaled. None or an empty list means `exclude_from_weight_decay`.
       name: the name of the optimizer.
       bias_correction: whether to divide the moments by ``1 - beta**t``.
 
@@ -120,7 +121,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
 
 
 def _one_minus_power(rest, t):
-    """Returns ``1 - beta**t`` from ``1 - beta``, without losing digits to cancellation."""
+    """Computes ``1 - beta**t`` from ``rest = 1 - beta``, without cancellation of digits."""
     return -tf.math.expm1(t * tf.math.log1p(-rest))
 
 

@@ -1,12 +1,12 @@
 """LARS: Momentum with a separate learning rate for each variable, for large batches.
 
-    trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon);  1 where |w| or |g| is 0
+    trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon);  1 if |w| or |g| is 0
     momentum = mu * momentum + learning_rate * trust * (g + weight_decay * w)
     w -= momentum
 
-From You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks"
-(https://arxiv.org/abs/1708.03888). This is `LARSOptimizer` of TensorFlow 1's `tf.contrib.opt`: its
-constructor, slot, variable names and arithmetic are kept.
+Source: `LARSOptimizer` of TensorFlow 1's `tf.contrib.opt`, with the same constructor, slot,
+variable names and arithmetic; after You, Gitman and Ginsburg, "Large Batch Training of
+Convolutional Networks" (https://arxiv.org/abs/1708.03888).
 """
 
 from __future__ import annotations
@@ -31,31 +31,33 @@ class LARSOptimizer(RuleOptimizer):
 
     The optimizer has one slot, `momentum` (`w/LARSOptimizer`), with the variable's shape and dtype,
     initialized to zero. Dense gradients are multiplied by the learning rate before they are added
-    to the slot, so a new learning rate affects new gradients only.
+    to the slot, so a new learning rate affects only new gradients.
 
-    Like in tf.contrib, a sparse gradient is applied without trust ratio and weight decay, even to
-    variables outside `skip_list`: the rows that it contains are updated by plain Momentum
-    (``momentum = mu * momentum + g; w -= learning_rate * momentum``). In the slot of a variable
-    with both dense and sparse gradients the two formulas mix: only dense gradients are multiplied
-    by the learning rate before they are added. Each partition of a partitioned variable has a
-    separate norm and trust ratio. For float64 variables, dense updates use hyperparameters in full
-    precision; sparse updates round them to float32. Norms are computed in the variable's dtype. So
-    in float16 (largest number 65504) a norm of 256 or more is infinite, like in tf.contrib: train
-    such variables in float32.
+    As in tf.contrib, sparse gradients are applied without trust ratio and weight decay, to all
+    variables. The rows in the gradient are updated by plain Momentum: ``momentum = mu * momentum +
+    g; w -= learning_rate * momentum``. If a variable has dense and sparse gradients, its slot
+    contains terms with and without the learning rate, because only dense gradients are multiplied
+    by the learning rate before the addition.
+
+    Each partition of a partitioned variable has its own norm and trust ratio. For float64
+    variables, dense updates use hyperparameters in full precision, but sparse updates round
+    hyperparameters to float32. As in tf.contrib, norms are computed in the variable's dtype. In
+    float16, where the largest number is 65504, a norm of 256 or more is therefore infinite. Train
+    variables with such norms in float32.
 
     Unlike in tf.contrib, a dense update also accepts a callable `learning_rate`, and tensors whose
-    dtype differs from that of the variable.
+    dtype differs from the variable's dtype.
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       momentum: the factor mu, not negative.
       weight_decay: the factor of the variable that is added to the gradient, not negative.
       eeta: the trust coefficient.
-      epsilon: added to the trust ratio's divisor.
+      epsilon: added to the divisor of the trust ratio.
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable whose name (`w.name`, for example
         "dense/bias:0") contains one of the strings is updated without trust ratio and weight decay.
-        For a Keras 3 variable the name is its path, with the names of its layers, followed by ":0".
+        The name of a Keras 3 variable is its path, which contains names of layers, and ":0".
       use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
         weight_decay * w) + mu * momentum``.
 
@@ -95,7 +97,8 @@ class LARSOptimizer(RuleOptimizer):
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns an `Update` for `rule`, which computes plain Momentum.
 
-        A dense gradient is multiplied by the learning rate here, and `rule` gets a rate of 1.
+        This method multiplies a dense gradient by the learning rate, and passes a learning rate of
+        1 to `rule`.
         """
         update = super().update_for(grad, variable, access)
         if update.sparse:
@@ -127,8 +130,8 @@ class LARSOptimizer(RuleOptimizer):
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
 
-        This method is called for every dense gradient. Subclasses may override it, like in
-        tf.contrib.
+        This method is called for every dense gradient. As in tf.contrib, subclasses may override
+        the method.
         """
         return _rate_and_decayed(grad, var, self.hyper_for(var))
 
@@ -170,9 +173,9 @@ def _trust_ratio(grad, value, hyper):
     """Returns the factor of the learning rate, a scalar."""
     value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
     decay = hyper.weight_decay * value_norm
-    # The divisor is |g| + decay + epsilon. In a Session, Grappler changes the order of this sum in
-    # tf.contrib's class: it adds a constant epsilon to the decay first, except in 16 bits. Here the
-    # order is the same. The maximum changes no value: it prevents Grappler from reordering the sum.
+    # The divisor is |g| + decay + epsilon. In a Session with tf.contrib's class, Grappler reorders
+    # this sum: it first adds a constant epsilon to the decay, except for 16-bit dtypes. The same
+    # order is used here. The maximum changes no value, but prevents Grappler from reordering.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:

@@ -1,4 +1,4 @@
-"""LazyAdam: Adam that updates only the rows in a sparse gradient, not the whole table.
+"""LazyAdam: Adam in which a sparse gradient updates only the rows in the gradient.
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -15,15 +15,15 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class LazyAdamOptimizer(AdamBase):
     """Adam whose sparse updates cost time only for the rows in the gradient (tf.contrib.opt).
 
-    With dense gradients the results are bit for bit those of `tf.compat.v1.train.AdamOptimizer`.
-    With a sparse gradient TensorFlow's optimizer changes every row of the table, but this optimizer
-    updates only the rows in the gradient, and their moments. The powers of beta count all training
-    steps, whether or not a row is in the gradient.
+    With dense gradients, the results are bit for bit those of `tf.compat.v1.train.AdamOptimizer`.
+    With a sparse gradient, TensorFlow's optimizer changes every row of the table, but this
+    optimizer changes only the rows in the gradient, and the moments of these rows. The powers of
+    beta change in every training step.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`): `m` and `v`, with the
     variable's shape and dtype, initialized to zero. All variables share `beta1_power` and
-    `beta2_power`, float32 scalars initialized to `beta1` and `beta2`. These are the variables of
-    `tf.compat.v1.train.AdamOptimizer`, so that each of the two optimizers can continue from
+    `beta2_power`, float32 scalars initialized to `beta1` and `beta2`. The variables are the same as
+    those of `tf.compat.v1.train.AdamOptimizer`, so each of the two optimizers can continue from
     checkpoints of the other optimizer.
 
     Args:
@@ -34,8 +34,8 @@ class LazyAdamOptimizer(AdamBase):
       epsilon: added to the square root of `v`; not negative ("epsilon hat" in Adam's paper). For
         float16 variables pass 1e-4 or more, because the default rounds to 0 in float16, and 0 / 0
         is NaN.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
-        for dense gradients, and native kernels.
+      use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
+        the variables while they write.
       name: the name of the optimizer and its slots.
 
     Raises:

@@ -5,8 +5,8 @@
     ahead = beta1 * m + (1 - beta1) * g
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * ahead / (sqrt(v) + epsilon)
 
-Source: `tf.contrib.opt.NadamOptimizer` of TensorFlow 1.15; after Dozat, "Incorporating Nesterov
-Momentum into Adam" (2015), without the paper's momentum schedule.
+Source: `tf.contrib.opt.NadamOptimizer` of TensorFlow 1.15, after Dozat, "Incorporating Nesterov
+Momentum into Adam" (2015), but without the momentum schedule of this paper.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NadamOptimizer(AdamBase):
 
     Unlike Keras' Nadam, this optimizer has no momentum schedule.
 
-    With a sparse gradient `m` and `v` decay in all rows, so that each update reads and writes both
+    With a sparse gradient, `m` and `v` decay in all rows, so each update reads and writes both
     slots completely. The variable changes only in the rows of the gradient.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
@@ -40,8 +40,8 @@ class NadamOptimizer(AdamBase):
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
         more, because the default rounds to 0 in float16, and 0 / 0 is NaN.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's Adam kernel
-        for dense gradients, and native kernels.
+      use_locking: whether native kernels, and TensorFlow's Adam kernel for dense gradients, lock
+        the variables while they write.
       name: the name of the optimizer and its slots.
 
     Raises:

@@ -10,14 +10,15 @@ from legacy_opt.core import argument_checks, hyperparameters
 from legacy_opt.core.native_rules import ChangedUpdate, Results
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 
-_NAME = "decoupled_weight_decay"  # the name of the weight decay among the scalars
+_NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
 
 
 def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
     """Returns the weight decay in a variable's dtype.
 
-    This is a function, not a method: if a method of the optimizer read the Python number,
-    `to_keras` would assume that the weight decay cannot be changed during training.
+    This is a function and not a method of the optimizer, because `to_keras` analyzes methods: if a
+    method read the Python number, `to_keras` would assume that users cannot change the weight decay
+    during training.
 
     Args:
       optimizer: the optimizer with the weight decay.
@@ -30,10 +31,14 @@ def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
 
 
 class DecayedUpdate(ChangedUpdate):
-    """An update after the decay of the variable, or of the rows that a sparse gradient contains."""
+    """An update that first decays the variable, or the rows in a sparse gradient."""
 
     def must_wait(self, variable: Variable) -> bool:
-        """Whether a sparse gradient decays only its own rows, but `base` updates all rows."""
+        """Whether a sparse gradient decays only some rows, but `base` updates all rows.
+
+        A kernel that updates all rows cannot decay only some rows. So TensorFlow operations decay
+        the rows before the kernel runs.
+        """
         decays = self.optimizer.decays(variable)
         return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
 
@@ -41,7 +46,7 @@ class DecayedUpdate(ChangedUpdate):
         return dict(super().scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
 
     def key(self, variable: Variable) -> Any:
-        # In float64, a weight decay that is a number is a constant of the kernel.
+        # For float64 variables, a weight decay that is a number becomes a constant of the kernel.
         number = self.optimizer._weight_decay
         if callable(number) or argument_checks.is_tensor_like(number):
             number = None

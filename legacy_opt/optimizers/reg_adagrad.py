@@ -3,8 +3,8 @@
     accumulator += g * g      (not inside avoid_updating_slots)
     w -= learning_rate * g / sqrt(accumulator)
 
-This is `RegAdagradOptimizer` of TensorFlow 1's `tf.contrib.opt`: its constructor, slot, variable
-names and arithmetic are kept.
+Source: `RegAdagradOptimizer` of TensorFlow 1's `tf.contrib.opt`, with the same constructor, slot,
+variable names and arithmetic.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from legacy_opt.core.update import RuleResult, Update
 class RegAdagradOptimizer(RuleOptimizer):
     """Adagrad that can leave its slots unchanged (`tf.contrib.opt.RegAdagradOptimizer`).
 
-    If the gradient of a regularization term leaves the slots unchanged, it does not lower the
-    learning rate for other losses::
+    For example, the gradient of a regularization term should not add to the accumulator, because a
+    larger accumulator makes the updates for other losses smaller::
 
         optimizer = RegAdagradOptimizer(0.1)
         train_op = optimizer.minimize(loss)
@@ -41,8 +41,8 @@ class RegAdagradOptimizer(RuleOptimizer):
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       initial_accumulator_value: initial value of the accumulator, above zero.
-      use_locking: whether kernels lock the variables while they write: TensorFlow's Adagrad kernel,
-        and native kernels.
+      use_locking: whether TensorFlow's Adagrad kernel and native kernels lock the variables while
+        they write.
       name: the name of the optimizer and its slot.
 
     Raises:
@@ -61,24 +61,24 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # This object is mutable, because the copy of the optimizer in `to_keras` must share it.
+        # An object, not a bool: `to_keras` copies the optimizer, and the copy must share the value.
         self._now = SimpleNamespace(updates_slots=True)
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
         """Returns a context manager in which updates do not change the slots.
 
-        What matters is whether `minimize` or `apply_gradients` is called inside the context. In a
-        graph the call happens when the graph is built, in a `tf.function` when the function is
-        traced, and in eager execution in each training step. An operation or trace created inside
-        the context keeps this behaviour when it runs outside, and vice versa. So do not call the
-        same `tf.function` both inside and outside the context, but write two functions. Contexts
-        can be nested.
+        The context affects calls of `minimize` and `apply_gradients`. Eager code calls them in each
+        training step. In a graph, the call happens when the graph is built, and in a `tf.function`
+        when the function is traced. The context therefore has no effect on operations and traces
+        that were created outside. Operations and traces that were created inside do not change the
+        slots, even when they run outside. So do not call the same `tf.function` both inside and
+        outside the context, but write two functions. Contexts can be nested.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
-        this optimizer: in your own `train_step` write ``with optimizer.avoid_updating_slots():
-        keras_optimizer.apply_gradients(…)``. (Each call of Keras' `apply_gradients` increments the
-        Keras optimizer's `iterations`.)
+        this optimizer. In your own `train_step`, write ``with optimizer.avoid_updating_slots():
+        keras_optimizer.apply_gradients(…)``. (As always in Keras, this call increments the Keras
+        optimizer's `iterations`.)
         """
         before = self._now.updates_slots
         self._now.updates_slots = False

@@ -1,15 +1,15 @@
 """Shampoo: a preconditioner for each axis, from the second moments of the slices along that axis.
 
-For each axis i of the n axes of a gradient g, ``G_i(g)`` is the matrix of the inner products of all
-pairs of slices of g along this axis. (If g is a matrix, these are ``g gT`` and ``gT g``.) With
-``T = global_step + 1``, which the decays, weights and intervals may depend on::
+A gradient g has n axes. For each axis i, ``G_i(g)`` is the matrix of the inner products of all
+pairs of slices of g along this axis. (If g is a matrix, ``G_0(g) = g gT`` and ``G_1(g) = gT g``.)
+The decays, weights and intervals may depend on ``T = global_step + 1``::
 
     gbar = gbar_decay * gbar + gbar_weight * g
     Gbar_i = mat_gbar_decay * Gbar_i + mat_gbar_weight * G_i(g)
     H_i = (Gbar_i / length of axis i + epsilon * I) ** (-alpha / n)
     w -= learning_rate * (gbar, contracted with H_i along each axis i)
 
-Source: `tf.contrib.opt.ShampooOptimizer` of TensorFlow 1.15; after Gupta, Koren and Singer,
+Source: `tf.contrib.opt.ShampooOptimizer` of TensorFlow 1.15, after Gupta, Koren and Singer,
 "Shampoo: Preconditioned Stochastic Tensor Optimization" (2018).
 """
 
@@ -41,62 +41,62 @@ from legacy_opt.optimizers import shampoo_matrices
 class ShampooOptimizer(RuleOptimizer):
     """Kronecker-factored preconditioning (tf.contrib.opt).
 
-    For an axis longer than `max_matrix_size` only the diagonal of the matrix is kept. The power of
-    the diagonal is computed element by element, without epsilon; the power of a zero is zero. The
-    diagonal of ``G_i`` is divided by the length of the axis before it is added to ``Gbar_i``,
-    except for vectors.
+    For an axis longer than `max_matrix_size`, only the diagonal of the matrix is stored. The power
+    of the diagonal is computed element by element, without epsilon; the power of zero is defined as
+    zero. The diagonal of ``G_i`` is divided by the length of the axis before it is added to
+    ``Gbar_i``, except for vectors.
 
     Slots, named after the optimizer (`w/Shampoo`, `w/Shampoo_1`, …), in this order:
 
     * `gbar`: shape and dtype of the variable, initialized to zero.
     * for each axis i: first `H_i`, a matrix initialized to the identity, only if `svd_interval` is
-      not 1 and the axis has a matrix; then `Gbar_i`, a matrix or its diagonal, initialized to zero.
-      Both slots and the arithmetic are float32, or float64 for float64 variables. Each partition of
-      a partitioned variable has separate matrices, which only a graph with the same partitions can
-      restore.
+      not 1 and the axis is not longer than `max_matrix_size`; then `Gbar_i`, a matrix or a
+      diagonal, initialized to zero. `H_i`, `Gbar_i` and the arithmetic are float32, or float64 for
+      float64 variables. Each partition of a partitioned variable has separate matrices, which only
+      a graph with the same partitions can restore.
 
-    The default ``global_step=0`` is a constant. If an interval is not 1 or a parameter is a
-    function of the global step, the training has to increment the global step; a
-    `GlobalStepWarning` is issued if the global step may stay constant. Like in tf.contrib, the
-    global step is rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the global
-    step see only every second value, from 2**25 on only every fourth value, and so on.
+    The default ``global_step=0`` is a constant. If an interval is not 1, or if a parameter is a
+    function of the global step, the training has to increment the global step. A
+    `GlobalStepWarning` is issued if the global step may stay constant. As in tf.contrib, the global
+    step is rounded to float32. So intervals and functions of the global step get only every second
+    value from 2**24 (1.7e7) on, only every fourth value from 2**25 on, and so on.
 
     If the first axis is longer than `max_matrix_size` and `gbar_decay` is 0, a sparse gradient
-    changes only the rows in the gradient, and `mat_gbar_decay` has to be 1. Like in tf.contrib,
-    `gbar_weight` and the division of the diagonals by lengths of axes are then left out. All other
+    changes only the rows in the gradient, and `mat_gbar_decay` has to be 1. As in tf.contrib, such
+    an update ignores `gbar_weight`, and does not divide diagonals by lengths of axes. All other
     sparse gradients are made dense.
 
     Unlike the class in tf.contrib, this class also trains float64, float16 and bfloat16 variables,
-    and treats scalars like vectors of one element. It accepts a function for `svd_interval` in
-    Python 3. If `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, this class keeps
-    ``Gbar_i`` until the next update of the matrices, while tf.contrib uses zeros.
+    treats scalars as vectors of one element, and accepts a function for `svd_interval` in Python 3.
+    If `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, this class keeps ``Gbar_i``
+    until the next update of the matrices, while tf.contrib uses zeros.
 
-    With `use_iterative_root` the iterations stop too early if ``Gbar_i / length + epsilon * I`` is
-    so small that its norm is less than the relative error of the first iteration. For example, the
-    power -1/4 of 0.01 times the 25 by 25 identity has 4.73 on its diagonal instead of 3.16. The
-    class in tf.contrib has the same error; its results are reproduced bit for bit.
+    With `use_iterative_root`, the iterations stop too early if the norm of ``Gbar_i / length +
+    epsilon * I`` is less than the relative error of the first iteration. For example, for 0.01
+    times the 25 by 25 identity, the diagonal of the power -1/4 is 4.73 instead of 3.16. The class
+    in tf.contrib has the same error, and its results are reproduced bit for bit.
 
     Args:
       global_step: the scalar variable that counts training steps, or a number that is not negative;
         None means the graph's global step (`tf.compat.v1.train.get_global_step`).
       max_matrix_size: the longest axis that has a matrix.
       gbar_decay: a number, scalar tensor or variable, or a callable that returns one of these. The
-        callable has no argument, or one argument: ``T``, a float32 tensor. The same types are
+        callable has either no argument, or the argument ``T``, a float32 tensor. The same types are
         accepted for `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`,
         `svd_interval`, `precond_update_interval`, `epsilon` and `alpha`.
       gbar_weight: see the formulas of this module.
       mat_gbar_decay: see the formulas of this module; not negative.
       mat_gbar_weight: see the formulas of this module; not negative.
       learning_rate: the factor of the update.
-      svd_interval: 1 or more; the powers ``H_i`` are computed in training steps where T is a
+      svd_interval: 1 or more; the powers ``H_i`` are computed in training steps in which T is a
         multiple of this number.
-      precond_update_interval: 1 or more; the matrices are updated in training steps where T is a
+      precond_update_interval: 1 or more; the matrices are updated in training steps in which T is a
         multiple of this number, and ``mat_gbar_weight`` is multiplied by this number.
       epsilon: added to the matrices' diagonals; not negative.
-      alpha: the exponent of each of the n axes is ``-alpha / n``.
+      alpha: the exponent of the matrices is ``-alpha / n``, where n is the number of axes.
       use_iterative_root: whether to compute powers by iterations of matrix products in place of the
-        singular value decomposition. Then ``rank / (2 * alpha)`` must be a whole number. The powers
-        of matrices with a small norm are inexact, see above.
+        singular value decomposition. Then ``rank / (2 * alpha)`` must be a whole number. For
+        matrices with a small norm, the powers are inexact, as described above.
       use_locking: has no effect; True gives a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
 
@@ -126,15 +126,16 @@ class ShampooOptimizer(RuleOptimizer):
         use_locking: bool = False,
         name: str = "Shampoo",
     ) -> None:
-        # RuleOptimizer makes a tensor of the learning rate. The other parameters are not passed to
-        # RuleOptimizer: tf.contrib uses Python numbers, and tensors would round differently.
+        # RuleOptimizer converts the learning rate to a tensor. The other parameters are not passed
+        # to RuleOptimizer, because tf.contrib uses Python numbers, and tensors would round
+        # differently.
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)
-        # These two must not be negative, because the powers exist only for positive matrices.
+        # The next two must not be negative, because the powers exist only for positive matrices.
         self._mat_gbar_decay = _parameter("mat_gbar_decay", mat_gbar_decay, least=0)
         self._mat_gbar_weight = _parameter("mat_gbar_weight", mat_gbar_weight, least=0)
         self._svd_interval = _parameter("svd_interval", svd_interval, least=1)
@@ -225,8 +226,9 @@ class ShampooOptimizer(RuleOptimizer):
                 factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
-                    # Multiply rate by factor first, like Grappler does in tf.contrib's graph.
-                    # Grappler keeps this order for multiply_no_nan, but not for a plain product.
+                    # The rate is multiplied by the factor first, because Grappler uses this order
+                    # in tf.contrib's graph. multiply_no_nan has the advantage over a plain product
+                    # that Grappler does not change its order.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:
@@ -257,8 +259,7 @@ class ShampooOptimizer(RuleOptimizer):
     def _matrix(self, axis, size, grad, slots, hyper, changes):
         """Updates the matrix of an axis if an update is due, and returns the power of the matrix.
 
-        In training steps in which no new power is due (`svd_interval`), the power is read from the
-        slot.
+        Between two computations of the power (see `svd_interval`), the power is read from the slot.
         """
         name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
@@ -277,8 +278,8 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            # Multiply weight by part first, like Grappler does in graphs, so that eager execution
-            # rounds in the same way.
+            # `weight` is multiplied by `part` first, so that eager execution rounds like graphs, in
+            # which Grappler uses this order.
             matrix = products(part)
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
@@ -300,7 +301,7 @@ class ShampooOptimizer(RuleOptimizer):
 class _RowsOfAPart(RowSlot):
     """One value per row; only a graph with the same partitions can restore the slot.
 
-    The reason is that a shorter partition may have a matrix instead of a diagonal.
+    In a graph with other partitions, a shorter partition may have a matrix instead of a diagonal.
     """
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
@@ -357,9 +358,9 @@ def _due(time, interval):
 
 
 def _average(old, decay, addition):
-    """Returns the new average, and what to add to its slot (None if the slot does not change)."""
+    """Returns the new average, and the value to add to its slot (None if the slot is not used)."""
     if _is(decay, 0):
-        return addition, None  # the slot's value is never used
+        return addition, None
     added = _added(old, decay, addition)
     return old + added, added
 
@@ -369,7 +370,7 @@ def _added(old, decay, addition):
 
 
 def _reciprocal(size, dtype):
-    """Returns the factor ``1 / size``, with which Grappler replaces division by a constant."""
+    """Returns the factor ``1 / size``. In graphs, Grappler replaces divisions by such factors."""
     numpy = dtype.as_numpy_dtype
     return numpy(1) / numpy(size)
 
