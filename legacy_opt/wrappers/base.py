@@ -41,7 +41,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     _without_kernel: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs):
-        """Disables AutoGraph for two methods: the conversion takes seconds, and fails on TF 1.15."""
+        """Disables AutoGraph for two methods: conversion takes seconds, and fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
