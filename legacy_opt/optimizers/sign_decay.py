@@ -11,8 +11,8 @@ Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 `tf.contrib.opt.python.training.sign_decay` in a Session.
 
 A Session optimizes the graph: it multiplies by 1 / decay_steps instead of dividing by decay_steps,
-and combines constant factors. Eager execution does not. Therefore this module computes 1 /
-decay_steps and combines the constants in Python, in float32. As a result, Sessions, functions and
+and combines constant factors. Eager execution does not. Therefore this module computes the
+reciprocal and combines the constants in Python, in float32. As a result, Sessions, functions and
 eager execution return the same bits.
 """
 

@@ -33,7 +33,8 @@ class StockRule(NamedTuple):
     """The update of one of TensorFlow's v1 optimizers.
 
     Attributes:
-      function: computes the new values of the variable (or of its touched rows) and of the slots.
+      function: a function that computes the new values of the variable and its slots. The arguments
+        and results are whole tensors, or only the rows in a sparse gradient.
       tensors: a dict from the name of a hyperparameter in `function` to the name of an attribute of
         the optimizer. After `_prepare`, the attribute is the hyperparameter's tensor. If the value
         is a tuple of names, the first attribute that exists is used.
@@ -144,7 +145,7 @@ def _ftrl(grad, value, slots, hyper):
 
 
 def _takes_root(optimizer):
-    """Whether a FtrlOptimizer's power is the default, -0.5, for which its kernel takes roots."""
+    """Whether the learning rate power of a FtrlOptimizer is the default, -0.5 (a square root)."""
     power = optimizer._learning_rate_power
     return not argument_checks.is_tensor_like(power) and power == -0.5
 

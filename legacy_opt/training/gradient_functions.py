@@ -157,7 +157,7 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # The name of a variable that is not trained is no error.
+    # The name of a variable that is not trained is not an error.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}

@@ -108,7 +108,7 @@ def check_step(global_step, advanced):
 
 
 def listed(message, values):
-    """Returns `values` as a list; raises a TypeError with `message` if that is impossible."""
+    """Returns `values` as a list. Raises a TypeError with `message` if that is impossible."""
     try:
         if isinstance(values, (str, tf.Variable)):
             raise TypeError

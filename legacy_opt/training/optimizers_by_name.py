@@ -52,7 +52,7 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     "Momentum": _momentum,
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
-    # Optimizers of this package, except wrappers and optimizers with weight decay.
+    # Optimizers of this package, except wrappers and variants with weight decay, such as AdamW.
     "AdaMax": AdaMaxOptimizer,
     "Adafactor": AdafactorOptimizer,
     "AdagradDecay": AdagradDecayOptimizer,

@@ -244,7 +244,7 @@ class _View(types.ModuleType):
 
 
 def _import(view, name, globals=None, locals=None, fromlist=(), level=0):
-    """Imports like `__import__`, but returns the view instead of TensorFlow."""
+    """Imports like `__import__`, but returns views of TensorFlow and of modules in `_REPLACED`."""
     module = builtins.__import__(name, globals, locals, fromlist, level)
     if name == "tensorflow" and not fromlist:
         return view
@@ -285,7 +285,7 @@ class _Export:
 
 
 def _init_run_config(config, tf_config):
-    """Initializes a `RunConfig` that has a distribution strategy; refuses clusters."""
+    """Initializes a `RunConfig` with a distribution strategy. Raises a ValueError in clusters."""
     if tf_config.get("cluster"):
         raise ValueError(
             "RunConfig: train_distribute, eval_distribute and experimental_distribute cannot be "

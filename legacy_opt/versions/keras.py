@@ -24,7 +24,7 @@ def keras_facts():
     keras = tf.keras
     try:
         home = keras.Model.__module__.split(".")[0]
-    except (ImportError, RecursionError) as error:  # RecursionError if an import failed before
+    except (ImportError, RecursionError) as error:  # RecursionError: an earlier import failed
         raise ImportError(
             "tf.keras cannot be imported; KERAS_BACKEND is "
             f"{os.environ.get('KERAS_BACKEND')!r}. v1 optimizers need the TensorFlow backend: set "
@@ -155,7 +155,7 @@ def is_keras_3_variable(value):
 
 
 def tf_variable(value):
-    """Returns the `tf.Variable` inside a Keras 3 variable; returns other objects unchanged."""
+    """Returns the `tf.Variable` inside a Keras 3 variable. Returns other objects unchanged."""
     return value.value if is_keras_3_variable(value) else value
 
 

@@ -82,7 +82,7 @@ def cpp_standard():
 
 
 def tensorflow_modes():
-    """Returns a dict from some behaviours of TensorFlow 2 to whether they are enabled."""
+    """Returns which behaviours of TensorFlow 2 are enabled, as a dict from name to bool."""
     v1 = tf.compat.v1
     return {
         "eager": tf.executing_eagerly(),

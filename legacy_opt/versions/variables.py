@@ -65,7 +65,7 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
       slot: the slot variable.
       variable: the part that the slot belongs to.
       axes: for each axis of the slot, the corresponding axis of the variable; () if no axes
-        correspond; None if all parts share one slot, which is saved under the variable's full name.
+        correspond; None if all parts share one slot.
       part_by_part: whether to save the slot of each part separately, under the slot's name in the
         graph.
     """
@@ -124,7 +124,7 @@ def ref_of(variable):
 
 
 def saveable(name, variable):
-    """Returns the object that saves `variable` if it is passed to a v1 Saver under the key `name`.
+    """Returns the object to pass to a v1 Saver, under the key `name`, to save `variable`.
 
     This object is `variable` itself, except for distributed variables.
     """

@@ -37,7 +37,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     """
 
     native: Optional[str] = None  # like `RuleOptimizer.native`, for the wrapper's own computations
-    # Text of a warning: what the wrapper does without a native kernel, even if one is required.
+    # For a warning: what the wrapper does without a native kernel, even if kernels are required.
     _without_kernel: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs):
@@ -61,7 +61,10 @@ class OptimizerWrapper(v1.train.Optimizer):
         self.track_wrapped()
 
     def track_wrapped(self) -> None:
-        """Adds the inner optimizers to object-based checkpoints; must be called on a copy, too."""
+        """Adds the inner optimizers to object-based checkpoints.
+
+        If the wrapper is copied, call this method of the copy, too.
+        """
         for number, inner in enumerate(self._wrapped):
             self._track_trackable(inner, f"optimizer_{number}")
 

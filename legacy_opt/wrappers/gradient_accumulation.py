@@ -57,8 +57,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     Dense gradients are summed, in float32 if the variable has a 16-bit dtype. The ids and rows of
     sparse gradients are stored. The update passes all stored rows to the inner optimizer as one
-    `tf.IndexedSlices`. Therefore memory and time depend on the number of stored rows, not on the
-    size of the variable.
+    `tf.IndexedSlices`. Therefore the memory and time of a call depend on the number of stored rows,
+    not on the size of the variable. Rows that occur only in an earlier batch are updated, too.
 
     A variable whose gradient is None in all calls is ignored. If a variable had a gradient in an
     earlier call, None means zero in later calls. All calls must have the same variables. To train
@@ -138,9 +138,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         Raises:
           TypeError: a gradient and its variable differ in dtype; a variable is a Keras 3 variable;
             or `global_step` is not a variable.
-          ValueError: no variable has a gradient; a gradient's shape does not fit its variable; the
-            variables are not those of earlier calls; the method is called in a distribution
-            strategy or by SyncReplicasOptimizer; or XLA would have to compile sparse gradients.
+          ValueError: no variable has a gradient; a gradient's shape does not fit its variable; an
+            earlier call had other variables; the method is called in a distribution strategy or by
+            SyncReplicasOptimizer; or XLA would have to compile sparse gradients.
         """
         if self._steps == 1:
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
@@ -207,7 +207,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         self._create_count(accumulated)
 
     def _check_dense(self, pairs):
-        """Checks that all gradients are dense, and that no variable is new or left out."""
+        """Checks that all gradients are dense, and that no variable is new or missing."""
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
         for grad, variable in trained:
             if isinstance(grad, tf.IndexedSlices):

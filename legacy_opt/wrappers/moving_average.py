@@ -73,8 +73,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         factor is at most ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the
         variables faster in early training steps.
       sequential_update: whether averages use the variables' values after the training step. With
-        False, the averages use the values before the training step, and are updated in parallel
-        with the variables.
+        False, the averages use the values before the training step, are updated in parallel with
+        the variables, and lag behind by one training step.
 
     Raises:
       TypeError: `opt` is not a v1 optimizer, or another argument has the wrong type.

@@ -45,10 +45,12 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     While `apply_gradients` runs, the update methods of the inner optimizer are replaced by methods
     that first test the gradient. If the inner optimizer is a wrapper, the update methods of the
-    optimizers nested in it are replaced instead. Afterwards the methods are restored. The class in
-    tf.contrib changes the optimizer permanently, silently ignores wrappers, is not itself a
-    `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in tf.contrib,
-    public attributes of the inner optimizer can be read from the wrapper.
+    optimizers nested in it are replaced instead. When `apply_gradients` returns, the methods are
+    restored.
+
+    The class in tf.contrib changes the optimizer permanently, silently ignores wrappers, is not
+    itself a `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in
+    tf.contrib, public attributes of the inner optimizer can be read from the wrapper.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
