@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT))
 import lanes  # noqa: E402
 
 ENVIRONMENTS = ROOT / ".nox"
-# The TensorFlow version of `make test-version`, which need not be a lane.
+# The TensorFlow version of `make test-version`. This version need not belong to a lane.
 CHOSEN = os.environ.get("LEGACY_OPT_TENSORFLOW")
 LANES = lanes.LANES
 if CHOSEN:
@@ -142,7 +142,7 @@ def run_tests(session, name, python, words, env=None):
     path = ENVIRONMENTS / (f"report-{name}.json")
     if path.exists():
         path.unlink()
-    # One process runs all tests of a file, because they share fixtures and Sessions.
+    # One process runs all tests of a file, because these tests share fixtures and Sessions.
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
     try:
         with counted(name):
@@ -165,7 +165,7 @@ def turn_of(lane, words):
 def handover(session):
     """Moves a checkpoint from the oldest lane to the newest lane and back.
 
-    In a run with tests, the tests of both lanes must have been run before.
+    If tests are part of the run, both lanes must have run their tests before.
     """
     old, new = LANES[0], LANES[-1]
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
@@ -253,7 +253,7 @@ def horovod(session, lane):
         source = lanes.HOROVOD
         if lane.name in lanes.HOROVOD_WITHOUT_XLA:
             source = horovod_without_xla(session, python)
-        # The cache may contain a wheel that was built for another TensorFlow.
+        # The cache is not used, because it may contain a wheel for another TensorFlow.
         pip = [python, "-m", "pip", "install", "--no-build-isolation", "--no-cache-dir"]
         session.run(*pip, "--no-deps", source, env=HOROVOD_OPTIONS, external=True)
         (home / "built").touch()

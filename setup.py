@@ -21,7 +21,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.7",
-    # `compat` is too common a name for a top-level package, so it is installed in legacy_opt.
+    # `compat` is too common a name for a top-level package. It is installed as legacy_opt.compat.
     packages=[
         *find_packages(include=["legacy_opt", "legacy_opt.*"]),
         *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),

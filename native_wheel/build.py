@@ -2,6 +2,8 @@
 
 python native_wheel/build.py driver FOLDER    # for the TensorFlow of this Python
 python native_wheel/build.py kernels FOLDER   # kernels do not depend on TensorFlow
+
+The driver is a library of TensorFlow operations that run the kernels.
 """
 
 import concurrent.futures
@@ -46,7 +48,7 @@ CHOICES_OF_CLASS = {
     "AdafactorOptimizer": {"beta1": (0.0, 0.9), "learning_rate": (None, 0.1)},
     "AdamWeightDecayOptimizer": {"beta_2": (0.999, 0.98)},
 }
-# The operations with scalars that clipping, averaging and loss scaling apply to float32 gradients.
+# The types of the operations by which clipping, averaging and loss scaling scale float32 gradients.
 PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))
 
 

@@ -18,7 +18,7 @@ class WithLibraries(Distribution):
 
 
 class ForAnyPython(bdist_wheel):
-    """Builds a wheel for every Python 3, because the libraries in the wheel do not call Python."""
+    """Builds a wheel for one platform and every Python 3: the libraries do not call Python."""
 
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])

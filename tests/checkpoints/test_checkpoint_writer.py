@@ -1,4 +1,4 @@
-"""Tests of CheckpointWriter: TensorFlow can read its files, and they are never incomplete."""
+"""Tests of CheckpointWriter: TensorFlow can read its checkpoints, and none is ever incomplete."""
 
 import os
 import signal
@@ -70,8 +70,9 @@ class TestWriting:
             for batch in recorded.batches:
                 record_data.train(graph, sess, batch)
             for key, value in record_data.read_all(sess).items():
-                # In each of 5 training steps, TensorFlow versions differ by up to 2 units in the
-                # last place, so the sum is up to 10 units. The bound is 20 units.
+                # In each of 5 training steps, the rounding of TensorFlow versions differs by one or
+                # two units in the last place, that is, by up to 10 units in total. The bound is 20
+                # units.
                 units = 20 * np.finfo(np.float32).eps * (value.dtype.kind == "f")
                 bound = units * np.max(np.abs(recorded.later[key]))
                 assert np.max(np.abs(value - recorded.later[key])) <= bound, key
@@ -185,7 +186,11 @@ class Killed(BaseException):
 class TestBeingKilled:
     @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
-        """A killed writer leaves the old checkpoint (if there was one) or the new checkpoint."""
+        """A killed writer never leaves an incomplete checkpoint.
+
+        It leaves the old checkpoint or the new checkpoint. If there was no old checkpoint, it may
+        also leave no checkpoint.
+        """
         new = {"big": np.arange(9.0), "bigger": np.arange(12.0), "rate": 0.5, "step": np.int64(7)}
         old = dict(new, step=np.int64(8))
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)

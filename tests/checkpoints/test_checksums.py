@@ -73,8 +73,8 @@ def test_known_checksums(data, expected):
 
 
 # `masked_crc32c` prepends 4 bytes. Then it shortens the data in two stages that do not change the
-# checksum: to about 32 * 6777 bytes (`_FAST`), and to 6777 bytes (`_SHORT`). The tested lengths are
-# near these limits, or far below both.
+# checksum: to about 32 * 6777 bytes (`_FAST`), and to 6777 bytes (`_SHORT`). Some of the tested
+# lengths are near these limits.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

@@ -59,7 +59,7 @@ def special(path, kind):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Writes a checkpoint into a new folder, the working directory, and returns the folder.
+    """Writes a checkpoint into a new working directory, and returns this directory.
 
     The tests use relative paths, because absolute paths would be too long for sockets.
     """

@@ -48,7 +48,7 @@ def fits(tmp_path_factory):
 
 @pytest.fixture
 def arrays(fits):
-    """Returns the arrays of the checkpoint `fits`. A test may change them and save them again."""
+    """Returns the arrays of the checkpoint `fits`. A test may change and save the arrays."""
     return tensors(fits)
 
 

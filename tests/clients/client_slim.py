@@ -33,7 +33,10 @@ OPTIMIZERS = {
 
 
 def batches(count):
-    """Returns (ids, numbers, labels) for each batch. Labels depend on ids and numbers."""
+    """Returns (ids, numbers, labels) of each batch.
+
+    Some ids repeat. Labels depend on ids and numbers.
+    """
     random = np.random.RandomState(5)
     of_id, of_numbers = random.normal(size=IDS), random.normal(size=NUMBERS)
     found = []
