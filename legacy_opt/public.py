@@ -1,4 +1,4 @@
-"""Imports all public names; `legacy_opt` imports this module when a public name is first used."""
+"""Imports all public names. `legacy_opt` imports this module when a public name is first used."""
 
 try:
     import tensorflow as _tensorflow  # noqa: F401

@@ -1,7 +1,9 @@
-"""Compiles what the package legacy-opt-native contains (`make native-wheel`).
+"""Compiles the contents of the package legacy-opt-native (`make native-wheel`).
 
 python native_wheel/build.py driver FOLDER    # for the TensorFlow of this Python
 python native_wheel/build.py kernels FOLDER   # kernels do not depend on TensorFlow
+
+The driver is a library of TensorFlow operations that run the kernels.
 """
 
 import concurrent.futures
@@ -29,7 +31,7 @@ from legacy_opt.optimizers import stock_rules
 from legacy_opt.wrappers import moving_average
 
 DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
-# The values of constructor arguments that choose a kernel. The variable is named "w".
+# {constructor argument: values that need different kernels}. The trained variable is named "w".
 CHOICES = {
     "apply_sparse_rmsprop": (False, True),
     "bias_correction": (True, False),
@@ -41,17 +43,17 @@ CHOICES = {
     "skip_list": (None, ["w"]),
     "use_nesterov": (False, True),
 }
-# The values of arguments that only one class has, or that are constants of its kernels.
+# More arguments of this kind, {class: {argument: values}}. Some are constants in the kernels.
 CHOICES_OF_CLASS = {
     "AdafactorOptimizer": {"beta1": (0.0, 0.9), "learning_rate": (None, 0.1)},
     "AdamWeightDecayOptimizer": {"beta_2": (0.999, 0.98)},
 }
-# The operations by which clipping, averaging and loss scaling change a float32 gradient.
+# The types of the operations by which clipping, averaging and loss scaling scale float32 gradients.
 PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))
 
 
 def optimizers():
-    """Yields functions that make an optimizer: one for each class and choice of arguments."""
+    """Yields functions that create an optimizer, one for each class and choice of arguments."""
     ours, stock = native_diagnosis.classes(), list(stock_rules.RULES)
     extended = [
         legacy_opt.extend_with_decoupled_weight_decay(cls)
@@ -68,12 +70,12 @@ def optimizers():
 
 
 def accelerated(cls, **arguments):
-    """Makes an optimizer with kernels."""
+    """Creates an optimizer that uses native kernels."""
     return legacy_opt.native.accelerate(native_diagnosis.made(cls, **arguments))
 
 
 def scaled(operations, update):
-    """Returns an update that multiplies or divides the gradient by scalars first."""
+    """Returns an update that first multiplies or divides the gradient by scalars."""
     if not operations:
         return update
     return ScaledUpdate(update, [Factor(each, tf.ones([])) for each in operations])
@@ -90,7 +92,7 @@ def of_average(dtype):
 
 
 def sources():
-    """Yields the C source of each kernel; some are yielded several times."""
+    """Yields the C source of each kernel. Some sources are yielded several times."""
     yield emit(probe.program())
     for dtype in DTYPES:
         yield emit(native_norms.rule(dtype).program())
@@ -114,7 +116,7 @@ def main(what, folder):
     if what == "driver":
         print(driver.build())
         return
-    import tqdm  # environments that only compile a driver do not have it
+    import tqdm  # not installed in environments that only compile a driver
 
     found = set(sources())
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -11,14 +11,14 @@ except ImportError:  # setuptools before 70.1
 
 
 class WithLibraries(Distribution):
-    """A package for one platform, although setuptools compiles nothing."""
+    """Makes setuptools build a wheel for one platform, although setuptools compiles nothing."""
 
     def has_ext_modules(self):
         return True
 
 
 class ForAnyPython(bdist_wheel):
-    """A wheel for one platform and for every Python 3: its libraries do not call Python."""
+    """Builds a wheel for one platform and every Python 3: the libraries do not call Python."""
 
     def get_tag(self):
         return ("py3", "none", super().get_tag()[2])

@@ -1,8 +1,8 @@
 """The tests.
 
-Unless LEGACY_OPT_TEST_GRAPH_MODE is set, importing this package enables eager execution, which is
-off by default in TensorFlow 1.15. Tests that need a graph create a `tf.Graph`, so one process can
-test eager code and graphs.
+In TensorFlow 1.15, eager execution is off by default. Importing this package enables it, except if
+LEGACY_OPT_TEST_GRAPH_MODE is set. Tests that need a graph create a `tf.Graph`. Therefore one
+process can test eager code and graphs.
 """
 
 import os

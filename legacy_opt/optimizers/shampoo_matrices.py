@@ -1,10 +1,11 @@
-"""Matrices for Shampoo: products of a tensor's slices, and powers of such matrices.
+"""Matrices for Shampoo: inner products of a tensor's slices, and powers of symmetric matrices.
 
-Powers are computed by the singular value decomposition, or by iterations of matrix products (faster
-on accelerators). Sizes are Python integers; exponents are numbers or scalar tensors.
+Powers are computed by singular value decomposition, or by iterated matrix products, which are
+faster on accelerators. Sizes are Python integers; exponents are numbers or scalar tensors.
 
-Grappler combines a transposition and a matrix product into one operation that may round
-differently. So the transposition is an argument of `tf.matmul` wherever possible.
+In graphs, TensorFlow's optimizer Grappler combines `tf.transpose` and a following `tf.matmul` into
+one operation, which may round differently. Therefore the transposition is an argument of
+`tf.matmul` wherever possible.
 """
 
 import numbers
@@ -13,7 +14,7 @@ import tensorflow as tf
 
 
 def products_of_slices(tensor, axis, size):
-    """Returns the inner products of all pairs of slices along an axis, ``[size, size]``."""
+    """Returns the inner products of all pairs of slices along an axis, as ``[size, size]``."""
     last = tensor.shape.rank - 1
     if 0 < axis == last:
         slices = tensor if last == 1 else tf.reshape(tensor, [-1, size])
@@ -40,7 +41,7 @@ def contract_first_axis(tensor, matrix, size):
 ITERATIONS = 100
 ACCURACY = 1e-6
 
-# The operations with which Grappler replaces tf.pow in graphs, depending on the exponent.
+# In graphs, Grappler replaces tf.pow with these operations if the exponent is one of the keys.
 _SPECIAL_POWERS = {
     -1.0: tf.math.reciprocal,
     -0.5: tf.math.rsqrt,
@@ -51,7 +52,7 @@ _SPECIAL_POWERS = {
 
 
 def power(value, exponent):
-    """Returns the power of each element, with the same bits in graphs and in eager execution."""
+    """Raises each element to a power, with the same bits in graphs and in eager execution."""
     if isinstance(exponent, numbers.Real) and exponent in _SPECIAL_POWERS:
         return _SPECIAL_POWERS[exponent](value)
     return tf.pow(value, exponent)
@@ -62,7 +63,7 @@ def power_by_svd(matrix, size, exponent, epsilon):
 
     Args:
       matrix: a symmetric matrix, ``[size, size]``.
-      size: the number of its rows.
+      size: the number of rows of `matrix`.
       exponent: a number or scalar tensor.
       epsilon: added to the diagonal. Singular values below epsilon are set to epsilon.
     """
@@ -78,12 +79,12 @@ def power_by_svd(matrix, size, exponent, epsilon):
 def power_by_iteration(matrix, size, exponent, epsilon):
     """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
 
-    Computes the square root, and raises it to the power ``2 * exponent``, which must be -1/p for a
-    whole number p.
+    The function computes the square root, and raises the square root to the power ``2 * exponent``.
+    This power must be -1/p for a positive integer p.
 
     Args:
       matrix: a symmetric matrix, ``[size, size]``.
-      size: the number of its rows.
+      size: the number of rows of `matrix`.
       exponent: a number.
       epsilon: added to the diagonal.
     """
@@ -91,7 +92,7 @@ def power_by_iteration(matrix, size, exponent, epsilon):
 
 
 def whole_root(exponent):
-    """Returns the whole number p for which ``2 * exponent`` is -1/p, or None."""
+    """Returns the positive integer p for which ``2 * exponent`` is -1/p, or None."""
     if exponent >= 0:
         return None
     root = -1 / (2 * exponent)
@@ -118,7 +119,8 @@ def _square_root(matrix, size, epsilon):
         rest = tf.sqrt(tf.reduce_sum(rest * rest)) / norm
         return i + 1, better, y, tf.matmul(middle, z), rest, error
 
-    # The loop ends when the error no longer falls; the result is the last iterate but one.
+    # The loop ends when the error stops decreasing. Then the iterate before the last one has the
+    # smallest error, and is the result.
     y = matrix / norm
     start = [tf.constant(0), y, y, identity, norm, norm + 1.0]
     return tf.while_loop(continues, improve, start)[2] * tf.sqrt(norm)
@@ -146,7 +148,7 @@ def _inverse_root(matrix, size, exponent):
 
 
 def _whole_power(matrix, exponent):
-    """Returns a power of a matrix, where the exponent is a whole number, by repeated squaring."""
+    """Raises a matrix to a positive integer power by repeated squaring."""
     result, rest = None, int(round(exponent))
     while rest > 0:
         if rest % 2:

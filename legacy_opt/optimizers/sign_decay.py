@@ -1,16 +1,19 @@
-"""Sign decays: functions that return the factor of the sign term in AddSign and PowerSign.
+"""Sign decays: functions that compute the factor of the sign term in AddSign and PowerSign.
+
+The decays at step t, where ``t = min(global_step, decay_steps)``:
 
     linear:   max(0, 1 - t / decay_steps)
     cosine:   (1 + cos(2 pi num_periods t / decay_steps)) / 2
     restart:  (1 + cos(pi (num_periods t mod decay_steps) / decay_steps)) / 2
 
-where ``t = min(global_step, decay_steps)``. From Bello et al., "Neural Optimizer Search with
-Reinforcement Learning" (https://arxiv.org/abs/1709.07417). The functions return the same bits as
-TensorFlow 1's `tf.contrib.opt.python.training.sign_decay` in a Session.
+Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning"
+(https://arxiv.org/abs/1709.07417). The functions return the same bits as TensorFlow 1's
+`tf.contrib.opt.python.training.sign_decay` in a Session.
 
-A Session multiplies by 1 / decay_steps instead of dividing, and combines constant factors. Eager
-execution does neither. Here the constants are combined in Python, in float32, so that Sessions,
-functions and eager execution compute the same.
+A Session optimizes the graph: it multiplies by 1 / decay_steps instead of dividing by decay_steps,
+and combines constant factors. Eager execution does not. Therefore this module computes the
+reciprocal and combines the constants in Python, in float32. As a result, Sessions, functions and
+eager execution return the same bits.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
       decay_steps: the number of steps after which the result is 0, a positive integer.
 
     Returns:
-      A function from an int32 or int64 step (tensor, variable or number) to a float32 scalar. It
-      raises a ValueError if the step is None.
+      A function from an int32 or int64 step (tensor, variable or number) to a float32 scalar. The
+      function raises a ValueError if the step is None.
 
     Raises:
       TypeError: decay_steps is not an integer.
@@ -46,11 +49,12 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
 def get_cosine_decay_fn(
     decay_steps: int, num_periods: float = 0.5, zero_after: Optional[float] = None
 ) -> DecayFunction:
-    """Returns a function of the global step that follows a cosine from 1.
+    """Returns a function of the global step that starts at 1 and follows a cosine.
 
     Args:
       decay_steps: the number of steps after which the result is constant, a positive integer.
-      num_periods: the number of periods of the cosine in these steps. With 0.5 the last value is 0.
+      num_periods: the number of periods of the cosine in `decay_steps` steps. With 0.5 the last
+        value is 0.
       zero_after: the number of periods after which the result is 0, or None.
 
     Returns:
@@ -58,7 +62,8 @@ def get_cosine_decay_fn(
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: decay_steps is not positive, or a number is NaN or infinite.
+      ValueError: decay_steps is not positive or does not fit into int64, or a number is NaN or
+        infinite.
     """
     return _CosineDecay(decay_steps, num_periods, zero_after)
 
@@ -70,17 +75,19 @@ def get_restart_decay_fn(
 
     Args:
       decay_steps: the number of steps after which the result is constant, a positive integer. The
-        constant is 1 if `num_periods` is a whole number, because the next decrease starts then.
-      num_periods: how often the result decreases in these steps, each time along half a period of a
-        cosine.
-      zero_after: the number of such decreases after which the result is 0, or None.
+        constant is 1 if `num_periods` is a whole number, because another decrease starts at the
+        last step.
+      num_periods: the number of decreases in `decay_steps` steps. Each decrease is half a period of
+        a cosine.
+      zero_after: the number of decreases after which the result is 0, or None.
 
     Returns:
       A function of the step, see `get_linear_decay_fn`.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: decay_steps is not positive, or a number is NaN or infinite.
+      ValueError: decay_steps is not positive or does not fit into int64, or a number is NaN or
+        infinite.
     """
     return _RestartDecay(decay_steps, num_periods, zero_after)
 
@@ -139,7 +146,8 @@ class _CosineDecay(_PeriodicDecay):
         half_periods = np.float32(2 * self.num_periods) * self.per_step
         if self.zero_after is None:
             return 0.5 * (1 + tf.cos(step * (pi * half_periods)))
-        # Two operations read this product, so a Session does not combine it with another product.
+        # A Session does not combine this product with the product `done * pi`, because two
+        # operations use it.
         done = step * half_periods
         decay = 0.5 * (1 + tf.cos(done * pi))
         return tf.compat.v2.where(done >= 2 * self.zero_after, 0.0, decay)
@@ -161,11 +169,11 @@ DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
 
 
 def checked(function):
-    """Returns a `sign_decay_fn` argument: a callable or None.
+    """Returns `function`, the argument `sign_decay_fn`, if it is a callable or None.
 
     Raises:
-      TypeError: `function` is neither a callable nor None, or is `get_linear_decay_fn` or another
-        of the functions that create a decay.
+      TypeError: `function` is neither a callable nor None; or it creates a decay instead of being
+        a decay, for example `get_linear_decay_fn`.
     """
     makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
     if function in makers:

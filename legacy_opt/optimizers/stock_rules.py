@@ -1,8 +1,9 @@
 """The updates of TensorFlow's own v1 optimizers, as pure functions.
 
-The formulas are those of the kernels of TensorFlow (training_ops.cc), in the same order. Native
-kernels are generated from these functions. The Keras bridge also calls the functions for sparse
-updates that XLA compiles, because XLA lacks TensorFlow's kernels for them.
+The functions compute the formulas of TensorFlow's kernels (training_ops.cc), with the operations in
+the same order. Native kernels are generated from these functions. When XLA compiles a sparse
+update, the Keras bridge calls these functions, because XLA lacks TensorFlow's kernels for sparse
+updates.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ from legacy_opt.optimizers import adam_base
 
 v1 = tf.compat.v1.train
 
-# The arguments are like those of `RuleOptimizer.rule`; the result has the new value of the variable
-# instead of the update.
+# A `StockFunction` has the arguments of `RuleOptimizer.rule`. It returns the new value of the
+# variable and a dict from slot names to the new values of the slots.
 NewValues = Tuple[Tensor, Dict[str, Tensor]]
 StockFunction = Callable[[Tensor, Tensor, SimpleNamespace, SimpleNamespace], NewValues]
 
@@ -32,16 +33,17 @@ class StockRule(NamedTuple):
     """The update of one of TensorFlow's v1 optimizers.
 
     Attributes:
-      function: computes the new values of the variable (or of its touched rows) and of the slots.
-      tensors: a dict from the name of a hyperparameter in the function to the name of the
-        optimizer's attribute with the hyperparameter's tensor after `_prepare`. For a tuple of
-        names, the first attribute that exists is used.
-      flags: a dict from the name of a flag in the function to a function that takes the optimizer
-        and returns True or False.
+      function: a function that computes the new values of the variable and its slots. The arguments
+        and results are whole tensors, or only the rows in a sparse gradient.
+      tensors: a dict from the name of a hyperparameter in `function` to the name of an attribute of
+        the optimizer. After `_prepare`, the attribute is the hyperparameter's tensor. If the value
+        is a tuple of names, the first attribute that exists is used.
+      flags: a dict from the name of a flag in `function` to a function that takes the optimizer and
+        returns True or False.
       sparse_function: the function for sparse gradients; None means `function`.
       whole_tensor: whether a sparse gradient updates all rows.
-      refused: a function that takes the optimizer and returns why the function must not become a
-        native kernel, or "".
+      refused: a function that takes the optimizer and returns the reason why no native kernel may
+        be generated from `function`, or "" if there is no such reason.
       powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
     """
 
@@ -72,7 +74,7 @@ def _momentum(grad, value, slots, hyper):
 
 
 def _momentum_of_rows(grad, value, slots, hyper):
-    """Like `_momentum`, but the kernel for sparse gradients has another order of products."""
+    """Like `_momentum`, but with the order of products in the kernel for sparse gradients."""
     momentum = slots.momentum * hyper.momentum + grad
     step = momentum * hyper.learning_rate
     if hyper.use_nesterov:
@@ -117,7 +119,7 @@ def _rmsprop(grad, value, slots, hyper):
 
 
 def _rmsprop_of_rows(grad, value, slots, hyper):
-    """Like `_rmsprop`, but the kernel for sparse gradients rounds differently."""
+    """Like `_rmsprop`, but with the rounding of the kernel for sparse gradients."""
     rms = slots.rms * hyper.decay + grad * grad * (1 - hyper.decay)
     changes, divisor = {"rms": rms}, rms
     if hyper.centered:
@@ -143,7 +145,7 @@ def _ftrl(grad, value, slots, hyper):
 
 
 def _takes_root(optimizer):
-    """Whether the learning rate power of a FtrlOptimizer is the default, a square root."""
+    """Whether the learning rate power of a FtrlOptimizer is the default, -0.5 (a square root)."""
     power = optimizer._learning_rate_power
     return not argument_checks.is_tensor_like(power) and power == -0.5
 
@@ -220,7 +222,7 @@ RULES = {
         dict(
             _RATE,
             **_L1,
-            # Newer versions of the class have an argument beta, by which they adjust l2.
+            # In newer TensorFlow versions, the class has an argument `beta` and adjusts l2 by beta.
             l2=(
                 "_adjusted_l2_regularization_strength_tensor",
                 "_l2_regularization_strength_tensor",
@@ -255,17 +257,17 @@ RULES = {
 
 
 def updating_class(classes: Iterable[type], methods: Collection[str]) -> type:
-    """Returns the first of an optimizer's classes that defines one of the update methods `methods`.
+    """Returns the first class that defines one of the update methods.
 
     Args:
-      classes: the classes, in the order of method resolution.
-      methods: the names of the methods.
+      classes: the classes of an optimizer, in the order of method resolution.
+      methods: the names of the update methods.
     """
     return next(cls for cls in classes if set(methods) & set(vars(cls)))
 
 
 def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
-    """Returns the hyperparameters of a training step, a dict from name to tensor."""
+    """Returns the hyperparameters of a training step, as a dict from name to tensor."""
     found = {}
     for name, attributes in rule.tensors.items():
         attributes = (attributes,) if isinstance(attributes, str) else attributes
@@ -280,11 +282,11 @@ def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
 def hyper_of(
     rule: StockRule, optimizer: V1Optimizer, scalars: Dict[str, Tensor], dtype: DType
 ) -> SimpleNamespace:
-    """Returns the hyperparameters as a rule reads them: tensors of a dtype, and flags.
+    """Returns the object `hyper` for a `StockFunction`: hyperparameters in a dtype, and flags.
 
     Args:
       rule: the rule.
-      optimizer: the optimizer, which has the flags.
+      optimizer: the optimizer from which the flags are read.
       scalars: the tensors from `scalars_of`.
       dtype: the dtype of the variable.
     """
@@ -297,11 +299,11 @@ def _flags(rule, optimizer):
 
 
 class StockUpdate(PureUpdate):
-    """The update of an optimizer of TensorFlow.
+    """The update of one of TensorFlow's v1 optimizers.
 
     Args:
       optimizer: the optimizer.
-      rule: its rule.
+      rule: the rule of the optimizer's class.
     """
 
     def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:

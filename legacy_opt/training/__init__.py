@@ -1,1 +1,1 @@
-"""Training helpers of tf.contrib.layers and tf.contrib.training, and hooks."""
+"""Training helpers from tf.contrib.layers and tf.contrib.training, and hooks for sessions."""

@@ -1,4 +1,4 @@
-"""Clips gradients whose norm is unusually large, compared with a moving average."""
+"""Clips gradients whose norm is unusually large compared with its moving average."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ def adaptive_clipping_fn(
 
     The function keeps moving averages of ``log(norm)`` and ``log(norm)**2``, where `norm` is the
     global norm of all gradients. If the norm is ``exp(mean + std_factor * std)`` or more, all
-    gradients are scaled to a norm of ``exp(mean)``. Source: section 3.2.1 of
-    https://arxiv.org/abs/1412.1602, and the function of this name in tf.contrib.layers.
+    gradients are scaled so that the norm is ``exp(mean)``. Sources: section 3.2.1 of
+    https://arxiv.org/abs/1412.1602, and `tf.contrib.layers.adaptive_clipping_fn`.
 
     Args:
-      std_factor: gradients are clipped if the logarithm of the norm is at least this many standard
-        deviations above its mean; a number or tensor.
+      std_factor: a number or tensor. Gradients are clipped if the logarithm of the norm is at least
+        this many standard deviations above the mean of the logarithm.
       decay: the decay factor of the moving averages, a number in [0, 1) or a tensor.
-      static_max_norm: a number or tensor to which the norm is also clipped, or None.
+      static_max_norm: a fixed upper bound of the norm, a number or tensor, or None.
       global_step: a variable or tensor, or None. For a global step n, the decay factor is
         ``min(decay, n / (n + 1))``, so that the averages are not biased towards zero.
       report_summary: whether to write the summary `global_norm/adaptive_max_gradient_norm`.
       epsilon: added to the norm; also the lower bound of the variance.
-      name: the variable scope of the averages `mean` and `sq_mean`; None means "AdaptiveMaxNorm",
-        made unique.
+      name: the variable scope of the averages `mean` and `sq_mean`. None means "AdaptiveMaxNorm",
+        with a suffix if this name is already used.
 
     Returns:
-      A function from a list of (gradient, variable) pairs to such a list, to be passed to
-      `optimize_loss` as `clip_gradients`. It raises a RuntimeError in eager execution and in a
-      `tf.function`, and a ValueError if there is no gradient.
+      A function that takes and returns a list of (gradient, variable) pairs. Pass this function to
+      `optimize_loss` as `clip_gradients`. The function raises a RuntimeError in eager execution and
+      in a `tf.function`, and a ValueError if there is no gradient.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -79,7 +79,7 @@ def adaptive_clipping_fn(
 
 
 def _bound(norm, std_factor, decay, global_step, epsilon):
-    """Updates the averages; returns the lowest norm that is clipped, and the mean of log(norm)."""
+    """Updates the averages. Returns the lowest norm that is clipped, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
         n = tf.cast(global_step, tf.float32)

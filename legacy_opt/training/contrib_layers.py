@@ -51,40 +51,43 @@ def optimize_loss(
     increment_global_step: bool = True,
     check_numerics: bool = False,
 ) -> Tensor:
-    """Creates an operation that runs one training step and returns the loss.
+    """Creates a loss tensor whose evaluation runs one training step.
 
-    Call this function only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or
-    `wrap_function`.
+    Call this function only where a TF1 graph is built: in a `tf.Graph`, in a `model_fn`, or in a
+    function that is passed to `tf.compat.v1.wrap_function`.
     Source: `tf.contrib.layers.optimize_loss`; docs/training_helpers.md lists the differences.
 
     Args:
       loss: the loss, a floating point scalar.
       global_step: the integer variable to increment; None means the graph's global step, if the
         graph has one.
-      learning_rate: a number, which becomes the float32 variable `learning_rate` and is saved in
-        checkpoints; a scalar tensor or variable; or None if `optimizer` needs none.
-      optimizer: a `tf.compat.v1.train.Optimizer`; a name in `OPTIMIZER_CLS_NAMES`; a class, which
-        is called with ``learning_rate=…``, and with ``global_step=…`` if its constructor requires
-        the global step; or a function of the learning rate (without arguments if `learning_rate` is
-        None) that returns an optimizer.
-      gradient_noise_scale: the factor of noise from a truncated normal distribution, a number or
-        tensor. The noise is added to the gradients, and makes sparse gradients dense. None adds no
-        noise.
-      gradient_multipliers: a dict from variables (or their `ref()`, or names, for example `"w:0"`)
-        to numbers or tensors, the factors of their gradients. Variables that are not trained are
-        ignored.
-      clip_gradients: a number or tensor to which the global norm is clipped; or a function from a
-        list of (gradient, variable) pairs to such a list, for example from `adaptive_clipping_fn`.
-      learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
-        use. It is ignored if `learning_rate` is None.
+      learning_rate: a number; a scalar tensor or variable; or None if `optimizer` needs no learning
+        rate. A number becomes the value of a new float32 variable `learning_rate`, which is saved
+        in checkpoints.
+      optimizer: a `tf.compat.v1.train.Optimizer`; a name in `OPTIMIZER_CLS_NAMES`; an optimizer
+        class; or a function that returns an optimizer. A class is called with ``learning_rate=…``,
+        and also with ``global_step=…`` if the constructor requires it. A function is called with
+        the learning rate, or without arguments if `learning_rate` is None.
+      gradient_noise_scale: a number or tensor by which random noise from a truncated normal
+        distribution is multiplied. The noise is added to the gradients, and makes sparse gradients
+        dense. None means no noise.
+      gradient_multipliers: a dict whose values are the factors of the gradients, numbers or
+        tensors. Its keys are variables, their `ref()`, or their names, for example `"w:0"`. Keys
+        for variables that are not trained are ignored.
+      clip_gradients: a number or tensor to which the global norm is clipped; or a function that
+        takes and returns a list of (gradient, variable) pairs, for example the result of
+        `adaptive_clipping_fn`.
+      learning_rate_decay_fn: a function that takes the learning rate and the global step, and
+        returns the decayed learning rate. It is ignored if `learning_rate` is None.
       update_ops: operations to run in each training step; None means the collection `UPDATE_OPS`.
-      variables: the variables to train; a partitioned variable stands for its partitions. None
+      variables: the variables to train. A partitioned variable is replaced by its partitions. None
         means all trainable variables.
-      name: the variable scope of all that is created here; None means "OptimizeLoss", made unique.
-      summaries: some of `OPTIMIZER_SUMMARIES`; None means loss, learning rate and global norms. The
-        learning rate is written only with a `learning_rate_decay_fn`.
+      name: the variable scope of everything that this function creates. None means "OptimizeLoss",
+        with a suffix if this name is already used.
+      summaries: names from `OPTIMIZER_SUMMARIES`; None means loss, learning rate and global norms.
+        The learning rate is written only with a `learning_rate_decay_fn`.
       colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
-      increment_global_step: False if something else increments `global_step`.
+      increment_global_step: False if other code increments `global_step`.
       check_numerics: True or False, see `create_train_op`. tf.contrib has no such argument.
 
     Returns:
@@ -93,7 +96,7 @@ def optimize_loss(
     Raises:
       TypeError: an argument has the wrong type, or an optimizer class requires further arguments.
       ValueError: an argument is out of range; no variable has a gradient; or there is no global
-        step, and the decay or the optimizer needs one.
+        step, although `learning_rate_decay_fn` or the optimizer needs one.
       RuntimeError: the function is called in eager execution or in a `tf.function`.
     """
     gradient_values.in_graphs_only("optimize_loss")
@@ -138,7 +141,7 @@ def optimize_loss(
 
 
 def _learning_rate(learning_rate, decay_fn, global_step, summaries):
-    """Returns the learning rate for the optimizer, a tensor or variable, or None."""
+    """Returns the learning rate for the optimizer as a tensor or variable, or None."""
     if learning_rate is None:
         return None
     if not argument_checks.is_tensor_like(learning_rate):
@@ -156,7 +159,7 @@ def _learning_rate(learning_rate, decay_fn, global_step, summaries):
 
 
 def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
-    """Clips gradients, with summaries before and after; returns (gradient, variable) pairs."""
+    """Clips gradients, writes summaries, and returns (gradient, variable) pairs."""
     norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
     if norms:
         v1.summary.scalar("global_norm/gradient_norm", gradient_values.global_norm(pairs))

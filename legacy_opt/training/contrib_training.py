@@ -36,34 +36,35 @@ def create_train_op(
     colocate_gradients_with_ops: bool = False,
     check_numerics: Union[bool, str] = True,
 ) -> Tensor:
-    """Creates an operation that runs one training step and returns the loss.
+    """Creates a loss tensor whose evaluation runs one training step.
 
-    Call this function only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or
-    `wrap_function`.
+    Call this function only where a TF1 graph is built: in a `tf.Graph`, in a `model_fn`, or in a
+    function that is passed to `tf.compat.v1.wrap_function`.
     Source: `tf.contrib.training.create_train_op`; docs/training_helpers.md lists the differences.
 
     Args:
-      total_loss: the loss, a floating point tensor. If it is not a scalar, the gradients are those
-        of its sum.
+      total_loss: the loss, a floating point tensor. If it is not a scalar, the sum of its elements
+        is differentiated.
       optimizer: a `tf.compat.v1.train.Optimizer`.
       global_step: the integer variable to increment. The default, 0, means the graph's global step,
         which is created if necessary; None means that nothing is incremented.
       update_ops: operations to run in each training step; None means the collection `UPDATE_OPS`.
-        A warning lists operations of the collection that are not in `update_ops`.
-      variables_to_train: the variables to train; a partitioned variable stands for its partitions.
-        None means all trainable variables.
-      transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, for
-        example from `clip_gradient_norms_fn`.
-      summarize_gradients: whether to write a histogram and the norm of each gradient.
+        If the collection has operations that are not in `update_ops`, a warning lists them.
+      variables_to_train: the variables to train. A partitioned variable is replaced by its
+        partitions. None means all trainable variables.
+      transform_grads_fn: a function that takes and returns a list of (gradient, variable) pairs,
+        for example the result of `clip_gradient_norms_fn`.
+      summarize_gradients: whether to write summaries: a histogram and the norm of each gradient.
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       aggregation_method: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
-      check_numerics: True raises an InvalidArgumentError in a training step in which the loss or a
-        gradient (after `transform_grads_fn`) is NaN or infinite. Such a step changes no trained
-        variable, no slot and no global step, but `update_ops` may have run. Gradients of a
-        LossScaleOptimizer are not checked, because this optimizer skips such steps itself. "loss"
-        checks only the loss, like True in tf.contrib; then the variables may have been updated
-        before the error. False checks nothing.
+      check_numerics: True checks the loss and the gradients (after `transform_grads_fn`). If one of
+        these values is NaN or infinite, the training step raises an InvalidArgumentError, and
+        changes no trained variable, no slot and no global step, but `update_ops` may have run. If
+        the optimizer is a LossScaleOptimizer, gradients are not checked, because this optimizer
+        skips steps with NaN or infinite gradients itself. "loss" checks only the loss, like True in
+        tf.contrib; the variables may have been updated before the error is raised. False checks
+        nothing.
 
     Returns:
       The loss of the training step, a tensor, which is added to the collection `TRAIN_OP`.
@@ -119,7 +120,7 @@ def create_train_op(
 
 
 def _all_update_ops(update_ops):
-    """Returns the operations to run; warns about other operations of the collection UPDATE_OPS."""
+    """Returns the operations to run. Warns about other operations in the collection UPDATE_OPS."""
     collected = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     update_ops = one_step.operations(collected if update_ops is None else update_ops)
     others = [each for each in collected if not any(each is other for other in update_ops)]
@@ -133,7 +134,7 @@ def _all_update_ops(update_ops):
 
 
 def _trainable(variables):
-    """Returns the variables to train; raises a ValueError if one is not trainable."""
+    """Returns the variables to train. Raises a ValueError if a variable is not trainable."""
     trainable = v1.trainable_variables()
     variables = one_step.some_variables(
         "variables_to_train", trainable if variables is None else variables

@@ -30,7 +30,8 @@ def clip_gradient_norms(
 ) -> List[GradAndVar]:
     """Clips each gradient by its own norm.
 
-    The norm of a sparse gradient is computed without summing rows with repeated ids.
+    If a sparse gradient has several rows with the same id, the rows are not summed before the norm
+    is computed.
 
     Args:
       gradients_to_variables: a list of (gradient, variable) pairs.
@@ -53,13 +54,13 @@ def clip_gradient_norms(
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
-    """Returns `clip_gradient_norms` with a fixed norm, to be passed as `transform_grads_fn`.
+    """Returns `clip_gradient_norms` with a fixed `max_norm`, for use as `transform_grads_fn`.
 
     Args:
       max_norm: the norm to clip to, a number or scalar tensor.
 
     Returns:
-      A function from a list of (gradient, variable) pairs to such a list.
+      A function that takes and returns a list of (gradient, variable) pairs.
 
     Raises:
       TypeError: `max_norm` has the wrong type.
@@ -76,16 +77,17 @@ def multiply_gradients(
 
     Args:
       grads_and_vars: a list of (gradient, variable) pairs.
-      gradient_multipliers: a dict from variables, or the names of their operations (`"w"`, not
-        `"w:0"`), to numbers or tensors. Variables that are not in `grads_and_vars` are ignored.
+      gradient_multipliers: a dict whose values are the factors of the gradients, numbers or
+        tensors. Its keys are variables or the names of their operations (`"w"`, not `"w:0"`). Keys
+        for variables that are not in `grads_and_vars` are ignored.
 
     Returns:
       A list of (gradient, variable) pairs.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `gradient_multipliers` is empty, or has a name that no variable has, or a variable
-        whose gradient is None.
+      ValueError: `gradient_multipliers` is empty; or it has a name that does not belong to any
+        variable; or it has a key for a variable whose gradient is None.
     """
     pairs = pairs_of("multiply_gradients", grads_and_vars)
     check_multipliers(gradient_multipliers)
@@ -107,7 +109,10 @@ def multiply_gradients(
 
 
 def multiply_by_full_names(grads_and_vars, gradient_multipliers):
-    """Multiplies gradients for `optimize_loss`, where names end in ":0"; a gradient may be None."""
+    """Multiplies gradients for `optimize_loss`, where names of variables end in ":0".
+
+    Gradients may be None.
+    """
     pairs = list(grads_and_vars)
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.name)
     changed = []
@@ -124,8 +129,8 @@ def check_multipliers(multipliers):
     """Checks a dict from variables or names to multipliers.
 
     Raises:
-      TypeError: `multipliers` is not a dict, a key is not a variable or name, or a value is not a
-        number or tensor.
+      TypeError: `multipliers` is not a dict; or a key is not a variable or name; or a value is not
+        a number or tensor.
       ValueError: a number is not finite.
     """
     what = "gradient_multipliers"
@@ -141,7 +146,7 @@ def check_multipliers(multipliers):
 
 
 def _variable_of(key):
-    """Returns the variable of a key; a key is a variable or the `ref()` of a variable."""
+    """Returns the variable if `key` is the `ref()` of a variable, else `key` itself."""
     return key.deref() if hasattr(key, "deref") else key
 
 
@@ -152,7 +157,7 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # A name may also belong to a variable that is not trained.
+    # The name of a variable that is not trained is not an error.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
@@ -168,16 +173,16 @@ def _multipliers(multipliers, pairs, name_of):
 
 
 def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
-    """Writes a histogram and the norm of each gradient as summaries.
+    """Writes two summaries of each gradient: a histogram and the norm.
 
     Args:
       grads_and_vars: a list of (gradient, variable) pairs; a gradient may be None.
 
     Returns:
-      The list of summaries: `<variable>_gradient` and `<variable>_gradient_norm` for each gradient.
+      A list of summaries: `<variable>_gradient` and `<variable>_gradient_norm` for each gradient.
 
     Raises:
-      TypeError: `grads_and_vars` is not such a list.
+      TypeError: `grads_and_vars` is not a list of (gradient, variable) pairs.
     """
     summaries = []
     for grad, variable in pairs_of("add_gradients_summaries", grads_and_vars):
@@ -192,7 +197,7 @@ def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
 
 
 def add_noise(grads_and_vars, scale):
-    """Adds noise from a truncated normal distribution; makes sparse gradients dense."""
+    """Adds noise from a truncated normal distribution, which makes sparse gradients dense."""
     noisy = []
     for grad, variable in grads_and_vars:
         if grad is not None:

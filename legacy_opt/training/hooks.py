@@ -1,4 +1,4 @@
-"""Hooks for Estimators and monitored sessions: a progress bar, and statistics of slots."""
+"""Hooks for Estimators and monitored sessions: a progress bar, and summaries of slots."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ _STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_ma
 
 
 class ProgressBarHook(v1.train.SessionRunHook):
-    """Shows a progress bar with the loss and the steps per second; requires tqdm.
+    """Shows a progress bar with the loss and the steps per second. Requires tqdm.
 
-    The bar shows the global step. So the bar of a resumed training starts at the restored step, and
-    in a cluster the bar of each worker shows the steps of all workers. The bar is closed when the
-    training ends, even by an exception. A session that is recreated after an error gets a new bar.
+    The bar shows the global step. Therefore the bar of a resumed training starts at the restored
+    step, and in a cluster the bar of each worker shows the steps of all workers. The bar is closed
+    when the training ends, also if an exception ends it. If a session is recreated after an error,
+    a new bar is shown.
 
     Args:
-      loss: the scalar tensor to show, or its name in the graph. None means the loss of an
-        Estimator, the last scalar in the collection `LOSSES`. If the collection has no scalar, no
+      loss: the scalar tensor to show, or its name in the graph. None means the last scalar in the
+        collection `LOSSES`, which is the loss of an Estimator. If the collection has no scalar, no
         loss is shown.
       total_steps: the global step at which the training ends, like an Estimator's `max_steps`; None
         if it is unknown.
       **options: further arguments of `tqdm.tqdm`, for example ``desc="Adagrad"``,
-        ``file=sys.stdout``, or ``disable=None`` to show nothing without a terminal.
+        ``file=sys.stdout``, or ``disable=None`` to show no bar if the output is not a terminal.
 
     Raises:
       ImportError: tqdm is not installed.
-      TypeError: an argument has the wrong type; or `options` has a name that tqdm does not accept,
-        or one that this hook sets itself (`iterable`, `total`, `initial`).
-      ValueError: `total_steps` is below 1. The error is also raised when the training starts, if
-        the loss is not a scalar or not in the graph, or if the graph has no global step.
+      TypeError: an argument has the wrong type; or `options` has an argument that tqdm does not
+        accept; or `options` has an argument that this hook sets itself (`iterable`, `total`,
+        `initial`).
+      ValueError: `total_steps` is below 1. Also, when the training starts: the loss is not a scalar
+        or not in the graph, or the graph has no global step.
     """
 
     def __init__(
@@ -71,8 +73,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # Hooks are not called after an exception, but the coordinator joins its threads. So an
-        # object that acts as a thread closes the bar.
+        # After an exception `end` is not called, but the coordinator joins its threads. Therefore
+        # an object that is registered as a thread closes the bar.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -103,7 +105,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
 
     def _loss_in_graph(self):
         graph, loss = v1.get_default_graph(), self._loss
-        if loss is None:  # the collection may also have tensors with one loss per example
+        if loss is None:
+            # The collection may also contain tensors with one loss per example.
             losses = graph.get_collection(v1.GraphKeys.LOSSES)
             return ([each for each in losses if each.shape.rank == 0] or [None])[-1]
         if isinstance(loss, str) and ":" not in loss:
@@ -124,29 +127,29 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     every `every_n_steps` steps, and at the end. The tags are
     ``slots/<variable>/<slot>/<statistic>``, for example ``slots/embeddings/accumulator/max``. The
     statistics are computed on the slot's device, so that only three numbers per slot are
-    transferred. Statistics written for global step n are computed after training step n is
-    complete, but other workers of a cluster may be in the middle of a training step.
+    transferred. The statistics of global step n are computed after training step n is complete.
+    However, other workers of a cluster may be in the middle of a training step at this time.
 
     Only one worker, the chief, should write statistics: pass the hook to an Estimator in
     `training_chief_hooks`.
 
-    Empty slots are left out. Slots whose size changes (the rows that
-    `GradientAccumulationOptimizer` accumulates) are also left out. In the slot
-    `accumulator_decay_power` of AdagradDecay only some elements are used (for dense gradients only
-    the first element), so look at the maximum of this slot, not at its mean.
+    The hook omits empty slots, and slots whose size changes (the rows that
+    `GradientAccumulationOptimizer` accumulates). `AdagradDecayOptimizer` uses only some elements of
+    its slot `accumulator_decay_power` (for dense gradients, only the first element). Therefore look
+    at the maximum of this slot, not at its mean.
 
     Args:
       optimizer: the `tf.compat.v1.train.Optimizer` or Keras OptimizerV2 that trains in the graph.
-        The same optimizer may be passed to a canned Estimator.
+        It may be the optimizer of a canned Estimator.
       output_dir: the directory to write to, for example an Estimator's `model_dir`.
       every_n_steps: the number of steps between two writes.
       slots: the names of the slots, from `optimizer.get_slot_names()`; None means all slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. The error is also raised
-        when the training starts, if the optimizer has no slots in the graph or lacks one of the
-        names in `slots`, or if the graph has no global step.
+      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. Also, when the training
+        starts: the optimizer has no slots in the graph, or does not have one of `slots`, or the
+        graph has no global step.
     """
 
     def __init__(
@@ -184,15 +187,15 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         statistics = {}
         for variable, name, slot in self._slots_in_graph():
             with tf.name_scope("SlotSummaryHook/"), v1.device(slot.device):
-                values = slot.read_value()  # on another device, the whole table would be copied
+                values = slot.read_value()  # another device would have to copy the whole slot
                 if values.dtype not in (tf.float32, tf.float64):
                     values = tf.cast(values, tf.float32)  # a 16-bit sum could overflow
                 for statistic, reduce in _STATISTICS.items():
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        # The writer is created here, because the first write may happen outside the graph, in eager
-        # execution.
+        # The writer is created here because it cannot be created in eager execution. The first
+        # write may happen outside the graph, where eager execution is enabled.
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
@@ -212,8 +215,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The run also increments the global step, and may return its value from before or after the
-        # increment. So the step is read again if a write may be due.
+        # The same run increments the global step, and may return the value before or after the
+        # increment. Therefore the step is read again if a write may be due.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))
@@ -257,9 +260,10 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
 
 class _ClosesWithTheSession:
-    """Acts as a thread of a session's coordinator, to close a bar when the session ends.
+    """Closes a progress bar when a session ends.
 
-    Every session ends with `Coordinator.join`, which calls `is_alive` of all threads.
+    An object of this class is registered as a thread of the session's coordinator. When the session
+    ends, `Coordinator.join` calls `is_alive` of all registered threads.
     """
 
     name = "ProgressBarHook"
@@ -273,7 +277,7 @@ class _ClosesWithTheSession:
 
 
 def _tqdm():
-    """Returns the class tqdm for notebooks if the code runs in a notebook, else for terminals."""
+    """Returns the class `tqdm` for notebooks in a notebook, else the class for terminals."""
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
@@ -284,13 +288,13 @@ def _tqdm():
 
 
 def _options(tqdm):
-    """Returns the names of the arguments of tqdm, without those that the hook sets itself."""
+    """Returns the names of tqdm's arguments, without the arguments that the hook sets itself."""
     names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
     return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 
 
 def _global_step(hook):
-    """Returns the graph's global step; raises a ValueError if there is none."""
+    """Returns the graph's global step. Raises a ValueError if the graph has no global step."""
     step = v1.train.get_global_step()
     if step is None:
         raise ValueError(
@@ -301,8 +305,8 @@ def _global_step(hook):
 
 
 def _slot(optimizer, variable, name):
-    """Returns a slot or None; Keras optimizers raise KeyError for variables they do not train."""
+    """Returns a slot, or None if the optimizer does not have it."""
     try:
         return optimizer.get_slot(variable, name)
-    except KeyError:
+    except KeyError:  # a Keras optimizer does not train this variable
         return None

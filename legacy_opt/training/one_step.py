@@ -1,4 +1,4 @@
-"""Functions that `optimize_loss` and `create_train_op` share: checks, and applying gradients."""
+"""Functions shared by `optimize_loss` and `create_train_op`: argument checks, and the update."""
 
 import tensorflow as tf
 
@@ -19,9 +19,9 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
       optimizer: a `tf.compat.v1.train.Optimizer`.
       pairs: a list of (gradient, variable) pairs.
       global_step: the variable to increment, or None.
-      checked_loss: the loss. Before anything is written, this loss and the gradients are checked
-        for NaN and infinity. If `optimizer` scales the loss, gradients are not checked. If
-        `checked_loss` is None, nothing is checked.
+      checked_loss: the loss, or None. The loss and the gradients are checked for NaN and infinity
+        before any variable is written. If `optimizer` scales the loss, gradients are not checked.
+        If `checked_loss` is None, nothing is checked.
       name: the name of the operation.
 
     Returns:
@@ -34,11 +34,11 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
-        # Here only the gradients wait for the checks. SyncReplicasOptimizer also makes operations
-        # that run in threads, and these operations must not compute the loss.
+        # Only the gradients wait for the checks. SyncReplicasOptimizer also creates operations that
+        # run in other threads. These operations must not depend on the loss.
         finite = []
-    # The control dependencies are needed because optimizers write some values that do not depend
-    # on gradients.
+    # Optimizers also write values that do not depend on gradients. With the control dependencies,
+    # these writes wait for the checks, too.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
@@ -49,7 +49,7 @@ def _is_loss_scale(optimizer):
 
 
 def after(operations, tensor):
-    """Returns a copy of a tensor; the copy is made after these operations have run."""
+    """Returns a copy of `tensor` that is made after `operations` have run."""
     scope = v1.name_scope(None, "control_dependency", operations + [tensor])
     device = v1.get_default_graph().colocate_with(tensor.op)
     with scope as name, device, tf.control_dependencies(operations):
@@ -68,7 +68,7 @@ def check_function(name, value):
 
 
 def tensor_of_loss(name, loss):
-    """Returns a loss as a tensor; raises a TypeError if it is not a floating point tensor."""
+    """Returns a loss as a tensor. Raises a TypeError if its dtype is not floating point."""
     if is_function(loss):
         raise TypeError(f"{name} must be a tensor, got the function {loss!r}: call it.")
     if loss is None:
@@ -82,7 +82,7 @@ def tensor_of_loss(name, loss):
 
 
 def scalar_loss(loss):
-    """Returns a loss as a scalar tensor; raises a ValueError if it is not a scalar."""
+    """Returns a loss as a scalar tensor. Raises a ValueError if it is not a scalar."""
     loss = tensor_of_loss("loss", loss)
     if loss.shape.rank != 0:
         raise ValueError(
@@ -98,7 +98,7 @@ def check_step(global_step, advanced):
     # Some variables of distribution strategies are not instances of tf.Variable.
     if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
-    # A tensor with a ref dtype refers to a variable, and is accepted.
+    # A tensor with a ref dtype is accepted, because it refers to a variable.
     if global_step.dtype == global_step.dtype.base_dtype:
         raise TypeError(
             "global_step must be a variable to be incremented, got the tensor "
@@ -108,7 +108,7 @@ def check_step(global_step, advanced):
 
 
 def listed(message, values):
-    """Returns `values` as a list; raises a TypeError with `message` if that is impossible."""
+    """Returns `values` as a list. Raises a TypeError with `message` if that is impossible."""
     try:
         if isinstance(values, (str, tf.Variable)):
             raise TypeError
@@ -124,7 +124,7 @@ def operations(update_ops):
 
 
 def some_variables(name, variables):
-    """Returns a list of variables; raises a ValueError if it is empty."""
+    """Returns `variables` as a list. Raises a ValueError if the list is empty."""
     message = f"{name} must be a list of variables or None, got {variables!r}."
     variables = list(variables_in(listed(message, variables), name))
     if not variables:

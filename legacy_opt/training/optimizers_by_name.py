@@ -1,4 +1,4 @@
-"""Creates the optimizer of `optimize_loss` from a name, a class or a function."""
+"""Creates the optimizer for `optimize_loss` from a name, a class or a function."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _shampoo(learning_rate, global_step):
     return ShampooOptimizer(global_step, learning_rate=learning_rate)
 
 
-# Functions or classes. They are called with learning_rate=…, and with global_step=… if required.
+# The values are called with learning_rate=…, and also with global_step=… if they require it.
 OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     # The entries of tf.contrib.layers.OPTIMIZER_CLS_NAMES.
     "Adagrad": v1.train.AdagradOptimizer,
@@ -52,7 +52,7 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     "Momentum": _momentum,
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
-    # Optimizers of this package, except wrappers and those whose purpose is weight decay.
+    # Optimizers of this package, except wrappers and variants with weight decay, such as AdamW.
     "AdaMax": AdaMaxOptimizer,
     "Adafactor": AdafactorOptimizer,
     "AdagradDecay": AdagradDecayOptimizer,
@@ -76,8 +76,9 @@ def check_optimizer(optimizer, learning_rate):
     """Checks the arguments of `make_optimizer` before the graph is changed.
 
     Raises:
-      TypeError: `optimizer` is neither a string, nor a function, nor a v1 optimizer or its class.
-      ValueError: the name is unknown, or a name or class is passed without a learning rate.
+      TypeError: `optimizer` is not a name, a function, a v1 optimizer, or a class of v1 optimizers.
+      ValueError: the name is unknown, or the learning rate is None and the named optimizer or the
+        class requires one.
     """
     is_class = isinstance(optimizer, type)
     if isinstance(optimizer, v1.train.Optimizer):
@@ -105,7 +106,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
       optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class, a function, or an instance.
       learning_rate: a number, tensor or variable. If it is None and `optimizer` is a function, the
         function is called without arguments.
-      global_step: the variable or tensor, or None.
+      global_step: the global step, a variable or tensor, or None.
 
     Returns:
       A `tf.compat.v1.train.Optimizer`.

@@ -1,8 +1,8 @@
-"""Differences between TensorFlow and Keras versions, in one place.
+"""Functions that hide the differences between versions of TensorFlow and Keras.
 
-The functions test for features. Version numbers are used in messages, and for the few differences
-that cannot be found by testing for a feature. `legacy_opt.core`, `optimizers`, `wrappers` and
-`training` use no private names of TensorFlow, except those of its Optimizer class.
+The functions test for features. They use version numbers only in messages, and for the few
+differences that cannot be found by testing for a feature. `legacy_opt.core`, `optimizers`,
+`wrappers` and `training` use no private names of TensorFlow, except those of its Optimizer class.
 """
 
 from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model

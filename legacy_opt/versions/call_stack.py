@@ -1,4 +1,4 @@
-"""Finds out from the call stack which TensorFlow code is calling."""
+"""Searches the call stack for callers in TensorFlow."""
 
 import sys
 
@@ -6,7 +6,7 @@ import sys
 def writing_saved_model():
     """Whether TensorFlow's SavedModel writer is on the call stack.
 
-    The call stack is needed because TensorFlow does not tell an optimizer the file format.
+    The call stack is needed because TensorFlow does not pass the file format to an optimizer.
     """
     frame = sys._getframe(1)
     while frame is not None:

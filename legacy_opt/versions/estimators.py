@@ -1,8 +1,9 @@
-"""Estimators on every TensorFlow: TensorFlow's own, or those of the package tensorflow-estimator.
+"""Estimators for all TensorFlow versions, from TensorFlow or the package tensorflow-estimator.
 
 TensorFlow 2.16 removed `tf.estimator`. The last release of the package tensorflow-estimator is pure
-Python, and works on newer versions if it finds Keras 2 and some names that TensorFlow has removed.
-So its modules import a view of TensorFlow that has them. TensorFlow itself is not changed, and
+Python. It works with newer versions of TensorFlow if Keras 2 and some names that TensorFlow has
+removed are available. Therefore this module makes tensorflow-estimator import a view of TensorFlow:
+a module object that has Keras 2 and the removed names. TensorFlow itself is not changed, and
 `tf.keras` may be Keras 3.
 """
 
@@ -20,7 +21,7 @@ import tensorflow as tf
 
 from legacy_opt.versions.modes import modules_v1
 
-VERSION = "2.15.0"  # of tensorflow-estimator, the last release
+VERSION = "2.15.0"  # the last release of tensorflow-estimator
 _REQUIRED, _PACKAGE = "tensorflow-estimator", "tensorflow_estimator"
 _TPU = _PACKAGE + ".python.estimator.tpu."
 
@@ -34,15 +35,15 @@ def has_own_estimator():
 
 
 def estimator(face="v1"):
-    """Returns the module of Estimators: TensorFlow's own, or that of tensorflow-estimator.
+    """Returns the Estimator module of TensorFlow or of tensorflow-estimator.
 
     Args:
-      face: "v1" for the module that is `tf.compat.v1.estimator` in TensorFlow 2.15, or "v2" for its
-        `tf.estimator`.
+      face: "v1" for the module that TensorFlow 2.15 has as `tf.compat.v1.estimator`, or "v2" for
+        the module that it has as `tf.estimator`.
 
     Raises:
       ImportError: TensorFlow has no Estimators, and tensorflow-estimator or tf-keras is not
-        installed or has the wrong version. The message has the pip command.
+        installed or has the wrong version. The message contains the pip command.
     """
     if has_own_estimator():
         return getattr(tf.compat, face).estimator
@@ -53,7 +54,7 @@ def estimator(face="v1"):
 
 
 def estimator_problem():
-    """Returns why there are no Estimators, with the pip command; None if there are."""
+    """Returns why Estimators are not available, and the pip command; None if they are available."""
     if has_own_estimator():
         return None
     for package, wanted in (_REQUIRED, VERSION), ("tf-keras", _minor()):
@@ -90,7 +91,7 @@ def _installed_version(package):
 @functools.lru_cache(maxsize=None)
 def _import_package(face):
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
-        # An import without the view has failed, and may have left some of the package's modules.
+        # An earlier import, without the view, may have failed and left modules in sys.modules.
         for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Finder(_view_of_tensorflow()))
@@ -98,12 +99,12 @@ def _import_package(face):
 
 
 class LazyModule(types.ModuleType):
-    """Stands in for a module that TensorFlow has removed; finds the attributes on first use.
+    """Replaces a module that TensorFlow has removed, and finds attributes when they are read.
 
     Args:
       name: the name of the removed module.
       find: a function that returns a module with the attributes; it may raise ImportError.
-      **known: attributes that are found without this function.
+      **known: attributes that are available without a call of `find`.
     """
 
     def __init__(self, name, find, **known):
@@ -123,14 +124,14 @@ class LazyModule(types.ModuleType):
 
 
 class RemovedModule(NamedTuple):
-    """A module that TensorFlow 2.16 or newer lacks, and the stand-in for it.
+    """A module that TensorFlow 2.16 or newer lacks, and its replacement.
 
     Attributes:
       home: the module of TensorFlow that had the removed module as an attribute.
       path: the dotted name under which `home` is imported.
-      name: the name of the attribute.
-      origin: the package that has the attributes of the stand-in.
-      stand_in: a `LazyModule`.
+      name: the name of this attribute.
+      origin: the package from which the replacement takes its attributes.
+      stand_in: the replacement, a `LazyModule`.
     """
 
     home: types.ModuleType
@@ -141,7 +142,7 @@ class RemovedModule(NamedTuple):
 
 
 def removed_modules():
-    """Returns a list of `RemovedModule`: `tf.estimator`, and what is missing beside Keras 3."""
+    """Returns a list of `RemovedModule`: `tf.estimator`, and modules that Keras 3 lacks."""
     if hasattr(tf, "estimator"):
         return []
     v1s = [(each, "tensorflow.compat.v1") for each in modules_v1()]
@@ -160,14 +161,14 @@ def removed_modules():
 
 
 def _needs_keras_2(lazy_module):
-    """Whether TensorFlow's lazy module will be, or already is, that of Keras 3, which lacks it."""
-    # This does not read an attribute of the module, which would make TensorFlow import Keras.
+    """Whether TensorFlow looks for a module (loaded lazily) in Keras 3, which lacks this module."""
+    # `vars` is used because getattr on the module would make TensorFlow import Keras.
     is_keras_3 = vars(lazy_module).get("_tfll_keras_version") == "keras_3"
     return is_keras_3 or os.environ.get("TF_USE_LEGACY_KERAS") not in ("true", "True", "1")
 
 
 def _legacy_keras(name):
-    """Returns the module of Keras 2 that is `tf.compat.v1.layers` or `tf.compat.v1.nn.rnn_cell`."""
+    """Returns Keras 2's module for `tf.compat.v1.layers` or `tf.compat.v1.nn.rnn_cell`."""
     return getattr(_keras_2_of("v1").__internal__.legacy, name)
 
 
@@ -179,7 +180,7 @@ def _keras_2_of(face):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules of tensorflow-estimator, which then import a view of TensorFlow."""
+    """Finds the modules of tensorflow-estimator, and makes them import a view of TensorFlow."""
 
     def __init__(self, view):
         self.builtins = dict(vars(builtins), __import__=functools.partial(_import, view))
@@ -197,7 +198,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class _Loader(importlib.machinery.SourceFileLoader):
-    """Loads a module whose import statements call the `__import__` of `builtins`."""
+    """Loads a module whose import statements call `__import__` of the attribute `builtins`."""
 
     def exec_module(self, module):
         vars(module)["__builtins__"] = self.builtins
@@ -205,7 +206,10 @@ class _Loader(importlib.machinery.SourceFileLoader):
 
 
 class _TpuLoader(importlib.abc.Loader):
-    """Loads a module that needs what TensorFlow has removed: its classes cannot be used."""
+    """Replaces a TPU module, which needs removed parts of TensorFlow, by classes that raise errors.
+
+    The error is raised when a class is instantiated.
+    """
 
     def create_module(self, spec):
         return None
@@ -229,7 +233,7 @@ def _removed_class(name):
 
 
 class _View(types.ModuleType):
-    """Has the attributes of a module, but some of them replaced."""
+    """A module that has the attributes of another module, except for replaced attributes."""
 
     def __init__(self, module, **replaced):
         super().__init__(module.__name__)
@@ -240,7 +244,7 @@ class _View(types.ModuleType):
 
 
 def _import(view, name, globals=None, locals=None, fromlist=(), level=0):
-    """Imports like `__import__`, but from the view of TensorFlow."""
+    """Imports like `__import__`, but returns views of TensorFlow and of modules in `_REPLACED`."""
     module = builtins.__import__(name, globals, locals, fromlist, level)
     if name == "tensorflow" and not fromlist:
         return view
@@ -250,7 +254,7 @@ def _import(view, name, globals=None, locals=None, fromlist=(), level=0):
 
 
 def _view_of_tensorflow():
-    """Returns a module like `tensorflow`, whose Keras is Keras 2."""
+    """Returns a view of `tensorflow` in which Keras is Keras 2."""
     v1, v2 = _keras_2_of("v1"), _keras_2_of("v2")
     keras = {name: getattr(v2, name) for name in ("losses", "metrics", "optimizers")}
     keras.update(keras=v2, initializers=v2.initializers)
@@ -268,7 +272,7 @@ def _view_of_tensorflow():
 
 
 class _Export:
-    """Replaces a decorator that registers public names with TensorFlow; does nothing."""
+    """Replaces a decorator that registers public names with TensorFlow. Registers nothing."""
 
     def __init__(self, *names, **options):
         pass
@@ -281,7 +285,7 @@ class _Export:
 
 
 def _init_run_config(config, tf_config):
-    """Initializes a `RunConfig` that has a strategy, which must be that of a single process."""
+    """Initializes a `RunConfig` with a distribution strategy. Raises a ValueError in clusters."""
     if tf_config.get("cluster"):
         raise ValueError(
             "RunConfig: train_distribute, eval_distribute and experimental_distribute cannot be "
@@ -296,7 +300,7 @@ def _init_run_config(config, tf_config):
     config._init_distributed_setting_from_environment_var({})
 
 
-# {module: {name: the replacement of what TensorFlow has removed from the module}}
+# {module: {name that TensorFlow has removed from the module: replacement}}
 _REPLACED = {
     "tensorflow.python.distribute": {
         "estimator_training": types.SimpleNamespace(

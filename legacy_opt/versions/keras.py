@@ -15,8 +15,8 @@ def keras_facts():
     """Imports `tf.keras` and returns its version and origin.
 
     Returns:
-      A dict of `version`, `generation` (2 or 3), `home` (the package that contains `tf.keras`:
-      "tensorflow", "keras" or "tf_keras") and `backend`.
+      A dict with the keys `version`, `generation` (2 or 3), `home` (the package that contains
+      `tf.keras`: "tensorflow", "keras" or "tf_keras") and `backend`.
 
     Raises:
       ImportError: `tf.keras` cannot be imported.
@@ -24,7 +24,7 @@ def keras_facts():
     keras = tf.keras
     try:
         home = keras.Model.__module__.split(".")[0]
-    except (ImportError, RecursionError) as error:  # RecursionError if an import failed before
+    except (ImportError, RecursionError) as error:  # RecursionError: an earlier import failed
         raise ImportError(
             "tf.keras cannot be imported; KERAS_BACKEND is "
             f"{os.environ.get('KERAS_BACKEND')!r}. v1 optimizers need the TensorFlow backend: set "
@@ -56,7 +56,7 @@ def optimizer_v2():
 
 
 def keras_2():
-    """Returns Keras 2: `tf.keras`, or the package tf_keras where `tf.keras` is Keras 3.
+    """Returns Keras 2: `tf.keras`, or the package tf_keras if `tf.keras` is Keras 3.
 
     Raises:
       ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
@@ -76,7 +76,7 @@ def keras_2():
 
 
 def keras_3():
-    """Returns the package keras, if it is Keras 3.
+    """Returns the package keras if it is Keras 3.
 
     Raises:
       ImportError: Keras 3 is not installed, is too old, or has a backend other than TensorFlow.
@@ -108,7 +108,8 @@ def kind_of_keras_optimizer(value):
     """Returns the kind of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
-      ImportError: `value` belongs to a Keras 3 that is too old or has another backend.
+      ImportError: `value` belongs to Keras 3, and Keras is too old or its backend is not
+        TensorFlow.
     """
     cls = value if isinstance(value, type) else type(value)
     if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
@@ -121,7 +122,7 @@ def kind_of_keras_optimizer(value):
 
 
 def create_optimizer_weights(optimizer, variables):
-    """Creates a Keras optimizer's state variables for `variables`, if they do not exist yet."""
+    """Creates a Keras optimizer's state variables for `variables` if they do not exist yet."""
     if kind_of_keras_optimizer(optimizer) == "keras3":
         optimizer.build(variables)
     elif hasattr(optimizer, "_create_all_weights"):
@@ -134,10 +135,10 @@ def create_optimizer_weights(optimizer, variables):
 
 
 def keras_3_distributes(strategy):
-    """Whether Keras 3 divides the loss by the number of replicas whose gradients it will sum.
+    """Whether Keras 3 divides the loss by the number of replicas before it sums their gradients.
 
-    Tests have shown that Keras up to 3.7 does not, so that `fit` trains with gradients that are too
-    large.
+    Tests have shown that Keras up to 3.7 does not divide the loss. Therefore `fit` trains with
+    gradients that are too large in these versions.
     """
     if strategy.num_replicas_in_sync == 1:
         return True
@@ -148,18 +149,18 @@ def keras_3_distributes(strategy):
 
 def is_keras_3_variable(value):
     """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
-    # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. So this
-    # function tests the dtype, which is a string in Keras 3 variables, not in tf.Variable.
+    # Up to Keras 3.6, isinstance(value, keras.Variable) is False for layers' variables. Therefore
+    # this function tests the dtype: it is a string in Keras 3 variables, but not in tf.Variable.
     return isinstance(getattr(value, "dtype", None), str)
 
 
 def tf_variable(value):
-    """Returns the `tf.Variable` inside a Keras 3 variable; returns other objects unchanged."""
+    """Returns the `tf.Variable` inside a Keras 3 variable. Returns other objects unchanged."""
     return value.value if is_keras_3_variable(value) else value
 
 
 def value_of(variable):
-    """Returns a variable's value as an array; in a TF1 graph, Keras' session reads it."""
+    """Returns a variable's value as an array. In a TF1 graph, Keras' session reads the value."""
     variable = tf_variable(variable)
     if for_a_session():
         return np.asarray(keras_2().backend.get_value(variable))
@@ -167,7 +168,7 @@ def value_of(variable):
 
 
 def assign_to(variable, value):
-    """Assigns a value to a variable; in a TF1 graph, Keras' session assigns it."""
+    """Assigns a value to a variable. In a TF1 graph, Keras' session assigns the value."""
     variable = tf_variable(variable)
     if for_a_session():
         keras_2().backend.set_value(variable, value)
@@ -176,7 +177,10 @@ def assign_to(variable, value):
 
 
 def in_stateless_scope():
-    """Whether a Keras 3 StatelessScope is active, which collects assignments to variables."""
+    """Whether a Keras 3 StatelessScope is active.
+
+    A StatelessScope records assignments to variables instead of executing them.
+    """
     scope = sys.modules.get("keras.src.backend.common.stateless_scope")
     return scope is not None and scope.in_stateless_scope()
 
@@ -193,7 +197,7 @@ def _optimizer_v2_module():
 
 
 def track_keras_variable(variable):
-    """Registers a variable with graph-mode Keras, which then initializes it."""
+    """Registers a variable with Keras in graph mode, so that Keras initializes the variable."""
     _optimizer_v2_module().backend.track_variable(variable)
 
 
@@ -201,12 +205,12 @@ KERAS_PACKAGE = "legacy_opt"  # prefix of registered class names in files that K
 
 
 def register_with_keras_3(cls):
-    """Registers `cls`, so that Keras 3 can load it from saved models."""
+    """Registers `cls` so that Keras 3 can load it from saved models."""
     keras_3().saving.register_keras_serializable(package=KERAS_PACKAGE)(cls)
 
 
 def register_with_keras_2(cls):
-    """Registers `cls`, so that Keras 2 can load it by class name and by registered name."""
+    """Registers `cls` so that Keras 2 can load it by class name and by registered name."""
     utils = keras_2().utils
     if hasattr(utils, "register_keras_serializable"):
         utils.register_keras_serializable(package=KERAS_PACKAGE)(cls)

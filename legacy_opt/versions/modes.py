@@ -31,22 +31,24 @@ def building():
 def runs_in_order():
     """Whether reads and writes of variables run in program order.
 
-    They do so in eager execution and in `tf.function`, but not in TF1 graphs and `wrap_function`.
+    This is the case in eager execution and in `tf.function`, but not in TF1 graphs or in
+    `wrap_function`.
     """
     graph = tf.compat.v1.get_default_graph()
     return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
 
 
 def for_a_session():
-    """Whether the outermost context is a TF1 graph, even if a function or branch is being built."""
+    """Whether the outermost context is a TF1 graph, also while a function or branch is built."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
 
 @contextlib.contextmanager
 def v1_control_flow():
-    """Scope in which `tf.cond` builds Switch and Merge, which work with ref variables."""
-    with tf.Graph().as_default():  # in functions, control_flow_v2_enabled() is always True
+    """Makes `tf.cond` build Switch and Merge operations, which work with ref variables."""
+    # A graph is entered because control_flow_v2_enabled() is always True in functions.
+    with tf.Graph().as_default():
         v2 = tf.compat.v1.control_flow_v2_enabled()
     if v2:
         tf.compat.v1.disable_control_flow_v2()
@@ -63,7 +65,7 @@ def tensorflow_version():
 
 
 def tensorflow_build():
-    """Returns what identifies a build: TensorFlow's version, its source revision, its C++ ABI."""
+    """Returns TensorFlow's version, source revision and C++ ABI, which identify a build."""
     return tf.__version__, tf.version.GIT_VERSION, str(tf.sysconfig.CXX11_ABI_FLAG)
 
 
@@ -80,7 +82,7 @@ def cpp_standard():
 
 
 def tensorflow_modes():
-    """Returns a dict of bools: which of TensorFlow 2's behaviours are enabled."""
+    """Returns which behaviours of TensorFlow 2 are enabled, as a dict from name to bool."""
     v1 = tf.compat.v1
     return {
         "eager": tf.executing_eagerly(),
@@ -90,20 +92,20 @@ def tensorflow_modes():
 
 
 def has_contrib():
-    """Whether TensorFlow has its own `tf.contrib`; one from `patch_tensorflow` does not count."""
+    """Whether `tf.contrib` exists and is TensorFlow's own, not added by `patch_tensorflow`."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
 def speaks_v1():
-    """Whether `tf` itself, not only `tf.compat.v1`, has TensorFlow 1's names, such as `Session`."""
+    """Whether `tf`, and not only `tf.compat.v1`, has TensorFlow 1's names, such as `Session`."""
     return "Session" in dir(tf)  # hasattr would log a deprecation warning
 
 
 def modules_v1():
-    """Returns all modules that a program may have as `tf.compat.v1`.
+    """Returns all copies of the module `tf.compat.v1` that a program may have imported.
 
-    `import tensorflow.compat.v1` creates a second copy of the module `tf.compat.v1`, and so does
-    Keras 2 when it imports `tensorflow.compat.v2`.
+    `import tensorflow.compat.v1` creates a second copy of the module. Keras 2 also creates a copy,
+    when it imports `tensorflow.compat.v2`.
     """
     names = [name for name in sys.modules if name.startswith("tensorflow")]
     found = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
@@ -111,11 +113,11 @@ def modules_v1():
 
 
 def plain_module(module):
-    """Returns the module inside TensorFlow's deprecation wrapper; returns other modules unchanged.
+    """Returns the module inside TensorFlow's deprecation wrapper. Returns other modules unchanged.
 
-    Set and delete names in the returned module, not in the wrapper. The wrapper caches attributes
-    that are set on the wrapper, and in some versions of TensorFlow it returns them even after
-    they are deleted. The wrapper does not cache attributes that are set on the module inside.
+    Set and delete attributes of the returned module, not of the wrapper. The wrapper caches
+    attributes that are set on the wrapper itself. In some versions of TensorFlow, it returns the
+    cached attributes even after they are deleted.
     """
     return getattr(module, "_tfmw_wrapped_module", module)
 
@@ -137,9 +139,9 @@ def compiling_with_xla():
 
 @functools.lru_cache(maxsize=None)
 def xla_compiles_unique():
-    """Whether XLA can compile `tf.unique`, which sparse gradients need; tries it only once."""
+    """Whether XLA can compile `tf.unique`, which updates with sparse gradients use."""
     with tf.init_scope():
-        for name in ("jit_compile", "experimental_compile"):  # The second is for TensorFlow < 2.5.
+        for name in ("jit_compile", "experimental_compile"):  # the second name: TensorFlow < 2.5
             try:
                 compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
                 compiled(tf.constant([1, 1]))
@@ -157,24 +159,24 @@ def is_symbolic(value):
 def regroups_constant_factors():
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
-    If so, a hyperparameter that is read from a variable gives other results, in the last bits, than
-    the same number as a constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2
-    regroup these factors, and that 2.3 and later do not. (All versions regroup ``(x * y) * c``.)
+    If so, the last bits of a result depend on whether a hyperparameter is read from a variable or
+    is a constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup these
+    factors, and that 2.3 and later do not. (All versions regroup ``(x * y) * c``.)
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 
 
 def lock_global_step_increment(operation):
-    """Makes the operation that increments a ref global step hold the variable's lock.
+    """Makes the increment of the global step acquire the lock, if the step is a ref variable.
 
-    TensorFlow's optimizers increment the variable without the lock, so that increments of
+    TensorFlow's optimizers increment a ref variable without its lock, so that increments by
     concurrent threads can be lost. A resource variable is always incremented under its lock.
 
     Args:
       operation: the operation that `apply_gradients` returned.
 
     Returns:
-      The same operation.
+      `operation`.
     """
     if getattr(operation, "type", None) == "AssignAdd":
         operation._set_attr("use_locking", tf.compat.v1.AttrValue(b=True))

@@ -1,4 +1,4 @@
-"""Finds out how variables are partitioned or distributed, and how a Saver saves them."""
+"""Functions for partitioned and distributed variables, and for saving variables with a Saver."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 class Part(NamedTuple):
-    """The position of a part (one of the partitions) in its partitioned variable.
+    """The position of a part in a partitioned variable. A part is one of the partitions.
 
     Attributes:
       full_name: the name of the whole variable.
@@ -22,13 +22,13 @@ class Part(NamedTuple):
 
     @property
     def axis(self):
-        """The axis along which the variable is partitioned; None if there is only one part."""
+        """The axis along which the variable is partitioned, or None if there is only one part."""
         sizes = enumerate(zip(self.shape, self.full_shape))
         return next((axis for axis, (size, full) in sizes if size != full), None)
 
     @property
     def place(self):
-        """A name that shows what the part contains: "w/rows_0_to_3_of_7" for rows 0, 1 and 2."""
+        """A name with the position, for example "w/rows_0_to_3_of_7" for rows 0, 1 and 2 of 7."""
         if self.axis is None:
             return self.full_name
         unit = {0: "rows", 1: "columns"}.get(self.axis, f"axis_{self.axis}")
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def part_of(variable):
-    """Returns a variable's `Part`; None if it is not a part of a partitioned variable."""
+    """Returns a `Part` if `variable` is a part of a partitioned variable, else None."""
     whole = getattr(variable, "_save_slice_info", None)
     if whole is None:
         return None
@@ -47,7 +47,7 @@ def part_of(variable):
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
-    """Slice info with which a Saver saves a variable as one whole tensor, under `full_name`."""
+    """Slice info that makes a Saver save a variable as one whole tensor with name `full_name`."""
 
     spec = ""
 
@@ -56,17 +56,18 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
     TensorFlow copies the slice info of the variable to the slot. The copy is wrong if variable and
-    slot differ in shape. A slot that has the axis along which the variable is partitioned is saved
-    as a slice of one tensor, in the same way as the variable. Any other slot is saved separately
-    for each part, under a name with the position of the part, so that a graph with other partitions
-    does not restore it.
+    slot differ in shape. If the slot has the axis along which the variable is partitioned, the slot
+    is saved as a slice of one tensor, like the variable. Otherwise, the slot of each part is saved
+    separately. The saved name then contains the position of the part, so that a graph with other
+    partitions does not restore the slot.
 
     Args:
       slot: the slot variable.
       variable: the part that the slot belongs to.
       axes: for each axis of the slot, the corresponding axis of the variable; () if no axes
         correspond; None if all parts share one slot.
-      part_by_part: whether to save each part's slot separately, under its name in the graph.
+      part_by_part: whether to save the slot of each part separately, under the slot's name in the
+        graph.
     """
     part = part_of(variable)
     if part is None:
@@ -83,29 +84,30 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     if not part_by_part:
         place = part.full_name if axes is None else part.place
         name = name.replace(variable.op.name, place, 1)
-    # If a variable has slice info, the Saver compares shapes. `_Unsliced` prevents this for slots
-    # whose shape is unknown, and for scalars.
+    # With ordinary slice info, the Saver compares shapes. `_Unsliced` prevents the comparison for
+    # slots whose shape is unknown, and for scalars.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
     kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
     slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))
 
 
 def own_aggregator(optimizer):
-    """Returns the `gradient_aggregator` that a Keras 2 optimizer was given, or None."""
+    """Returns a Keras 2 optimizer's `gradient_aggregator`, or None if it is the default one."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)
     by_default = getattr(aggregator, "__name__", None) == "all_reduce_sum_gradients"
     return None if by_default else aggregator
 
 
 def awaits_restoration(trackable):
-    """Whether a restored checkpoint has values for attributes that the object has yet to create."""
+    """Whether a restored checkpoint has values for attributes that do not exist yet."""
     return any(getattr(trackable, "_self_unconditional_deferred_dependencies", {}).values())
 
 
 def own_component(variable):
     """Returns the current replica's component of a distributed variable.
 
-    Other variables are returned unchanged. Call this function in replica or update context only.
+    Returns other variables unchanged. Call this function only in replica context or in update
+    context.
     """
     distributed = getattr(tf.distribute, "DistributedValues", ())  # from TensorFlow 2.1 on
     if not isinstance(variable, distributed) and not hasattr(variable, "_distributed_container"):
@@ -117,12 +119,15 @@ def own_component(variable):
 
 
 def ref_of(variable):
-    """Returns the ref tensor of a ref variable, through which operations change the variable."""
+    """Returns the ref tensor of a ref variable; operations change the variable by this tensor."""
     return variable._ref()
 
 
 def saveable(name, variable):
-    """Returns what a v1 Saver's dict must contain, under the key `name`, to save `variable`."""
+    """Returns the object to pass to a v1 Saver, under the key `name`, to save `variable`.
+
+    This object is `variable` itself, except for distributed variables.
+    """
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
         if callable(factory):  # a Saver does not accept the distributed variable itself
@@ -131,12 +136,12 @@ def saveable(name, variable):
 
 
 def distributed_variable(variable):
-    """Returns the distributed variable that contains `variable`, or else `variable` itself."""
+    """Returns the distributed variable that contains `variable`, or `variable` if there is none."""
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
     if container is None and not isinstance(variable, distributed):
-        # Newer TensorFlow stores the container in an attribute of the handle. (A distributed
-        # variable's `handle` is not read, because it may raise an error.)
+        # Newer versions of TensorFlow store the container in an attribute of the handle. The
+        # `handle` of a distributed variable is not read, because it may raise an error.
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole

@@ -10,14 +10,14 @@ from legacy_opt.core.variable_access import is_resource
 
 
 class GrowingSlot(Slot):
-    """A slot whose first dimension changes; it is created with no rows.
+    """A slot whose number of rows changes. It is created without rows.
 
     If a variable is partitioned by rows, the slot of its first partition contains the rows of all
     partitions.
 
     Args:
-      of_rows: whether the slot contains rows like those of the variable; if not, it contains
-        scalars.
+      of_rows: True if the slot contains rows with the shape of the variable's rows, False if it
+        contains scalars.
       dtype: the slot's dtype; None means the dtype of the variable.
     """
 
@@ -39,7 +39,8 @@ class GrowingSlot(Slot):
 
     def create(self, optimizer, variable, slot_name, op_name):
         def make(next_creator, **arguments):
-            # Without a shape, a resource variable would get the shape of its initial value, [0, …].
+            # Without an explicit shape, a resource variable would keep the shape of its initial
+            # value, [0, …].
             shape = self.static_shape(variable) if is_resource(variable) else None
             arguments.update(shape=shape, validate_shape=False)
             return next_creator(**arguments)
@@ -49,17 +50,17 @@ class GrowingSlot(Slot):
 
 
 class Homes:
-    """Maps each variable to its home, whose slots contain the rows of the variable's gradients.
+    """Maps each variable to its home: the variable whose slots store the rows of the gradients.
 
     The home of a partition is the partition of the same variable that was added first. The home of
-    a variable without partitions is this variable itself.
+    a variable without partitions is the variable itself.
     """
 
     def __init__(self):
-        self._parts = {}  # (graph, name of the whole variable): its added partitions
+        self._parts = {}  # {(graph, name of the whole variable): list of the added partitions}
 
     def add(self, part):
-        """Adds a partition of a partitioned variable; returns its home."""
+        """Adds a partition of a partitioned variable, and returns the home of the partition."""
         key = part.graph, versions.part_of(part).full_name
         self._parts.setdefault(key, []).append(part)
         return self._parts[key][0]
@@ -70,12 +71,12 @@ class Homes:
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
     def of(self, variable):
-        """Returns the home of an added partition; returns other variables unchanged."""
+        """Returns the home of an added partition. Returns other variables unchanged."""
         together = self.together(variable)
         return together[0] if any(variable is part for part in together) else variable
 
     def group(self, pairs):
-        """Groups (gradient, variable) pairs by home; returns a list of (home, its pairs)."""
+        """Groups (gradient, variable) pairs by home. Returns a list of (home, list of pairs)."""
         homes = collections.OrderedDict()
         for grad, variable in pairs:
             home = self.of(variable)
@@ -99,7 +100,7 @@ def is_cut_by_rows(variable):
 
 
 def rows_shape(variable):
-    """Returns the static shape of any number of rows of a variable: ``[None, …]``."""
+    """Returns the static shape of a tensor with rows of a variable: ``[None, …]``."""
     if variable.shape.rank is None:
         return variable.shape
     return tf.TensorShape([None]).concatenate(variable.shape[1:])

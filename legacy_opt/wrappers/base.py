@@ -17,13 +17,13 @@ v1 = tf.compat.v1
 
 
 class OptimizerWrapper(v1.train.Optimizer):
-    """Base class of optimizers that contain inner optimizers, which apply the gradients.
+    """Base class of optimizers that wrap inner optimizers. The inner optimizers apply gradients.
 
-    To train, the wrapper calls only `compute_gradients` and `apply_gradients` of the inner
-    optimizers, so that any v1 optimizer, even another wrapper, can be inside. Slots of inner
-    optimizers keep their names.
+    During training, the wrapper calls only `compute_gradients` and `apply_gradients` of the inner
+    optimizers. Therefore any v1 optimizer can be an inner optimizer, even another wrapper. Slots of
+    inner optimizers keep their names.
 
-    In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
+    In an object-based checkpoint (`tf.train.Checkpoint`), the inner optimizers are the attributes
     `optimizer_0`, `optimizer_1`, … of the wrapper, and each inner optimizer has its own slots.
 
     Args:
@@ -36,12 +36,12 @@ class OptimizerWrapper(v1.train.Optimizer):
       ValueError: the name is empty.
     """
 
-    native: Optional[str] = None  # as in RuleOptimizer, for what the wrapper itself computes
-    # What the wrapper does by TensorFlow operations even if native kernels are required.
+    native: Optional[str] = None  # like `RuleOptimizer.native`, for the wrapper's own computations
+    # For a warning: what the wrapper does without a native kernel, even if kernels are required.
     _without_kernel: ClassVar[str] = ""
 
     def __init_subclass__(cls, **kwargs):
-        """Turns AutoGraph off for two methods: conversion takes seconds, and fails on TF 1.15."""
+        """Disables AutoGraph for two methods: conversion takes seconds, and fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
@@ -61,7 +61,10 @@ class OptimizerWrapper(v1.train.Optimizer):
         self.track_wrapped()
 
     def track_wrapped(self) -> None:
-        """Adds the inner optimizers to object-based checkpoints; call it on a copy, too."""
+        """Adds the inner optimizers to object-based checkpoints.
+
+        If the wrapper is copied, call this method of the copy, too.
+        """
         for number, inner in enumerate(self._wrapped):
             self._track_trackable(inner, f"optimizer_{number}")
 
@@ -93,7 +96,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
-        """Creates the slots of all inner optimizers; outer wrappers and `to_keras` call this."""
+        """Creates the slots of all inner optimizers. Outer wrappers and `to_keras` call this."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
 
@@ -109,7 +112,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         return slot
 
     def get_slot_names(self) -> List[str]:
-        """Returns the sorted slot names of the wrapper and of the inner optimizers, each once."""
+        """Returns the slot names of the wrapper and the inner optimizers, sorted and unique."""
         names = set(super().get_slot_names())
         if not versions.asked_by_a_checkpoint():  # a checkpoint calls the inner optimizers itself
             names.update(*(inner.get_slot_names() for inner in self._wrapped))
@@ -122,7 +125,7 @@ class OptimizerWrapper(v1.train.Optimizer):
 
 
 def name_of(optimizer):
-    """Returns an optimizer's name, or the name of its class if it has none."""
+    """Returns an optimizer's name, or the name of its class if the optimizer has no name."""
     return getattr(optimizer, "_name", type(optimizer).__name__)
 
 
@@ -142,16 +145,16 @@ def check_step_to_advance(global_step):
 
 @contextlib.contextmanager
 def parts_of_a_step(global_step):
-    """Scope of the inner optimizers' part of a training step.
+    """Scope in which the inner optimizers apply their gradients.
 
-    In this scope, call `apply_gradients` of the inner optimizers without `global_step`. Call
-    `whole_step` afterwards; it increments the global step. Inner optimizers that depend on the
+    In this scope, call `apply_gradients` of the inner optimizers without `global_step`. After this
+    scope, call `whole_step`, which increments the global step. Inner optimizers that depend on the
     global step read `global_step` before it is incremented. The inner optimizers' operations are
     not added to the collection TRAIN_OP, because some programs run the first operation of TRAIN_OP
     as the whole training step.
 
     Args:
-      global_step: the variable that will be incremented afterwards, or None.
+      global_step: the variable that `whole_step` will increment, or None.
 
     Raises:
       TypeError: `global_step` is neither a variable nor None.
@@ -194,7 +197,10 @@ def whole_step(parts, global_step, name):
 
 
 def _advance(global_step, parts):
-    """Returns an operation that increments `global_step` after `parts`, once for all replicas."""
+    """Returns an operation that increments `global_step` after the operations `parts`.
+
+    With several replicas, the global step is incremented once, not once per replica.
+    """
     if not tf.distribute.has_strategy():
         with after(*parts), v1.colocate_with(global_step):
             # Without the lock, increments of a ref variable by concurrent threads can be lost.

@@ -4,8 +4,9 @@
     optimizer.apply_gradients(total / steps)          in every steps-th batch
     total = 0                                         in every steps-th batch
 
-The technique has many names: `MultistepAdamOptimizer` of tensor2tensor, the gradient aggregation of
-Lingvo, "accumulated SGD". This implementation wraps another v1 optimizer.
+Other implementations are `MultistepAdamOptimizer` in tensor2tensor, and the gradient aggregation in
+Lingvo. The technique is also called "accumulated SGD". This implementation wraps another v1
+optimizer.
 """
 
 from __future__ import annotations
@@ -47,52 +48,54 @@ _NO_SYNC_REPLICAS = (
 
 
 class GradientAccumulationOptimizer(OptimizerWrapper):
-    """Applies the mean of `steps` gradients, in every `steps`-th call of `apply_gradients`.
+    """Applies the mean of `steps` gradients in every `steps`-th call of `apply_gradients`.
 
-    In the other calls the inner optimizer does not run: its slots, its powers of beta and the
-    variables do not change. `global_step` counts updates, not batches, so that learning rate
+    In the other calls, the inner optimizer does not run. Its slots, its powers of beta and the
+    variables do not change. `global_step` counts updates, not batches. Therefore learning rate
     schedules and `max_steps` of an Estimator count updates, too. With ``steps=1`` this optimizer
     behaves like the inner optimizer.
 
-    Dense gradients are summed, in float32 if the variable has 16 bits. The ids and rows of sparse
-    gradients are stored, and passed on as one `tf.IndexedSlices`, like the gradient of one batch.
-    So memory and time of a call depend on the number of these rows since the last update, not on
-    the size of the table. Rows that only an earlier batch touched are updated, too.
+    Dense gradients are summed, in float32 if the variable has a 16-bit dtype. The ids and rows of
+    sparse gradients are stored. The update passes all stored rows to the inner optimizer as one
+    `tf.IndexedSlices`. Therefore the memory and time of a call depend on the number of stored rows,
+    not on the size of the variable. Rows that occur only in an earlier batch are updated, too.
 
-    A variable whose gradient is None in all calls is left out. If a variable had a gradient in an
-    earlier call, None counts as zero in later calls. All calls need the same variables: to train
-    two lists of variables in turns, create two optimizers.
+    A variable whose gradient is None in all calls is ignored. If a variable had a gradient in an
+    earlier call, None means zero in later calls. All calls must have the same variables. To train
+    two lists of variables alternately, create two optimizers.
 
-    The sums are slots and are saved in checkpoints, so that a restart in the middle of an
-    accumulation loses nothing. These slots are added to those of the inner optimizer, under this
-    optimizer's name (`w/GradientAccumulation/…`):
+    The accumulated gradients are slots and are saved in checkpoints, so that a restart in the
+    middle of an accumulation loses nothing. These slots are created in addition to the slots of the
+    inner optimizer, under this optimizer's name (`w/GradientAccumulation/…`):
 
     * `gradient_sum`, for variables with dense gradients, has the variable's shape and dtype
       (float32 for 16-bit variables).
     * `gradient_ids`, shape ``[n]``, int64, for variables with sparse gradients.
-    * `gradient_rows`, shape ``[n, …]``, with the variable's dtype, for the same variables. Ids and
-      rows are empty after each update. If a variable is partitioned by rows, its first partition
-      has the ids and rows of all partitions, so that a graph with other partitions can restore
-      them.
+    * `gradient_rows`, shape ``[n, …]``, with the variable's dtype, for variables with sparse
+      gradients. Ids and rows are empty after each update. If a variable is partitioned by rows, its
+      first partition has the ids and rows of all partitions, so that a graph with other partitions
+      can restore them.
 
-    The number of accumulated gradients is one more variable, `GradientAccumulation/count`.
+    Another variable, `GradientAccumulation/count`, is the number of accumulated gradients.
 
-    Do not use this optimizer with asynchronous workers that share variables, because they would
-    share the sums without locks. SyncReplicasOptimizer accumulates gradients itself: increase its
-    `replicas_to_aggregate` instead.
+    Do not use this optimizer with asynchronous workers that share variables, because the workers
+    would also share the accumulated gradients, without locks. Do not combine it with
+    SyncReplicasOptimizer, which accumulates gradients itself: increase its `replicas_to_aggregate`
+    instead.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
       steps: the number of gradients in a mean, a positive integer. Training that continues from
-        a checkpoint may use another number above 1. The next update then uses the mean of all
-        accumulated gradients, as soon as there are at least `steps`. With ``steps=1``, accumulated
-        gradients of a checkpoint are not read.
+        a checkpoint may use another number above 1. The next update is then applied when at least
+        `steps` gradients are accumulated, with the mean of all accumulated gradients. With
+        ``steps=1``, accumulated gradients in a checkpoint are ignored.
       name: the name of this optimizer and its slots.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, `steps` is not an integer, or `name` is not a
         string.
-      ValueError: `steps` is not positive; `optimizer` is or contains a SyncReplicasOptimizer.
+      ValueError: `steps` is not positive; or `steps` is above 1 and `optimizer` is or contains a
+        SyncReplicasOptimizer.
     """
 
     _without_kernel = "adds up gradients"
@@ -121,10 +124,10 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Accumulates the gradients, and in every `steps`-th call applies their mean.
+        """Accumulates the gradients, and applies their mean in every `steps`-th call.
 
         Args:
-          grads_and_vars: list of (gradient, variable) pairs.
+          grads_and_vars: a list of (gradient, variable) pairs.
           global_step: the variable to increment with each update, or None.
           name: the name of the returned operation.
 
@@ -135,13 +138,13 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         Raises:
           TypeError: a gradient and its variable differ in dtype; a variable is a Keras 3 variable;
             or `global_step` is not a variable.
-          ValueError: no variable has a gradient; a gradient's shape does not fit its variable; the
-            variables are not those of earlier calls; the method is called in a distribution
-            strategy or by SyncReplicasOptimizer; or XLA would have to compile sparse gradients.
+          ValueError: no variable has a gradient; a gradient's shape does not fit its variable; an
+            earlier call had other variables; the method is called in a distribution strategy or by
+            SyncReplicasOptimizer; or XLA would have to compile sparse gradients.
         """
         if self._steps == 1:
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
-        check_step_to_advance(global_step)  # the inner optimizer checks it only in an update
+        check_step_to_advance(global_step)  # the inner optimizer checks the step only in updates
         pairs = self._checked(grads_and_vars)
         building = versions.building()
         with tf.init_scope():
@@ -204,7 +207,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         self._create_count(accumulated)
 
     def _check_dense(self, pairs):
-        """Checks that all gradients are dense, and that no variable is new or left out."""
+        """Checks that all gradients are dense, and that no variable is new or missing."""
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
         for grad, variable in trained:
             if isinstance(grad, tf.IndexedSlices):
@@ -247,8 +250,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return self._get_non_slot_variable(self._count_name(), graph=_graph_of_variables())
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
-        # This method is called when an object-based checkpoint restores slots that do not exist
-        # yet. TensorFlow would create them with a fixed shape, the one in the checkpoint.
+        # TensorFlow calls this method if an object-based checkpoint has slots that do not exist
+        # yet. The base class would create them with the fixed shape in the checkpoint.
         if tf.executing_eagerly() and slot_name in _SUM + _ROWS:
             self._create_gradient_slots(variable, [slot_name])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
@@ -256,7 +259,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     # One call.
 
     def _accumulate(self, pairs):
-        """Accumulates the gradients; returns how many batches have been accumulated by now."""
+        """Accumulates the gradients. Returns the number of batches that are accumulated so far."""
         added = []
         for home, members in self._homes.group(pair for pair in pairs if pair[0] is not None):
             with tf.device(home.device):
@@ -298,7 +301,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return None
         dtype = variable.dtype.base_dtype
         # The divisor is not the constant `steps`, because graphs replace division by a constant
-        # with a product, which rounds differently.
+        # with multiplication by its reciprocal, which rounds differently.
         divisor = tf.cast(count, wide_dtype(dtype))
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:
@@ -317,13 +320,14 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _stored_rows(self, variable):
         ids = self.own_slot(variable, "gradient_ids").read_value()
         rows = self.own_slot(variable, "gradient_rows").read_value()
-        # A ref variable whose shape changes has no static shape.
+        # A ref variable whose shape changes has no static shape, so the shape is set here.
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
 
     def _stored_rows_of(self, variable):
         """Returns a variable's stored ids and rows.
 
-        For a partition only its own rows are returned, with ids relative to the partition.
+        If `variable` is a partition, only the rows of this partition are returned, with ids
+        relative to the first row of the partition.
         """
         home = self._homes.of(variable)
         with tf.device(home.device):
@@ -393,16 +397,19 @@ def _layout(name, variable):
 
 
 def _graph_of_variables():
-    """Returns the TF1 graph in which variables are created; None for eager variables."""
+    """Returns the TF1 graph in which variables are created, or None for eager variables."""
     with tf.init_scope():
         return None if tf.executing_eagerly() else v1.get_default_graph()
 
 
 def _choose_in_a_graph(due, flush):
-    """Builds `flush` in a TF1 graph so that it runs only if `due`; returns a tensor to wait for.
+    """Builds the operations of `flush` in a TF1 graph so that they run only if `due` is true.
 
-    A Switch is used because tf.cond does not accept ref variables when v2 control flow is on.
-    Operations that depend on `output_true` run only if `due` is true.
+    A Switch is used because tf.cond does not accept ref variables when v2 control flow is enabled.
+    Operations that depend on `output_true` of the Switch run only if `due` is true.
+
+    Returns:
+      A tensor that is available after the operations have run or have been skipped.
     """
     switch = tf.raw_ops.Switch(data=due, pred=due)
     is_due = tf.identity(switch.output_true)
@@ -414,7 +421,7 @@ def _choose_in_a_graph(due, flush):
 
 
 def _choose_in_a_function(due, flush):
-    """Like `_choose_in_a_graph`, for functions, where all variables are resource variables."""
+    """Like `_choose_in_a_graph`, but for functions, where tf.cond accepts all variables."""
 
     def flushed():
         with after(flush()):

@@ -41,7 +41,7 @@ class GradientClipping(OptimizerWrapper):
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        """Returns the pairs with clipped gradients; not called if all gradients are None."""
+        """Returns the pairs with clipped gradients. Not called if all gradients are None."""
         raise NotImplementedError
 
     def apply_gradients(
@@ -62,8 +62,8 @@ class GradientClipping(OptimizerWrapper):
 class ClipByValueOptimizer(GradientClipping):
     """Clips each element of the gradients with `tf.clip_by_value` before they are applied.
 
-    Rows of a sparse gradient that have the same id are summed first. Zeros of a sparse gradient,
-    and rows that it does not touch, stay zero, even if `clip_value_min` is above zero.
+    Rows of a sparse gradient that have the same id are summed first. Zeros in a sparse gradient,
+    and the rows that it does not contain, stay zero even if `clip_value_min` is above zero.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
@@ -88,7 +88,8 @@ class ClipByValueOptimizer(GradientClipping):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(optimizer, name)
-        # Like in `tf.clip_by_value`, a limit too large for the gradient's dtype has no effect.
+        # Like in `tf.clip_by_value`, a limit that is too large for the gradient's dtype has no
+        # effect.
         self._clip_value_min = argument_checks.hyperparameter(
             "clip_value_min", clip_value_min, math.inf
         )
@@ -110,7 +111,8 @@ class ClipByValueOptimizer(GradientClipping):
             limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
             return tf.clip_by_value(values, *limits)
 
-        # Zeros are kept. They include rows whose values were added to another row of the same id.
+        # Zeros stay zero, because they include rows that were added to another row with the same
+        # id.
         def rows_within(rows):
             return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
 
@@ -128,8 +130,8 @@ class ClipByNormOptimizer(GradientClipping):
     """Clips each gradient by its own norm with `tf.clip_by_norm` before it is applied.
 
     Rows of a sparse gradient that have the same id are summed first. The function
-    `clip_gradients_by_norm`, despite its name from tf.contrib, does not use this class but clips by
-    the global norm: see `ClipByGlobalNormOptimizer`.
+    `clip_gradients_by_norm`, whose name comes from tf.contrib, does not use this class. It clips by
+    the global norm, see `ClipByGlobalNormOptimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
@@ -165,7 +167,7 @@ class ClipByNormOptimizer(GradientClipping):
 class ClipByGlobalNormOptimizer(GradientClipping):
     """Clips gradients by their global norm with `tf.clip_by_global_norm` before they are applied.
 
-    Gradients may have different dtypes; the norm is then computed in float32, or in float64 if one
+    Gradients may have different dtypes. The norm is then computed in float32, or in float64 if one
     of the gradients is float64.
 
     Args:
@@ -174,9 +176,9 @@ class ClipByGlobalNormOptimizer(GradientClipping):
         tensor or variable, or a callable that returns one of these.
       name: the name of the optimizer; None means "ClipByGlobalNorm" followed by the name of
         `optimizer`.
-      sum_duplicates: whether rows of a sparse gradient that have the same id are summed first, so
-        that the result is the norm of the real gradient. With False each occurrence of an id is a
-        separate row in the norm, like in `tf.clip_by_global_norm`.
+      sum_duplicates: whether to sum the rows of a sparse gradient that have the same id first, so
+        that the norm equals the norm of the dense gradient. With False, each occurrence of an id is
+        a separate row in the norm, like in `tf.clip_by_global_norm`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
@@ -204,12 +206,11 @@ def clip_gradients_by_norm(
 ) -> ClipByGlobalNormOptimizer:
     """Returns an optimizer that clips gradients by their global norm before it applies them.
 
-    Without native kernels, the results are bit for bit those of the function in
-    `tf.contrib.estimator`. Despite the
-    function's name, gradients are clipped by their global norm, with `tf.clip_by_global_norm`. Each
-    occurrence of a duplicate id in a sparse gradient is a separate row in this norm. The name of
-    the returned optimizer is "ClipByNorm", followed by the name of `optimizer`. Its slots are those
-    of `optimizer`.
+    Without native kernels, the results are bit for bit the same as with
+    `tf.contrib.estimator.clip_gradients_by_norm`. Despite the function's name, gradients are
+    clipped by their global norm, with `tf.clip_by_global_norm`. Each occurrence of a duplicate id
+    in a sparse gradient is a separate row in this norm. The name of the returned optimizer is
+    "ClipByNorm", followed by the name of `optimizer`. Its slots are the slots of `optimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

@@ -3,8 +3,8 @@
     the update of w by the inner optimizer
     average -= (1 - average_decay) * (average - w)
 
-Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, variable names and
-`swapping_saver` are kept.
+Source: `tf.contrib.opt.MovingAverageOptimizer`. The constructor, the arithmetic, the variable names
+and `swapping_saver` are the same.
 """
 
 from __future__ import annotations
@@ -40,39 +40,41 @@ _WHOLE = WholeVariable()
 class MovingAverageOptimizer(OptimizerWrapper):
     """Computes a moving average of each trained variable, for evaluation (tf.contrib.opt).
 
-    Averages are often better models than the last values of the variables. Train with
-    `swapping_saver`, whose checkpoints have the averages under the variables' own names. Evaluation
-    and export, which read such a checkpoint with a plain Saver, then use the averages::
+    A model with the averages is often better than a model with the last values of the variables.
+    Use `swapping_saver` for training: in its checkpoints, each average has the name of its
+    variable. Evaluation and export, which restore such a checkpoint with an ordinary Saver, then
+    use the averages::
 
         optimizer = MovingAverageOptimizer(tf.compat.v1.train.MomentumOptimizer(0.1, 0.9))
         train_op = optimizer.minimize(loss, global_step)
-        saver = optimizer.swapping_saver()     # for training: also when training is continued
+        saver = optimizer.swapping_saver()     # for training, also for continued training
 
-    The average of `w` is the variable ``w/ExponentialMovingAverage`` of the same shape and dtype,
-    not trainable; `average(w)` returns it. Its initial value is the initial value of `w`; in eager
-    execution and in a `tf.function` it is the value of `w` before the first training step. With a
-    sparse gradient the averages of all rows are updated, too.
+    The average of `w` is the variable ``w/ExponentialMovingAverage`` with the same shape and dtype.
+    It is not trainable; `average(w)` returns it. Its initial value is the initial value of `w`. In
+    eager execution and in a `tf.function`, the initial value is the value of `w` before the first
+    training step. A sparse gradient updates the averages of all rows.
 
     Differences from the class in tf.contrib:
 
-    * With `sequential_update=False`, updates and averages do not race.
+    * With `sequential_update=False`, the updates of variables and averages do not race.
     * This optimizer has slots, a name and `variables()`, like any optimizer.
     * A second call of `apply_gradients` with other variables keeps the averages of the first call.
-    * The saver finds the averages by variable, not by name. So a dict can give variables other
-      names than in the graph, and a `tf.distribute` strategy works.
-    * This optimizer runs eagerly, and with ref variables under v2 control flow.
+    * The saver finds the average of a variable by the variable object, not by its name. Therefore
+      `var_list` may be a dict with other names than in the graph, and a `tf.distribute` strategy
+      works.
+    * This optimizer works in eager execution, and with ref variables under v2 control flow.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
       average_decay: the decay factor of the average in each update, at least 0 and less than 1: a
         number, scalar tensor or variable, or a callable that returns one of these.
       num_updates: None, or the number of updates so far, such as the global step: a number, scalar
-        tensor or variable, or a callable that returns one of these. The decay factor is at most
-        ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the variables faster in
-        early training steps.
-      sequential_update: whether averages use the variables' values after the training step. If
-        not, the averages use the values before the training step, are updated in parallel with the
-        variables, and lag behind by one training step.
+        tensor or variable, or a callable that returns one of these. If it is not None, the decay
+        factor is at most ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the
+        variables faster in early training steps.
+      sequential_update: whether averages use the variables' values after the training step. With
+        False, the averages use the values before the training step, are updated in parallel with
+        the variables, and lag behind by one training step.
 
     Raises:
       TypeError: `opt` is not a v1 optimizer, or another argument has the wrong type.
@@ -97,7 +99,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         self._sequential_update = argument_checks.boolean("sequential_update", sequential_update)
 
     def average(self, variable: Variable) -> Optional[Variable]:
-        """Returns the variable that is the average of `variable`; None if it does not exist yet."""
+        """Returns the average of `variable`, a variable, or None if it does not exist yet."""
         return self.own_slot(variable, _AVERAGE)
 
     def apply_gradients(
@@ -133,7 +135,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return tf.group(updated, *moved, name="train_with_avg")
 
     def _move(self, variables):
-        """Moves the averages towards the present values; returns the operations."""
+        """Moves the averages towards the current values of the variables. Returns operations."""
         if not native_updates.are_enabled(self):
             return self._subtract_all(self._differences(variables))
         pairs = []
@@ -149,7 +151,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return moved + self._subtract_all(differences)
 
     def _differences(self, variables):
-        """Returns a list of pairs: an average, and the value to subtract from it."""
+        """Returns a list of pairs (average, value to subtract from the average)."""
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
             rate = self._rate()
@@ -161,7 +163,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return differences
 
     def _rate(self):
-        """Returns 1 minus the current decay factor; casts a number to float32, like TensorFlow."""
+        """Returns 1 minus the current decay factor. Like TensorFlow, casts numbers to float32."""
         decay = current("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
             decay = tf.cast(decay, tf.float32)
@@ -180,11 +182,11 @@ class MovingAverageOptimizer(OptimizerWrapper):
     # The averages are slots.
 
     def _get_or_create_averages(self, variables):
-        """Returns the averages of all variables; creates those that do not exist yet."""
+        """Returns the averages of all variables. Creates averages that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_averages(variables)
-        # An Estimator creates an optimizer in each replica. `merge_call` calls the function of the
-        # first replica only, whose optimizer then has the slots.
+        # An Estimator creates an optimizer in each replica. `merge_call` calls only the function of
+        # the first replica, so only the optimizer of the first replica has the slots.
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_averages(variables))
 
@@ -192,7 +194,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
-                    with versions.v1_control_flow():  # first_value and TensorFlow add a tf.cond.
+                    with versions.v1_control_flow():  # first_value and TensorFlow call tf.cond
                         value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():
@@ -211,11 +213,11 @@ class MovingAverageOptimizer(OptimizerWrapper):
         name: str = "swapping_saver",
         **kwargs: Any,
     ) -> Saver:
-        """Returns a Saver that saves each average under its variable's name, and vice versa.
+        """Returns a Saver that swaps the names of each variable and its average.
 
-        The Saver also swaps the names when it restores, so that training continues with the same
-        values. Use this Saver for training, and a plain Saver for evaluation. Call this method
-        after all variables have been created.
+        The Saver swaps the names when it saves and when it restores, so that training continues
+        with the same values. Use this Saver for training, and an ordinary Saver for evaluation.
+        Call this method after all variables have been created.
 
         Args:
           var_list: the variables to save: a list, or a dict from names in the checkpoint to
@@ -230,7 +232,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
           RuntimeError: the averages have not been created yet in this graph; or the method is
             called eagerly or in a function, where TensorFlow 1's Savers do not work.
           TypeError: an item of `var_list` is not a variable.
-          ValueError: `var_list` has a variable without its average, or vice versa.
+          ValueError: `var_list` has a variable without its average, or an average without its
+            variable.
         """
         if versions.building() not in (versions.GRAPH, versions.CONTROL_FLOW):
             raise RuntimeError(
@@ -269,7 +272,7 @@ class Move(PureUpdate):
     """The update of an average. The value of the averaged variable is passed as the gradient.
 
     Args:
-      optimizer: the optimizer with the average.
+      optimizer: the optimizer that has the average.
       rate: 1 minus the decay factor, a scalar tensor.
     """
 
@@ -308,7 +311,7 @@ def _subtract(average, difference):
 
 
 def _in_all_replicas(update, variable, value):
-    """Updates all components of a distributed variable; all replicas must pass equal values."""
+    """Updates all components of a distributed variable. All replicas must pass equal values."""
 
     def merge(strategy, variable, value):
         value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
@@ -318,12 +321,13 @@ def _in_all_replicas(update, variable, value):
 
 
 def _value_now(value):
-    """Reads a variable after the current control dependencies; returns other values unchanged."""
+    """Reads a variable after the current control dependencies. Returns other values unchanged."""
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # This value may share a ref variable's memory. The maximum returns an equal value, but reads it
-    # after the control dependencies. A cast might read it earlier.
+    # `value` may share the memory of a ref variable. The maximum with the smallest value of the
+    # dtype equals `value`, and reads the memory after the control dependencies. A cast might read
+    # the memory earlier.
     return tf.maximum(value, value.dtype.min)
 
 
@@ -355,5 +359,5 @@ def _as_list(parts):
 
 
 def _op_name(variable):
-    """Returns the name of a variable in the graph; None for other objects that a Saver saves."""
+    """Returns the name of a variable in the graph, or None for other objects in `var_list`."""
     return variable.op.name if hasattr(variable, "read_value") else None

@@ -34,7 +34,7 @@ v1 = tf.compat.v1
 
 
 class MultiOptimizer(OptimizerWrapper):
-    """Trains different variables with different optimizers, as one optimizer.
+    """Combines several optimizers into one, in which each optimizer trains different variables.
 
     For example, for a wide & deep model::
 
@@ -49,30 +49,30 @@ class MultiOptimizer(OptimizerWrapper):
 
     There is one backward pass for all variables, unless an inner optimizer has its own
     `compute_gradients` (see below). The global step is incremented once, after all updates. Every
-    variable with a gradient must go to exactly one optimizer; otherwise an error names the
-    variables. An optimizer is not called in a training step in which none of its variables has a
-    gradient.
+    variable with a gradient must be assigned to exactly one optimizer; otherwise the error message
+    lists the variables. If no variable of an optimizer has a gradient, the optimizer is not called.
 
     Each optimizer computes the same updates as if it were used alone with these gradients. Slots,
     and shared variables such as Adam's powers of beta, have the same names as in a program that
-    calls `apply_gradients` of each optimizer in the order of the routes. Checkpoints can be
-    exchanged with such a program. (The powers of beta of a second Adam are `beta1_power_1` and
+    calls `apply_gradients` of each optimizer in the order of the routes. Therefore checkpoints can
+    be exchanged with such a program. (The powers of beta of a second Adam are `beta1_power_1` and
     `beta2_power_1`, so the names depend on the order of the routes.)
 
     An inner optimizer with its own `compute_gradients` (because it scales the loss, or sums over
     workers) computes the gradients of its variables in a separate backward pass. If possible, wrap
-    the MultiOptimizer in such an optimizer instead. A `SyncReplicasOptimizer` must always be around
-    the MultiOptimizer, not inside.
+    the MultiOptimizer in such an optimizer instead. A `SyncReplicasOptimizer` must always wrap the
+    MultiOptimizer, and cannot be an inner optimizer.
 
     Args:
       routes: a list of pairs (optimizer, which). `which` is one of
 
         * a string: a regular expression that must match the beginning of the variable's name, like
-          `scope` of `tf.compat.v1.get_collection`: "wide" matches `wide/…` and `wide_dense:0`;
-        * a variable, or a list or tuple of variables (a partitioned variable stands for its
+          the argument `scope` of `tf.compat.v1.get_collection`. For example, "wide" matches
+          `wide/…` and `wide_dense:0`;
+        * a variable, or a list or tuple of variables (a partitioned variable means all its
           partitions);
-        * `MultiOptimizer.collection("name")`: the variables that are in the graph's collection of
-          that name when gradients are applied;
+        * `MultiOptimizer.collection("name")`: the variables that are in the graph collection "name"
+          when gradients are applied;
         * a function that takes a variable and returns whether the optimizer trains it.
 
         An optimizer may have several routes.
@@ -136,7 +136,7 @@ class MultiOptimizer(OptimizerWrapper):
         return cls(routes, default=default, name=config["name"])
 
     def route(self, var_list: Iterable[Variable]) -> List[Tuple[V1Optimizer, List[Variable]]]:
-        """Returns which optimizer trains which variables.
+        """Returns the variables that each optimizer trains.
 
         Args:
           var_list: a list of variables.
@@ -146,7 +146,7 @@ class MultiOptimizer(OptimizerWrapper):
           order of the routes.
 
         Raises:
-          ValueError: a variable goes to no optimizer or to several, or is given twice.
+          ValueError: a variable has no optimizer or several optimizers, or is listed twice.
         """
         variables = list(variables_in([var_list], "var_list"))
         matched = self._matched(variables)
@@ -195,8 +195,8 @@ class MultiOptimizer(OptimizerWrapper):
         Raises:
           TypeError: see `legacy_opt.RuleOptimizer.apply_gradients`; or `global_step` is not a
             variable.
-          ValueError: a variable with a gradient goes to no optimizer or to several, or is given
-            twice; or no variable has a gradient.
+          ValueError: a variable with a gradient has no optimizer or several optimizers, or is
+            listed twice; or no variable has a gradient.
         """
         class_name = type(self).__name__
         with gradient_pairs.given(class_name, grads_and_vars) as pairs:
@@ -214,7 +214,7 @@ class MultiOptimizer(OptimizerWrapper):
     def variable_name(self, variable: Variable) -> str:
         """Returns the name that regular expressions must match.
 
-        The copies that `to_keras` makes override this method.
+        Copies of the optimizer that `to_keras` creates override this method.
         """
         return versions.distributed_variable(variable).name  # the same in all replicas
 
@@ -224,7 +224,10 @@ class MultiOptimizer(OptimizerWrapper):
                 inner._create_slots(variables)
 
     def routes_of(self, variables: Iterable[Variable]) -> List[Tuple[Variable, List[Route]]]:
-        """Returns pairs (variable, the routes that match it, or else the default route)."""
+        """Returns pairs (variable, the routes that match it).
+
+        If no route matches a variable, the default route is returned, if there is one.
+        """
         tests = [(route, route.selection(self.variable_name)) for route in self._routes]
         matched = []
         for variable in variables:
@@ -233,7 +236,7 @@ class MultiOptimizer(OptimizerWrapper):
         return matched
 
     def _matched(self, variables):
-        """Calls `routes_of`; with a default optimizer, warns about routes without variables."""
+        """Calls `routes_of`. Warns about unused routes if there is a default optimizer."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
         unused = [str(route) for route in self._routes if id(route) not in used]
@@ -265,7 +268,7 @@ class MultiOptimizer(OptimizerWrapper):
 
 
 def _computes_gradients_itself(optimizer):
-    """Whether an optimizer, or one nested in it, overrides TensorFlow's `compute_gradients`."""
+    """Whether an optimizer or an inner optimizer overrides TensorFlow's `compute_gradients`."""
     method = type(optimizer).compute_gradients
     if method in (OptimizerWrapper.compute_gradients, MultiOptimizer.compute_gradients):
         return any(map(_computes_gradients_itself, optimizer.wrapped))
@@ -273,7 +276,7 @@ def _computes_gradients_itself(optimizer):
 
 
 def _check_nesting(class_name, optimizers):
-    """Raises a ValueError for SyncReplicasOptimizer and for an optimizer that is nested twice."""
+    """Raises a ValueError for a SyncReplicasOptimizer, or an optimizer that is nested twice."""
     nested = [each for optimizer in optimizers for each in all_optimizers_in(optimizer)]
     for optimizer in nested:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):

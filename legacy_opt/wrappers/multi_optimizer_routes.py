@@ -1,4 +1,4 @@
-"""The routes of a `MultiOptimizer`, which say which optimizer trains which variables."""
+"""The routes of a `MultiOptimizer`. A route assigns variables to an optimizer."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Route(NamedTuple):
         return f"{type(self.optimizer).__name__} ({how})"
 
     def selection(self, name_of):
-        """Returns a function that takes a variable and tells whether this route matches it.
+        """Returns a function that takes a variable and returns whether this route matches it.
 
         Args:
           name_of: a function from a variable to its name.
@@ -79,7 +79,7 @@ def make_routes(class_name, pairs):
       pairs: the `routes` that the user passed, a list of (optimizer, which).
 
     Raises:
-      TypeError: `pairs` is not such a list.
+      TypeError: `pairs` is not a list of (optimizer, which).
       ValueError: `pairs` is empty, or a `which` is empty or an invalid regular expression.
     """
     if not isinstance(pairs, (list, tuple)):
@@ -148,7 +148,7 @@ def _name(variable):
 
 
 def _key(variable):
-    """Returns a key that identifies a variable, even if several objects represent it in a graph."""
+    """Returns a key that is equal for all objects that represent the same variable."""
     variable = versions.distributed_variable(versions.tf_variable(variable))
     return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
 
@@ -159,7 +159,7 @@ def names(variables):
 
 
 def check_matched(class_name, routes, matched):
-    """Checks that each variable goes to exactly one optimizer, and is listed once.
+    """Checks that each variable has exactly one optimizer, and is listed once.
 
     Args:
       class_name: the wrapper's class name, for the message.
@@ -167,7 +167,7 @@ def check_matched(class_name, routes, matched):
       matched: a list of pairs (variable, the routes that match it).
 
     Raises:
-      ValueError: a variable goes to no optimizer or to several, or is listed twice.
+      ValueError: a variable has no optimizer or several optimizers, or is listed twice.
     """
     keys = [_key(variable) for variable, _ in matched]
     twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]

@@ -1,4 +1,4 @@
-"""Multi-task training: gradients that are all zeros do not update their variables.
+"""Multi-task training: a gradient that is all zeros does not update its variable.
 
 Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global_norm`.
 """
@@ -34,21 +34,23 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     """Skips the update of a variable and its slots if the gradient is all zeros (tf.contrib.opt).
 
     In a batch without examples of a task, the gradients of variables that only this task uses are
-    zeros. Momentum, Adam and similar optimizers would still decay their moments and change the
-    variables. NaN counts as not zero. Before a sparse gradient is tested, rows of equal ids are
-    summed, unless the inner optimizer applies them without this sum, like GradientDescentOptimizer.
-    The global step, and shared variables such as Adam's powers of beta, still change in every
-    training step.
+    zeros. Without this wrapper, Momentum, Adam and similar optimizers would still decay their
+    moments and change the variables. NaN is not zero. In a sparse gradient, rows with the same id
+    are summed before the test, unless the inner optimizer applies rows without summing them, like
+    GradientDescentOptimizer. The global step, and shared variables such as Adam's powers of beta,
+    still change in every training step.
 
     To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
     documentation of tf.contrib's class recommends.
 
     While `apply_gradients` runs, the update methods of the inner optimizer are replaced by methods
     that first test the gradient. If the inner optimizer is a wrapper, the update methods of the
-    optimizers nested in it are replaced instead. Afterwards the methods are restored. The class in
-    tf.contrib changes the optimizer permanently, silently ignores wrappers, is not itself a
-    `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in that class,
-    public attributes of the inner optimizer are attributes of the wrapper.
+    optimizers nested in it are replaced instead. When `apply_gradients` returns, the methods are
+    restored.
+
+    The class in tf.contrib changes the optimizer permanently, silently ignores wrappers, is not
+    itself a `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in
+    tf.contrib, public attributes of the inner optimizer can be read from the wrapper.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
@@ -61,7 +63,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     _without_kernel = "tests whether gradients are zero"
 
-    _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
+    _opt = property(lambda self: self._wrapped[0])  # The class in tf.contrib has this attribute.
 
     def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
@@ -77,7 +79,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._steps_being_built = 0
 
     def __getattr__(self, name):
-        # Private attributes are not passed on: TensorFlow stores them on each optimizer separately.
+        # Private attributes of the inner optimizer are not returned, because TensorFlow gives each
+        # optimizer, also the wrapper, private attributes with the same names.
         if name.startswith("_") or "_wrapped" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self._wrapped[0], name)
@@ -122,7 +125,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
 
 def _conditional_methods(optimizer):
-    """Returns a dict of an optimizer's update methods, made to do nothing for zero gradients."""
+    """Returns a dict from names of update methods to versions that skip zero gradients."""
     names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
     methods = {name: _unless_zero(getattr(optimizer, name)) for name in names}
     if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
@@ -137,7 +140,7 @@ def _overrides(optimizer, name):
 
 
 def _unless_zero(update):
-    """Returns a method that calls `update`, unless the gradient is all zeros."""
+    """Returns a method that calls `update` unless the gradient is all zeros."""
 
     def update_unless_zero(grad, *args, **kwargs):
         is_nonzero = tf.reduce_any(tf.math.not_equal(gradient_values.values_of(grad), 0))
@@ -163,7 +166,7 @@ def _inside(value):
 
 
 def updating_optimizers(optimizer):
-    """Returns the optimizers that update variables: `optimizer`, or those inside a wrapper."""
+    """Returns `optimizer`, or the innermost optimizers if `optimizer` is a wrapper."""
     return [each for each in all_optimizers_in(optimizer) if not inner_optimizers(each)]
 
 
@@ -173,8 +176,8 @@ def clip_gradients_by_global_norm(
     """Clips gradients by their global norm.
 
     This is `tf.clip_by_global_norm` for (gradient, variable) pairs. Without native kernels, the
-    results are bit for bit those of `tf.contrib.opt`; sparse gradients and gradients of different
-    dtypes are also allowed.
+    results are bit for bit the same as in `tf.contrib.opt`. Sparse gradients and gradients of
+    different dtypes are also allowed.
 
     Args:
       gradients_variables: a list of (gradient, variable) pairs; a gradient may be None.

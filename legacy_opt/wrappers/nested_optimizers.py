@@ -1,4 +1,4 @@
-"""Finds optimizers nested in another optimizer, even in wrappers of other libraries."""
+"""Finds optimizers that are nested in another optimizer, even in wrappers from other libraries."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ v1 = tf.compat.v1
 
 
 def inner_optimizers(optimizer):
-    """Returns the v1 optimizers in an optimizer's attributes, also those in lists and tuples."""
+    """Returns the v1 optimizers in an optimizer's attributes, also in lists and tuples."""
     if isinstance(optimizer, OptimizerWrapper):
         return list(optimizer.wrapped)
     found = []
@@ -20,7 +20,7 @@ def inner_optimizers(optimizer):
 
 
 def all_optimizers_in(optimizer):
-    """Returns a list of an optimizer and all optimizers nested in it, each once."""
+    """Returns a list of an optimizer and all optimizers nested in it, without duplicates."""
     waiting, found = [optimizer], {}
     while waiting:
         each = waiting.pop()
@@ -31,7 +31,7 @@ def all_optimizers_in(optimizer):
 
 
 def contains_sync_replicas(optimizer):
-    """Whether an optimizer is a SyncReplicasOptimizer, or has one nested in it."""
+    """Whether an optimizer is or contains a SyncReplicasOptimizer."""
     sync_replicas = v1.train.SyncReplicasOptimizer
     return any(isinstance(each, sync_replicas) for each in all_optimizers_in(optimizer))
 

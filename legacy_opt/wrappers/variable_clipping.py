@@ -1,9 +1,9 @@
 """Clips the norm of variables, not of gradients, after each update.
 
     the update of w by the inner optimizer
-    w *= max_norm / max(|w|, max_norm)               |w| along the given dimensions
+    w *= max_norm / max(|w|, max_norm)               |w|: the norm along the given dimensions
 
-Source: `tf.contrib.opt.VariableClippingOptimizer`, whose constructor and arithmetic are kept.
+Source: `tf.contrib.opt.VariableClippingOptimizer`. The constructor and the arithmetic are the same.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 class VariableClippingOptimizer(OptimizerWrapper):
     """Clips variables to a norm after each update (tf.contrib.opt).
 
-    After a sparse gradient, only the rows that it touches are clipped, even if the inner optimizer
-    changes all rows. If one of the dimensions is 0, the whole table is clipped, which is slow. A
-    variable without a gradient is not clipped in that training step. To clip different variables to
-    different norms, wrap one VariableClippingOptimizer in another.
+    After a sparse gradient, only the rows in the gradient are clipped, even if the inner optimizer
+    changes all rows. However, if one of the dimensions is 0, the whole variable is clipped, which
+    is slow. A variable without a gradient in a training step is not clipped in this step. To clip
+    different variables to different norms, wrap one VariableClippingOptimizer in another.
 
-    The class in tf.contrib has defects that this class does not have. The class in tf.contrib:
+    The class in tf.contrib has defects that this class does not have:
 
-    * subtracts the surplus of a row n times if a gradient contains the id of the row n times, so
-      that the row may change its direction.
-    * does not accept negative dimensions with sparse gradients.
-    * never clips partitioned variables.
-    * may read rows of ref variables before they are updated.
+    * If a gradient contains the id of a row n times, the surplus of the row is subtracted n times,
+      so that the row may change its direction.
+    * Negative dimensions are not accepted with sparse gradients.
+    * Partitioned variables are never clipped.
+    * Rows of ref variables may be read before they are updated.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
-      vars_to_clip_dims: a dict from variables to lists of the dimensions along which the norm is
-        taken: ``{table: [1]}`` clips each row. Where variables cannot be keys (on TensorFlow 2),
-        write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
+      vars_to_clip_dims: a dict from variables to lists of dimensions. The norm is computed along
+        these dimensions. For example, ``{table: [1]}`` clips each row of a matrix. On TensorFlow 2,
+        variables cannot be keys: write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
       max_norm: the largest norm, above zero: a number, scalar tensor or variable, or a callable
         that returns one of these.
       use_locking: whether ref variables are locked while they are clipped.
-      colocate_clip_ops_with_vars: whether to compute on the variables' devices.
+      colocate_clip_ops_with_vars: whether to compute the clipping on the variables' devices.
       name: the name of the optimizer.
 
     Raises:
@@ -58,7 +58,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     _without_kernel = "clips variables"
 
-    _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
+    _opt = property(lambda self: self._wrapped[0])  # The class in tf.contrib has this attribute.
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Applies gradients, then clips; see `tf.compat.v1.train.Optimizer.apply_gradients`.
+        """Applies gradients, then clips. See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
           ValueError: the method is called in a distribution strategy.
@@ -116,7 +116,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             return tf.group(*([updated] + clipped), name=scope)
 
     def _dims_of(self, variable):
-        """Returns the dimensions along which to clip a variable; None if it is not clipped."""
+        """Returns the dimensions along which to clip a variable, or None if it is not clipped."""
         for clipped, dims in self._clip_dims:
             if clipped is variable:
                 return dims
@@ -124,12 +124,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def _clip(self, grad, variable, dims):
         access = WholeVariable()
-        # If the rank is unknown, a negative dimension may be the first one.
+        # If the rank is unknown, a negative dimension may be the first dimension.
         if isinstance(grad, tf.IndexedSlices) and all(each > 0 for each in dims):
             access = Rows(tf.unique(grad.indices)[0])
         values = None
         if access.indices is not None:
-            with tf.device(variable.device):  # A parameter server then sends only these rows.
+            with tf.device(variable.device):  # so that a parameter server sends only these rows
                 if is_resource(variable):
                     values = access.read(variable)
                 else:  # tf.gather(variable, …) might read the value from before the update
@@ -154,7 +154,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims):
-    """Returns a list of pairs: a variable, and the dimensions to clip along (see `_dimension`).
+    """Returns a list of pairs (variable, list of dimensions); see `_dimension` for the dimensions.
 
     Raises:
       TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
@@ -181,7 +181,7 @@ def _clip_dims(vars_to_clip_dims):
 
 
 def _dimension(variable, number):
-    """Checks a dimension; returns its number, counted from the front if the rank is known."""
+    """Checks a dimension and returns it. Counts it from the front if the rank is known."""
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):

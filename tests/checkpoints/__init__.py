@@ -1,1 +1,1 @@
-"""Tests of checkpoints: reading, loading, writing and converting them."""
+"""Tests of reading, loading, writing and converting checkpoints."""

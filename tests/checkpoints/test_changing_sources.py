@@ -88,7 +88,7 @@ def test_files_replaced_by_equal_copies_are_no_change(tmp_path):
 def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, change):
     """The source changes after the tensor "a" was written.
 
-    With SHARD_BYTES = 1, the writer does not buffer tensors but writes each one immediately.
+    With SHARD_BYTES = 1, the writer writes each tensor immediately instead of buffering it.
     """
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     (tmp_path / "old").mkdir()

@@ -1,4 +1,4 @@
-"""Tests of CheckpointWriter: TensorFlow reads its files, and no checkpoint is ever incomplete."""
+"""Tests of CheckpointWriter: TensorFlow can read its checkpoints, and none is ever incomplete."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ class TestWriting:
 
     @pytest.mark.in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
-        """The copy has the source's values. Training continues from it as in TensorFlow 1.15."""
+        """The copy has the values of the source. Training continues from it as in TF 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
         recorded = record_data.load(name)
         source = open_checkpoint(recorded.prefix)
@@ -70,8 +70,9 @@ class TestWriting:
             for batch in recorded.batches:
                 record_data.train(graph, sess, batch)
             for key, value in record_data.read_all(sess).items():
-                # TensorFlow versions round differently, by one or two units in the last place in
-                # each of 5 training steps, so by up to 10 units. The bound is 20 units.
+                # In each of 5 training steps, the rounding of TensorFlow versions differs by one or
+                # two units in the last place, that is, by up to 10 units in total. The bound is 20
+                # units.
                 units = 20 * np.finfo(np.float32).eps * (value.dtype.kind == "f")
                 bound = units * np.max(np.abs(recorded.later[key]))
                 assert np.max(np.abs(value - recorded.later[key])) <= bound, key
@@ -185,7 +186,11 @@ class Killed(BaseException):
 class TestBeingKilled:
     @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
-        """A killed writer leaves the old or the new checkpoint, or none if there was no old one."""
+        """A killed writer never leaves an incomplete checkpoint.
+
+        It leaves the old checkpoint or the new checkpoint. If there was no old checkpoint, it may
+        also leave no checkpoint.
+        """
         new = {"big": np.arange(9.0), "bigger": np.arange(12.0), "rate": 0.5, "step": np.int64(7)}
         old = dict(new, step=np.int64(8))
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
@@ -298,7 +303,7 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """Copying 20 tensors of 30 MB takes at most 330 MB of memory, not 600 MB for all tensors."""
+    """Copying 20 tensors of 30 MB takes at most 330 MB of memory, not the 600 MB of all tensors."""
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]

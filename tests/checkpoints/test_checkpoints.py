@@ -1,8 +1,8 @@
 """Tests that training with AdagradDecay continues from a checkpoint as if it had not stopped.
 
 The checkpoints are name-based (`tf.compat.v1.train.Saver`) or object-based (`tf.train.Checkpoint`).
-tests/tools/handover.py continues training on another TensorFlow version. The last tests call its
-functions with checkpoints of the installed TensorFlow, and with a checkpoint of TensorFlow 1.15.
+tests/tools/handover.py continues training on another TensorFlow version. The last tests call
+functions of handover.py with checkpoints of the installed TensorFlow and of TensorFlow 1.15.
 """
 
 import shutil
@@ -19,8 +19,9 @@ from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying
 
 v1 = tf.compat.v1
 FROM_1_15 = DATA / "adagrad-decay-1.15"
-# The numbers of training steps before the checkpoint, in a Session and in TensorFlow 2. Equally
-# many steps follow. In each half of the training, the accumulator decays twice.
+# The number of training steps before the checkpoint, in a Session and without a Session. The same
+# number of steps follows after the checkpoint. The accumulator decays twice before the checkpoint
+# and twice after it.
 STEPS, EAGER_STEPS = 14, 6
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
@@ -39,9 +40,9 @@ class PartitionedModel(Model):
     """A least-squares problem as in `handover.Model`, with a partitioned table and any optimizer.
 
     Args:
-      make_optimizer: called with the global step variable.
+      make_optimizer: a function from the global step variable to an optimizer.
       use_resource: whether to create resource variables instead of ref variables.
-      scope: the variable scope in which the optimizer is made.
+      scope: the variable scope in which the optimizer is created.
     """
 
     def __init__(self, make_optimizer, use_resource, scope=None):
@@ -78,7 +79,7 @@ def tensors_of(path):
 
 
 def saved_by(make_optimizer, use_resource, scope, path):
-    """Saves an untrained `PartitionedModel`, and returns `tensors_of` the checkpoint."""
+    """Saves an untrained `PartitionedModel`. Returns the result of `tensors_of`."""
     with tf.Graph().as_default():
         PartitionedModel(make_optimizer, use_resource, scope)
         with v1.Session() as sess:
@@ -117,7 +118,7 @@ def test_slots_are_named_as_in_stock_adagrad(optimizer, use_resource, scope, tmp
 
 
 def steps_with_and_without_a_pause(make_model, path):
-    """Returns the values after each step of the second half, in an unbroken and a restored run."""
+    """Returns the values after each step of the second half of an unbroken and a restored run."""
     with tf.Graph().as_default(), v1.Session() as sess:
         model = make_model()
         sess.run(v1.global_variables_initializer())
@@ -271,7 +272,8 @@ def test_training_continues_from_an_object_based_one(
 
     model = EagerModel(optimizer, wrap, start=0.0)
     status = restore(model, checkpoint, path)
-    # All values must be restored before the next training step: a user may save before that step.
+    # All values must be restored before the next training step, because a user may save them
+    # before that step.
     assert_equal(model.values(), at_pause, "restored")
     restored = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
     status.assert_existing_objects_matched()

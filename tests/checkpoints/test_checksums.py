@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 
 
 def crc32c(data):
-    """Computes the checksum bit by bit, by its definition."""
+    """Computes the checksum bit by bit, according to the definition of CRC-32C."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -57,7 +57,7 @@ def flip(path, position):
     path.write_bytes(bytes(content))
 
 
-# Empty data, the usual example of CRCs (b"123456789"), and data from RFC 3720, appendix B.4.
+# Empty data, the usual example for CRCs (b"123456789"), and data from RFC 3720, appendix B.4.
 @pytest.mark.parametrize(
     ["data", "expected"],
     [
@@ -72,8 +72,9 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# `masked_crc32c` prepends 4 bytes. It shortens data twice without changing the checksum: data above
-# 32 * 6777 bytes (`_FAST`), then data above 6777 bytes (`_SHORT`). The lengths are near these.
+# `masked_crc32c` prepends 4 bytes. Then it shortens the data in two stages that do not change the
+# checksum: to about 32 * 6777 bytes (`_FAST`), and to 6777 bytes (`_SHORT`). Some of the tested
+# lengths are near these limits.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)
@@ -98,7 +99,7 @@ def test_only_strings_are_decoded(tmp_path, reads):
 
 
 def write_example(folder):
-    """Writes a checkpoint in which "b" is saved in two partitions; returns the data file."""
+    """Writes a checkpoint in which "b" is saved in two partitions. Returns the data file."""
     with CheckpointWriter(folder / "model") as writer:
         writer.add("a", np.arange(9.0))
         writer.add("b", np.ones([2, 3], np.float32), part=((3, 3), (0, 0)))

@@ -39,7 +39,7 @@ def refused(screen, name, function="build"):
 
 
 def write_bomb(path, written):
-    """Writes an HDF5 file with a large dataset, which takes disk space only if it is `written`."""
+    """Writes an HDF5 file with a large dataset. The file is small if the data are not `written`."""
     with h5py.File(str(path), "w") as file:
         shape = (BOMB // 4,)
         chunks = None if written else (1 << 20,)
@@ -79,7 +79,7 @@ def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
 
 
 def test_a_large_file_may_take_as_much_memory(tmp_path, screen):
-    """The memory check accepts the file. Keras refuses the file, as it does not fit the model."""
+    """The memory check accepts the file. Keras refuses it, because it does not fit the model."""
     write_bomb(tmp_path / "large.h5", written=True)
     assert "of memory" not in refused(screen, "large.h5")
 

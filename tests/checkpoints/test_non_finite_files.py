@@ -51,7 +51,7 @@ def row_adagrad(step):
 
 
 def spoiled(value):
-    """Returns a copy; if its dtype is a float type, its first elements are NaN and infinities."""
+    """Returns a copy of `value`. In a float array, the first elements become NaN and infinity."""
     value = np.array(value)
     if value.dtype.kind == "f":
         value.reshape(-1)[: len(ODD)] = ODD[: value.size]
@@ -73,7 +73,7 @@ def assert_same(actual, expected):
 
 
 def spoiled_in_v1(path, make, how="whole", saver=None):
-    """Saves a v1 checkpoint; returns its path, and the state (None if `make` is row_adagrad)."""
+    """Saves a v1 checkpoint. Returns its path, and the state (None if `make` is row_adagrad)."""
     with v1_training(problem(), make, parts=0 if how == "whole" else 2) as training:
         training.train(0, BEFORE)
         for variable in v1.global_variables():
@@ -130,7 +130,7 @@ def test_saving_like_another_checkpoint(api, how, tmp_path):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_scalar_slot_of_each_part(api, tmp_path):
-    """Each partition has a scalar slot `count`. The counts can be joined because all are NaN."""
+    """Each partition has a scalar slot `count`. The counts can be joined, because all are NaN."""
     path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
     training = moved_over(path, row_adagrad, api)
     state = training.state()
@@ -247,7 +247,7 @@ def test_to_keras_own_and_back(api, name):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_power_of_beta_that_is_nan_is_refused(api):
-    """Keras computes the power from `iterations`, so the NaN would be lost without an error."""
+    """Keras computes the power from `iterations`, so the NaN would be lost without the error."""
     variable = tf.compat.v2.Variable(np.ones([4, 3], "f"))
     optimizer = to_keras(adam(None), api=api)
     optimizer.apply_gradients([(tf.ones([4, 3]), variable)])

@@ -1,7 +1,7 @@
 """Tests that the parsed object graph of a checkpoint has the saved objects' variables and slots.
 
-A bridged optimizer is a Keras optimizer made by `to_keras`. A numbered optimizer is one that saves
-its variables as a list.
+A bridged optimizer is a Keras optimizer that `to_keras` returns. A numbered optimizer saves its
+variables as a list.
 """
 
 import numpy as np
@@ -41,7 +41,7 @@ V1 = {
     "gradient descent": lambda: v1.train.GradientDescentOptimizer(0.01),
     "adagrad decay": lambda: AdagradDecayOptimizer(0.01, None),
 }
-# {class of Keras: {attribute with a list of slots: the name of these slots}}
+# {Keras optimizer: {attribute that is a list of slots: the name of these slots}}
 LISTS_OF_KERAS_3 = {
     "Adam": {"_momentums": "momentum", "_velocities": "velocity"},
     "Adagrad": {"_accumulators": "accumulator"},
@@ -59,7 +59,7 @@ def bridged(name, api):
 
 
 def trained(keras, optimizer):
-    """Returns a model that the optimizer has trained. No two variables had equal gradients."""
+    """Returns a model that `optimizer` has trained with different gradients for each variable."""
     model = keras.Sequential([keras.layers.Dense(3, name="one"), keras.layers.Dense(1, name="two")])
     model.build((None, 2))
     for step in range(3):
@@ -164,7 +164,7 @@ def numbered_cases():
 
 
 def test_every_keras_with_numbered_variables_is_tested():
-    """A Keras package is in `numbered_cases` if, and only if, its Adam has the method `build`."""
+    """A Keras package is in `numbered_cases` if and only if its Adam has the method `build`."""
     numbering = {keras for keras, _ in numbered_cases()}
     for keras in KERASES:
         assert hasattr(keras.optimizers.Adam, "build") == (keras in numbering)
@@ -219,8 +219,8 @@ def test_bridged_keras_3(tmp_path):
 def test_slots_of_variables_that_have_the_same_name(tmp_path):
     """The object graph distinguishes the variables by their paths.
 
-    But slots of Keras 2's newer optimizers (from Keras 2.11) refer to variables by name, so these
-    slots stay unassigned.
+    However, the newer optimizers of Keras 2 (from Keras 2.11) save the names of variables, not
+    their paths. Therefore the slots of these optimizers stay unassigned.
     """
     for keras in KERASES:
         optimizers = [keras.optimizers.Adam(0.01)]
@@ -284,7 +284,7 @@ def test_no_optimizer(tmp_path):
 
 
 def test_an_optimizer_that_scales_its_loss(tmp_path):
-    """A LossScaleOptimizer and the optimizer in it are found as a single optimizer."""
+    """The object graph has one optimizer for a LossScaleOptimizer and the optimizer inside it."""
     for keras in KERASES:
         scaling = getattr(keras, "mixed_precision", None)
         scaling = getattr(scaling, "LossScaleOptimizer", None)

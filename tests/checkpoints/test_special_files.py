@@ -27,7 +27,7 @@ def screen(capsys):
 
 @contextlib.contextmanager
 def special(path, kind):
-    """Creates a special file. Fails if a FIFO is opened, because a user's process would hang."""
+    """Creates a special file. Fails if a FIFO is opened, which would block without a writer."""
     path, opened = str(path), []
     if kind == "socket":
         with socket.socket(socket.AF_UNIX) as unix:
@@ -59,9 +59,9 @@ def special(path, kind):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Writes a checkpoint into a new current folder, and returns the folder.
+    """Writes a checkpoint into a new working directory, and returns this directory.
 
-    Tests of sockets need relative paths, because absolute paths would be too long.
+    The tests use relative paths, because absolute paths would be too long for sockets.
     """
     monkeypatch.chdir(tmp_path)
     write("good", {"x": np.float32(1)})

@@ -1,4 +1,4 @@
-"""Tests of simultaneous writers: of several writers of one checkpoint, only one succeeds."""
+"""Tests that only one of several simultaneous writers of a checkpoint succeeds."""
 
 import threading
 import time

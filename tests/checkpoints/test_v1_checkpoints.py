@@ -56,8 +56,8 @@ v1 = tf.compat.v1
 def trained(tmp_path_factory):
     """Returns a function that trains with an optimizer of `ALL` in a Session.
 
-    The function returns the checkpoint's path and the result of `continued_in_v1`. If it is called
-    again with the same arguments, it does not train again.
+    The function returns the checkpoint's path and the result of `continued_in_v1`. These results
+    are cached.
     """
     known = {}
 
@@ -150,7 +150,7 @@ def test_the_v1_format(api, use_resource, tmp_path):
 
 
 def what_path(path, kind):
-    """Returns one of the paths with which a user may refer to a checkpoint."""
+    """Returns one of the paths by which a user may refer to a checkpoint."""
     if kind == "directory":
         return str(Path(path).parent)
     return {"str": path, "Path": Path(path), "index": path + ".index"}[kind]
@@ -186,7 +186,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # `step` is None. AdagradDecay's counts get the dtype of its step, here int32.
+        del step  # `step` is None. AdagradDecay's counts have the dtype of the global step.
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}
@@ -268,7 +268,7 @@ def test_checkpoints_of_tensorflow_1_15(name, api):
     rest = recorded_problem(recorded)
     variables = {each: tf.Variable(value * 0, name=each) for each, value in rest.values.items()}
     training = KerasTraining(rest, make, api, variables)
-    # tf.contrib.layers.optimize_loss saves the learning rate, too.
+    # The checkpoint of tf.contrib.layers.optimize_loss also contains the learning rate.
     load_v1_checkpoint(
         recorded.prefix, variables, training.optimizer, ignore=["OptimizeLoss/learning_rate"]
     )

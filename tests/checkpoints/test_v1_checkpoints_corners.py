@@ -1,4 +1,4 @@
-"""Corner cases of loading and saving v1 checkpoints (those of `tf.compat.v1.train.Saver`).
+"""Corner cases of loading and saving v1 checkpoints (files of `tf.compat.v1.train.Saver`).
 
 Examples are names that almost match, and state that only Keras 3 has.
 """

@@ -1,8 +1,8 @@
 """Tests of load_v1_checkpoint with checkpoints that do not fit the model and its optimizer.
 
-A leftover is a tensor without a fitting variable, or a variable without a fitting tensor. With
-strict=True, an error lists all leftovers, and no variable is changed. With strict=False, everything
-but the leftovers is loaded.
+A leftover is a tensor without a matching variable, or a variable without a matching tensor. With
+strict=True, an error lists all leftovers, and no variable is changed. With strict=False, all
+tensors that are not leftovers are loaded.
 """
 
 import re
@@ -48,7 +48,7 @@ def fits(tmp_path_factory):
 
 @pytest.fixture
 def arrays(fits):
-    """Returns the arrays of the checkpoint `fits`. A test may change them and save them again."""
+    """Returns the arrays of the checkpoint `fits`. A test may change and save the arrays."""
     return tensors(fits)
 
 
@@ -69,8 +69,8 @@ def set_to(name, value):
     return change
 
 
-# {defect: (function that makes the defect, where the leftover is ("model" or "checkpoint"), regular
-# expressions that must match in the message)}
+# {defect: (function that adds the defect to a dict of arrays, part that has the leftover ("model"
+# or "checkpoint"), regular expressions that must match in the error message)}
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),

@@ -1,7 +1,7 @@
 """Tests of the files that save_v1_checkpoint writes, replaces or does not change.
 
 The argument `like` is an old checkpoint. The new checkpoint gets the scopes, partitions and dtypes
-of the old one.
+of the old checkpoint.
 """
 
 import re
@@ -94,7 +94,7 @@ def test_missing_folders_are_created(tmp_path):
 
 @EVERY_API
 def test_nothing_is_written_if_like_does_not_fit(api, original, tmp_path):
-    """The checkpoint `like` is of Momentum and has one slot per variable; Adam needs two."""
+    """The checkpoint `like` has one slot per variable (from Momentum). Adam needs two slots."""
     path = original(momentum)
     training = trained_in_keras(problem(), adam, api)
     before, arrays = listing(tmp_path), training.arrays()

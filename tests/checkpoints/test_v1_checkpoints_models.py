@@ -1,7 +1,7 @@
 """Tests of load_v1_checkpoint with models, with AdagradDecay's two layouts, and in graph mode.
 
-The layouts differ in the decay counts of a variable. In the V1 layout, the counts are an array with
-the variable's shape; in the V2 layout, there is one count per row.
+The layouts differ in the shape of a variable's decay counts. In the V1 layout, the counts are an
+array with the variable's shape. In the V2 layout, there is one count per row.
 """
 
 import numpy as np
@@ -94,7 +94,7 @@ def test_the_counts_of_adagrad_decay_change_their_layout(layouts, api, tmp_path)
 
 
 def _in_rows(*states):
-    """Converts the counts in states to the V2 layout, one count per row."""
+    """Converts the decay counts in states to the V2 layout."""
     for state in states:
         for key, value in state.items():
             if key[1:] == ("accumulator_decay_power",):
@@ -107,7 +107,7 @@ def _in_rows(*states):
 
 @EVERY_API
 def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
-    """In the V1 layout, the count of row r is element r of the flat array."""
+    """In the V1 layout, the count of row r is element r of the flattened array."""
     old = np.zeros([4, 3], np.int64)
     old.reshape(-1)[:4] = [7, 5, 3, 1]
     arrays = {
@@ -128,7 +128,7 @@ def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
 
 
 def test_keras_2_in_graph_mode(tmp_path):
-    """Values are read and assigned in the same Session as by `load_weights` of Keras 2."""
+    """Values are read and assigned in the Session that Keras 2 uses in `load_weights`."""
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     restored, steps, end = continued_in_v1(path, problem(), adam)
     with tf.Graph().as_default(), v1.Session() as sess:

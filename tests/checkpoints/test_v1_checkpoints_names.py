@@ -74,9 +74,8 @@ def test_variables_in_different_scopes(api, tmp_path):
 # Partitioned variables.
 
 
-# The expected values come from a Session that continues the training with unpartitioned variables.
-# With partitioned variables, a Session would round some values differently from Keras (measured:
-# 6e-8).
+# The expected values come from a Session with unpartitioned variables. With partitioned variables,
+# a Session would round some values differently from Keras (measured difference: 6e-8).
 @pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make
@@ -158,7 +157,7 @@ def test_the_name_of_the_v1_optimizer_is_used(api, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, tmp_path):
-    """A GAN may have two Adam optimizers. The second one has beta1_power_1 and beta2_power_1."""
+    """A GAN may have two Adam optimizers. The second Adam has beta1_power_1 and beta2_power_1."""
 
     def of_discriminator(step):
         return v1.train.AdamOptimizer(0.02, 0.5, 0.9, 1e-3)

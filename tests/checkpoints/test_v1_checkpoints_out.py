@@ -2,7 +2,7 @@
 
 The next training steps in the graph equal the next training steps in Keras, bit for bit, if the
 variables are not partitioned. The argument `like` is an old checkpoint of the graph. The new
-checkpoint gets the scopes, partitions and dtypes of the old one.
+checkpoint gets the scopes, partitions and dtypes of the old checkpoint.
 """
 
 import numpy as np
@@ -118,7 +118,7 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
-# This test is not needed daily: a test above saves with each optimizer, and a test in
+# This test is not needed daily, because a test above saves with each optimizer, and a test in
 # test_v1_checkpoints.py loads with each optimizer.
 @pytest.mark.full
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
@@ -223,7 +223,7 @@ def test_a_tensor_that_keras_does_not_have_comes_along(api, original, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, original, tmp_path):
-    """The state of the second optimizer, which Keras does not have, is copied from `like`."""
+    """Keras lacks the state of the second optimizer. This state is copied from `like`."""
     chosen, rest = ("matrix",), ["table.*"]
     path = original(adam, problem(), only=chosen, other=momentum)
     training = moved_over(path, adam, api, problem(chosen), ignore=rest)

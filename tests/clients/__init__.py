@@ -1,4 +1,4 @@
-"""Tests with third-party packages, which only `make clients` installs.
+"""Tests with third-party packages. Only `make clients` installs these packages.
 
-pytest does not collect these files by default, because their names do not begin with test_.
+pytest does not collect the files by default, because their names do not begin with test_.
 """

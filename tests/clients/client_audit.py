@@ -11,7 +11,7 @@ import tf_slim
 
 from legacy_opt.compat.source_analysis.optimizer_uses import audit
 
-# {file: {kind of use: line numbers}}. A line with two uses of a kind is listed twice.
+# {file: {kind of use: line numbers}}. A line with two uses of the same kind is listed twice.
 TF_SLIM = {
     "layers/optimizers.py": {
         "constructor": [44, 209],

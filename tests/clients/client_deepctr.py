@@ -1,6 +1,6 @@
 """Tests that deepctr's Keras models and Estimators train with the optimizers of this package.
 
-A bridged optimizer is a Keras optimizer made by `to_keras`.
+A bridged optimizer is a Keras optimizer that `to_keras` returns.
 """
 
 import numpy as np
@@ -43,7 +43,7 @@ def keras_model(kind):
 
 
 def fit(model, v1_optimizer, data, epochs=4):
-    """Trains with a bridged optimizer; returns the loss of each epoch, and this optimizer."""
+    """Trains with a bridged optimizer. Returns the loss of each epoch, and the optimizer."""
     features, labels = data
     optimizer = to_keras(v1_optimizer)
     model.compile(optimizer, "binary_crossentropy")
@@ -92,7 +92,7 @@ def adagrad_decay():
     return legacy_opt.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=10)
 
 
-# {how the optimizers are passed: (for the linear part, for the deep part)}
+# {how optimizers are passed: (optimizer of the linear part, optimizer of the deep part)}
 PLUGGED = {
     "instances": (legacy_opt.LazyAdamOptimizer(0.02), legacy_opt.AdamAsyncOptimizer(0.01)),
     "functions": (lambda: v1.train.FtrlOptimizer(0.1), adagrad_decay),

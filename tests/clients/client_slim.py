@@ -33,7 +33,10 @@ OPTIMIZERS = {
 
 
 def batches(count):
-    """Returns triples (ids, numbers, labels). Some ids repeat; labels depend on ids and numbers."""
+    """Returns (ids, numbers, labels) of each batch.
+
+    Some ids repeat. Labels depend on ids and numbers.
+    """
     random = np.random.RandomState(5)
     of_id, of_numbers = random.normal(size=IDS), random.normal(size=NUMBERS)
     found = []
@@ -46,7 +49,7 @@ def batches(count):
 
 
 def model():
-    """Builds a wide & deep model with layers of tf-slim; returns its placeholders and loss."""
+    """Builds a wide & deep model with layers of tf-slim. Returns its placeholders and loss."""
     ids = v1.placeholder(tf.int64, [None])
     numbers = v1.placeholder(tf.float32, [None, NUMBERS])
     labels = v1.placeholder(tf.float32, [None])
@@ -74,7 +77,7 @@ def by_itself(optimizer, loss, step):
 
 
 def train(make_optimizer, make_train_op):
-    """Trains in a Session; returns the losses and the final values of all variables."""
+    """Trains in a Session. Returns the losses and the final values of all variables."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         placeholders, loss = model()
@@ -100,8 +103,9 @@ def test_create_train_op_trains_as_the_optimizer_by_itself(name):
     assert variables["global_step"] == updates
 
 
-# The threads of slim's Supervisor use the global default graph, and `with graph.as_default()`
-# applies only to one thread. So this script runs in a new process without eager execution.
+# The threads of slim's Supervisor need the model in the global default graph, because
+# `with graph.as_default()` applies only to one thread. Therefore this script builds the model in
+# the global default graph of a new process, without eager execution.
 LOOP = """
 import sys
 import tensorflow as tf

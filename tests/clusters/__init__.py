@@ -1,1 +1,1 @@
-"""Tests of training in several processes, some of which are killed."""
+"""Tests of training in several processes. Some tests kill processes."""

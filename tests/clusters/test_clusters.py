@@ -15,19 +15,19 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-# The cells with Keras 3 have the marker `every_lane` (tests/README.md), because the oldest Keras 3
-# raises errors in some of these trainings, and newer versions do not.
+# The tests with Keras 3 have the marker `every_lane` (tests/README.md), because the oldest Keras 3
+# raises errors in some of these trainings, and newer versions of Keras 3 do not.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 SECONDS = 240
 
 
 def run(**jobs):
-    """Runs a cluster until the processes of its last job end; returns their output.
+    """Runs a cluster until the processes of its last job end. Returns the output of this job.
 
     Args:
-      **jobs: for each job, a list: the number of its tasks, followed by the command line arguments
-        of `tests.support.processes.clusters`.
+      **jobs: a list for each job. The list contains the number of tasks, followed by the command
+        line arguments of `tests.support.processes.clusters`.
     """
     addresses = iter(free_addresses(sum(count for count, *_ in jobs.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, (count, *_) in jobs.items()}

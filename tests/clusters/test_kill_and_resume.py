@@ -1,8 +1,9 @@
 """Tests that a training resumes from its checkpoints without loss after its process was killed.
 
-tests/support/faults/kill_and_resume.py kills the training and compares its state after each restart
-with that of an uninterrupted training. A difference is a loss. In some tests, the checkpoints lack
-state on purpose, and kill_and_resume.py must report losses.
+The tests call tests/support/faults/kill_and_resume.py, which kills and restarts the training. After
+each restart, the state of the training is compared with the state of an uninterrupted training. A
+difference is a loss. In some tests, the checkpoints lack state on purpose, and kill_and_resume.py
+must report losses.
 """
 
 import os

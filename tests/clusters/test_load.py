@@ -1,4 +1,4 @@
-"""Tests the load test, support/faults/load.py, and what it computes from the workers' logs."""
+"""Tests of the load test, tests/support/faults/load.py, and of its evaluation of log files."""
 
 import json
 import re
@@ -23,7 +23,7 @@ def test_one_minute():
 
 
 def events(*described):
-    """Returns events, one a second; each is described as (name of the event, its values)."""
+    """Returns events at intervals of one second. Each argument is (name of the event, values)."""
     return [dict(values, event=name, time=time) for time, (name, values) in enumerate(described)]
 
 
@@ -55,7 +55,7 @@ def test_no_faults():
         restored(2, 1, 1),
         trained(1),
         killed("worker 1"),
-        trained(2, worker=1, pid=2),  # batch 1 was trained, but the worker was killed at once
+        trained(2, worker=1, pid=2),  # batch 1 was trained, but was not logged before the kill
         killed("worker 1"),
         trained(3, worker=1, pid=3),
     )
@@ -95,7 +95,7 @@ def test_seconds_until_training_goes_on():
             trained(1, worker=1, pid=2),
             killed("worker 0"),
             trained(2, pid=3),  # second 12
-            killed("worker 1"),  # is not started again
+            killed("worker 1"),  # this worker is not started again
         )
     )
     assert found == {"server": [3], "worker": [2], "chief": [3, 1]}

@@ -1,4 +1,4 @@
-"""Tests of TF1 parameter servers: placement of slots, sent bytes, and independence of servers."""
+"""Tests of TF1 parameter servers: placement of slots, bytes sent, and independence of servers."""
 
 import contextlib
 import threading
@@ -16,7 +16,7 @@ from tests.support.running import REF_AND_RESOURCE
 v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
-# Each `part` is a quarter of the optimizer classes, because testing all of them at once takes long.
+# Each `part` is a quarter of the optimizer classes, because a test of all classes takes long.
 PARTS = pytest.mark.parametrize("part", range(4))
 # Each of these optimizers has its powers of beta on one server, but both servers read the powers.
 BETA_POWERS = [
@@ -37,7 +37,7 @@ def classes_of(part):
 
 
 def server_of(item):
-    """Returns the number of the parameter server that a variable is on."""
+    """Returns the number of the parameter server on which a variable is placed."""
     device = tf.DeviceSpec.from_string(item.device)
     assert device.job == "ps", item
     return device.task
@@ -132,7 +132,7 @@ def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_anoth
 
 
 def unmoved(before, now):
-    """Returns, for each variable whose value has not changed, the name of its optimizer."""
+    """Returns a list of optimizer names: one name for each variable that has not changed."""
     pairs = [(name, old, new) for name in before for old, new in zip(before[name], now[name])]
     return [name for name, old, new in pairs if np.array_equal(old, new)]
 
@@ -200,7 +200,7 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
 
 @REF_AND_RESOURCE
 def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_resource):
-    """A session that sees only one server can read a slot only if the slot is on this server."""
+    """A session that is connected to one server can read only the slots on this server."""
     with tf.Graph().as_default(), cluster.placing():
         with scope_of("holding", use_resource):
             step = make_step(use_resource)
@@ -231,7 +231,7 @@ def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_r
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("name", BETA_POWERS)
 def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resource):
-    """With resource variables, the training once failed with the error "Cannot colocate"."""
+    """Regression test: with resource variables, the training failed with "Cannot colocate"."""
 
     def build():
         with scope_of("sharing" + name, use_resource):
@@ -264,10 +264,10 @@ def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resou
 def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
-    """Worker 0 computes all that does not depend on its gradient, then waits for the gradient.
+    """Worker 0 waits for its gradient after it has computed everything else.
 
-    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not repeat the
-    decay.
+    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not apply this
+    decay again.
     """
     scope = "meanwhile" + optimizer.__name__ + kind
     with tf.Graph().as_default(), cluster.placing():
@@ -317,7 +317,7 @@ def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
 
 
 def operations_before(operation, gate):
-    """Returns those direct and indirect inputs of an operation that do not need the gate."""
+    """Returns the direct and indirect inputs of an operation that do not depend on the gate."""
     needs = {}
 
     def visit(each):
