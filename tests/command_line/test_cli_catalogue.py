@@ -1,4 +1,4 @@
-"""Tests of `legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of legacy_opt.
+"""Tests of `legacy-opt convert` from Keras checkpoints to v1 checkpoints, with each optimizer.
 
 In a bridged training, the optimizer is a Keras optimizer that `to_keras` made.
 """

@@ -79,7 +79,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Returns whether the original computes equal values in all runs, for both `use_resource`."""
+    """Returns whether the original gives equal results in all runs, for both variable types."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

@@ -1,4 +1,4 @@
-"""Tests of the examples on flights: data, metrics, training, and `main` of the programs."""
+"""Tests of the examples on flights: data, metrics, training and programs."""
 
 import dataclasses
 import importlib.util

@@ -11,7 +11,7 @@ from tests.fuzz.expected import Expected
 from tests.fuzz.training import WAYS
 from tests.support.cases import CASES
 
-# Optimizers whose update is a kernel or a method of a TensorFlow optimizer.
+# Optimizers that update variables by a kernel or a method of a TensorFlow optimizer.
 TENSORFLOWS = (
     legacy_opt.LARSOptimizer,
     legacy_opt.AdamWOptimizer,

@@ -101,7 +101,7 @@ OTHER_DTYPES = [
 def is_daily_in(turn, number, name):
     """Returns whether a cell runs without --full.
 
-    Without --full, all cells of TensorFlow's optimizers run, and a third of the cells of ours.
+    Without --full, all cells of TensorFlow's optimizers run, and a third of ours.
     """
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
