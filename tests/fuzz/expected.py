@@ -14,7 +14,7 @@ from tests.support.cases import CASES
 from tests.support.problems import Rows
 
 SEEDS = (1, 2, 3)  # for the oracle's nudged runs
-ENLARGED = 16  # the allowed difference divided by the nudged runs' largest difference
+ENLARGED = 16  # `bound` adds this multiple of the nudged runs' differences
 # These optimizers compute the updates of float16 variables in float32.
 WIDE_INSIDE = (legacy_opt.ShampooOptimizer, legacy_opt.AdafactorOptimizer)
 
