@@ -1,4 +1,4 @@
-"""Options and hooks of every test run, and the fixtures that all tests share."""
+"""The options, hooks and fixtures of all tests."""
 
 import functools
 import gc
@@ -12,10 +12,10 @@ import pytest
 from legacy_opt import versions
 from tests.support import account, turns
 
-# Stands in for the `callspec` of a test without parameters.
+# Replaces the attribute `callspec`, which tests without parameters lack.
 NO_CELL = types.SimpleNamespace(params={})
 # {marker of tests that need an optional library: whether the library is installed}. If a library is
-# missing, modules with its marker are not collected, because importing them would fail.
+# missing, test modules with its marker are not collected, because their import would fail.
 INSTALLED = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
 
 
@@ -34,7 +34,7 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks cells that have the parameter "keras3"; drops tests whose library is not installed."""
+    """Marks tests that have the parameter "keras3"; drops tests whose library is not installed."""
     for item in items:
         values = getattr(item, "callspec", NO_CELL).params.values()
         if any(isinstance(value, str) and value == "keras3" for value in values):
@@ -53,27 +53,28 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.pluginmanager.register(turns)
     config.pluginmanager.register(account)
-    config.option.loadscopereorder = False  # `turns` sorts the files by duration
-    if not hasattr(config, "workerinput"):  # with xdist, only the main process gets all reports
+    config.option.loadscopereorder = False  # xdist must not reorder the files that `turns` sorts
+    if not hasattr(config, "workerinput"):  # only xdist's main process gets all reports
         config.pluginmanager.register(account.Account(config), "account")
 
 
 def pytest_collection_finish(session):
-    # Imported modules are never freed. Freezing them makes later garbage collections faster.
+    # Imported modules are never freed. gc.freeze() makes garbage collections skip them, which saves
+    # time.
     gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def full(request):
-    """Returns whether --full is set, for tests that choose the size of their problem."""
+    """Returns whether --full is set."""
     return request.config.getoption("full")
 
 
 @pytest.fixture
 def cell(full):
-    """Returns `tests.support.exactness.cell`, with fewer training steps unless --full is set.
+    """Returns the function `tests.support.exactness.cell`. Without --full, it trains only 9 steps.
 
-    The function compares an optimizer made by `to_keras` with its v1 optimizer.
+    The function compares a v1 optimizer with the Keras optimizer that `to_keras` makes from it.
     """
     from tests.support import exactness
 
@@ -84,8 +85,9 @@ def cell(full):
 def no_garbage_collection_of_keras(request):
     """Disables garbage collection in Keras tests on TensorFlow 1.15.
 
-    When an iterator made by `fit` is deleted, it creates operations in its graph. If the garbage
-    collector deletes the iterator together with the graph, the process crashes or hangs.
+    `fit` makes iterators. The destructor of an iterator creates operations in the iterator's graph.
+    If the garbage collector deletes the iterator and the graph together, the process crashes or
+    hangs.
     """
     if not (versions.has_contrib() and "keras" in inspect.getsource(request.module)):
         yield
@@ -98,7 +100,7 @@ def no_garbage_collection_of_keras(request):
 
 @pytest.fixture(autouse=True)
 def no_global_step_is_left():
-    """Removes a global step that a test created eagerly, because later tests must not see it."""
+    """Removes a global step that a test has created eagerly, so that later tests do not get it."""
     yield
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:

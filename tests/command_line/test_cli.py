@@ -1,4 +1,4 @@
-"""Tests of the command line: help, tables, progress bars, errors, and objects given by name."""
+"""Tests of the command line: help, tables, progress bars, errors, `module:object` arguments."""
 
 import io
 import re

@@ -1,6 +1,6 @@
-"""Tests of `legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of legacy_opt.
+"""Tests of `legacy-opt convert` from Keras checkpoints to v1 checkpoints, with each optimizer.
 
-A bridged optimizer is a Keras optimizer made by `to_keras`.
+In a bridged training, the optimizer is a Keras optimizer that `to_keras` made.
 """
 
 import pytest
@@ -13,8 +13,8 @@ from tests.support.keras.keras_cases import OURS
 from tests.support.processes.command_line import Screen, forget_module
 
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
-# A daily run tests only these optimizers, because their slots have unusual names, or other shapes
-# than the variable.
+# Without --full, only these optimizers are tested. Their slots have unusual names, or shapes that
+# differ from the variable's shape.
 DAILY = ("AdagradDecayV2", "Adafactor", "AdamAsync", "LAMB", "Shampoo")
 NAMES = [
     pytest.param(number, name, marks=() if name.startswith(DAILY) else pytest.mark.full)

@@ -1,4 +1,4 @@
-"""Tests of the contents that `named_contents` finds in name-based checkpoints of optimizers."""
+"""Tests of `named_contents`, which finds optimizers and slots in name-based checkpoints."""
 
 import collections
 import itertools
@@ -22,7 +22,7 @@ def info(*shape, **options):
 
 
 def tensors_of(train, shapes=None, use_resource=None):
-    """Returns the tensors that a Saver would save in a graph built by `train`."""
+    """Returns {name: `Info`} of the global variables of a graph that `train` builds."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         variables = [
@@ -74,7 +74,7 @@ if versions.has_contrib():
         }
     )
 
-# Optimizers of legacy_opt by label. Optimizers with the same tensor names share a label.
+# {label: optimizers of legacy_opt}. Optimizers whose tensors have the same names share a label.
 OURS = {
     "Adam": [lambda step: legacy_opt.LazyAdamOptimizer(), lambda step: legacy_opt.NadamOptimizer()],
     "Adam without powers of beta, as AdamGS": [
@@ -119,7 +119,7 @@ def slot_roles(variable):
 
 @pytest.mark.parametrize("label, make", MADE)
 def test_optimizers_are_recognized_by_their_slots(label, make):
-    """The expected slots come from the optimizer's `get_slot`."""
+    """Compares the found slots with the optimizer's `get_slot`."""
     expected = {}
 
     def train(step, variables):

@@ -1,4 +1,4 @@
-"""Tests of `legacy-opt convert` from a name-based checkpoint to a name-based checkpoint."""
+"""Tests of `legacy-opt convert` between two name-based checkpoints."""
 
 import functools
 import json
@@ -58,9 +58,10 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns two dicts with the tensors of a variable, its slots and the step.
+    """Returns two dicts of the same tensors: a variable, its slots and the global step.
 
-    In the first dict, the variable and the slots have 3 partitions. In the second, they are whole.
+    In the first dict, the variable and its slots are split into 3 partitions. The second dict has
+    unpartitioned tensors.
     """
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
@@ -146,7 +147,7 @@ def test_decay_counts_of_parts_become_those_of_one_variable(tmp_path, screen):
 
 @pytest.fixture
 def named(tmp_path):
-    """Saves two variables whose Adam slots are in a scope; returns the arrays by name."""
+    """Saves two variables and their Adam slots, which are in a scope; returns {name: array}."""
     arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
     for name in ("a/w", "b"):
         arrays[name] = draw(3, 2)
@@ -265,7 +266,7 @@ def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
 
 @pytest.fixture
 def bad(tmp_path):
-    """Returns a folder with the checkpoint `good`, and with files that `convert` refuses."""
+    """Returns a folder with the valid checkpoint `good`, and with files that `convert` refuses."""
     folder = tmp_path / "old"
     write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
     data = (folder / "good.data-00000-of-00001").read_bytes()
@@ -338,7 +339,7 @@ def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Saves a checkpoint of 300 MB, whose conversion takes long enough to be interrupted."""
+    """Saves a checkpoint of 300 MB, so large that a test can interrupt its conversion."""
     folder = tmp_path_factory.mktemp("large")
     with tf.Graph().as_default(), v1.Session() as session:
         for number in range(6):
@@ -351,8 +352,9 @@ def large(tmp_path_factory):
 
 
 def stop_midway(source, folder, how):
-    """Sends a signal to a conversion while it writes; returns (exit code, stdout, stderr)."""
-    # If a shell runs the tests as a background job, SIGINT is ignored. `reset` undoes this.
+    """Sends the signal `how` to a conversion that writes; returns (exit code, stdout, stderr)."""
+    # If a shell runs the tests in the background, all processes of the tests ignore SIGINT. `reset`
+    # restores the default action in the new process.
     reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = start("convert", source, folder / "out", preexec_fn=reset)
     while not any(folder.glob(".out.writing/shard*")):
@@ -363,8 +365,8 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# This test runs only with --full, because the faster TestBeingKilled in test_checkpoint_writer.py
-# covers kills, too.
+# This test runs only with --full, because TestBeingKilled in test_checkpoint_writer.py tests kills
+# faster.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -374,8 +376,8 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# This test runs only with --full, because test_cli.py covers Ctrl-C, and test_checkpoint_writer.py
-# covers an exception during writing.
+# This test runs only with --full, because test_cli.py tests KeyboardInterrupt, and
+# test_checkpoint_writer.py tests exceptions during writing.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     result = stop_midway(large, tmp_path, signal.SIGINT)

@@ -16,7 +16,8 @@ v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
 # Up to TensorFlow 2.10, files named .keras are HDF5 files.
 H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")
-# {ending of a file: whether Keras saves the optimizer's state in it}; see docs/keras_saving.md.
+# {file ending: whether Keras saves the optimizer's state in such files}. See docs/keras_saving.md.
+# The ending "" means a checkpoint of tf.train.Checkpoint.
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """
 import tensorflow as tf
@@ -50,7 +51,7 @@ def screen(capsys, tmp_path, monkeypatch):
 
 
 def train(session_steps, restore=None, save=None):
-    """Trains in a Session; returns the final values of all variables by name."""
+    """Trains in a Session; returns {variable name: final value}."""
     with tf.Graph().as_default():
         kernel = v1.get_variable("layer/kernel", [3, 2], use_resource=True)
         bias = v1.get_variable("layer/bias", [2], use_resource=True)
@@ -82,7 +83,7 @@ def options(*words, model="build"):
 @pytest.mark.every_lane
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
-    """The function of --model creates the Lambda layer, which Keras cannot load from the file."""
+    """Keras cannot load the Lambda layer from a file, so `convert` takes the layer from --model."""
     keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
     to_keras = ("convert", source, keras) + options("--to", "keras", model="with_code")
     if not KEPT[ending]:
@@ -134,7 +135,7 @@ def test_a_function_that_returns_a_pair_and_a_name_map(tmp_path, screen, source)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])
 def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, argument):
-    """A pasted map may be JSON, or a Python dict, which older messages suggested."""
+    """A name map may be JSON. It may also be a Python dict, as suggested by older messages."""
     new = {"layer/kernel": "tower/w", "layer/bias": "b"}
     (tmp_path / "map.json").write_text(json.dumps(new))
     assert screen.run("convert", source, "renamed", "--name-map", "map.json")[0] == 0
@@ -148,7 +149,7 @@ def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, 
 
 
 def test_a_model_in_place_of_a_function(tmp_path, screen, source):
-    """Keras models are callable, but the command must not call them."""
+    """If --model names a model, `convert` must not call it, although Keras models are callable."""
     (tmp_path / "built_model.py").write_text("import users_model\nmodel = users_model.build()\n")
     words = "--to", "keras", "--model", "built_model:model"
     screen.json("convert", source, tmp_path / "keras", *words)
@@ -233,7 +234,7 @@ def daily_on_tensorflow_1(test):
 
 @daily_on_tensorflow_1
 def test_convert_in_a_new_process(tmp_path, screen, source):
-    """In TensorFlow 1.15 a new process is in graph mode, in which Keras uses a Session."""
+    """On TensorFlow 1.15, a new process is in graph mode, and Keras uses a Session."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))
     output, errors = process.communicate()

@@ -142,10 +142,10 @@ def test_compare_with_keras_3(screen, folder):
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
-    """If the optimizer is in a scope, TensorFlow changes the names of partitions' slots wrongly.
+    """If the optimizer is in a scope, TensorFlow saves the slots of partitions under wrong names.
 
-    From "OptimizeLoss/matrix/part_0/Adam" it cuts the first len("matrix/part_0/") characters, and
-    prepends "matrix/", which gives "matrix/atrix/part_0/Adam".
+    "OptimizeLoss/matrix/part_0/Adam" becomes "matrix/atrix/part_0/Adam": TensorFlow removes the
+    first len("matrix/part_0/") characters, and prepends "matrix/".
     """
     problem = training.problem(("matrix", "table"))
     scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")
@@ -156,8 +156,8 @@ def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
     assert "matrix/atrix/part_0/Adam_1" in dict(tf.train.list_variables(path))
     found = screen.json("inspect", path)
     slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
-    # The slot names in the checkpoint lack the scope. `inspect` takes the scope from the names of
-    # the powers of beta, and prints names with the scope.
+    # The slot names in the checkpoint lack the scope. `inspect` finds the scope in the names of
+    # beta1_power and beta2_power, and prints slot names with this scope.
     expected = {
         f"OptimizeLoss/{variable}/{name}": (variable, role)
         for variable in ("matrix", "table")

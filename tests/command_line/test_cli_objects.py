@@ -1,6 +1,7 @@
-"""Tests of `legacy-opt inspect` and `convert` with checkpoints of tf.train.Checkpoint.
+"""Tests of `legacy-opt inspect` and `convert` with object-based checkpoints.
 
-A bridged optimizer is a Keras optimizer made by `to_keras`.
+tf.train.Checkpoint writes object-based checkpoints. A bridged optimizer is a Keras optimizer that
+`to_keras` made.
 """
 
 import numpy as np
@@ -127,7 +128,7 @@ def test_slots_of_keras_2_optimizers_get_v1_names(tmp_path, screen, own, name, s
         if name == "rms_prop" and "momentum" not in slots:
             expected[variable + "/RMSProp_1"] = np.zeros_like(value.numpy())
     expected["global_step"] = np.int64(BEFORE)
-    if name == "adam":  # the v1 Adam's powers of beta after the same training steps
+    if name == "adam":  # a Session trains the same steps to get the expected powers of beta
         with training.v1_training(training.problem(), MADE["adam"]) as session:
             session.train(0, BEFORE)
             state = session.state()
@@ -144,7 +145,7 @@ def test_powers_of_beta_equal_those_of_a_session(beta):
         train_op = optimizer.apply_gradients([(tf.zeros([2]), variable)])
         power, _ = optimizer._get_beta_accumulators()
         session.run(v1.global_variables_initializer())
-        for steps in range(901):  # from 829 on, 0.9 ** steps is smaller than normal float32 numbers
+        for steps in range(901):  # from 829 on, 0.9 ** steps is a subnormal float32 number
             if steps in (0, 1, 7, 100, 820, 828, 829, 900):
                 found = conversion_by_name.power(beta, steps)
                 assert found.dtype == np.float32 and found == session.run(power), steps
@@ -258,7 +259,7 @@ def test_inspect_shows_a_bridged_optimizer(tmp_path, screen, api):
             "accumulator",
             "accumulator_decay_power",
         ]
-    assert result["tensors"] == len(tensors(source)) - 1  # without the object graph
+    assert result["tensors"] == len(tensors(source)) - 1  # does not count the object graph
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tests of `legacy-opt doctor` and `diagnose`: facts about the installation, problems, fixes."""
+"""Tests of `legacy-opt doctor` and `diagnose`, which report facts, problems and fixes."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 
 def command(*words, **environment):
-    """Runs the command in a fresh Python; returns (exit code, stdout, stderr)."""
+    """Runs legacy-opt in a new process; returns (exit code, stdout, stderr)."""
     environment.setdefault("PYTHONPATH", str(ROOT))
     inherited = {name: at for name, at in os.environ.items() if not name.startswith("TF_")}
     done = subprocess.run(
@@ -30,7 +30,7 @@ def command(*words, **environment):
 
 
 def facts(**changes):
-    """Returns the facts about a healthy TensorFlow 2.15, updated with `changes`."""
+    """Returns facts about a healthy installation of TensorFlow 2.15, updated with `changes`."""
     healthy = {
         "packages": {"tensorflow-cpu": "2.15.1", "keras": "2.15.0", "numpy": "1.26.4"},
         "tensorflow": {"version": "2.15.1", "error": None},
@@ -58,7 +58,7 @@ def only_problem(**changes):
 
 @pytest.fixture(scope="module", autouse=True)
 def empty_folder_of_kernels(tmp_path_factory):
-    """Sets an empty folder of kernels, so that `doctor` counts no kernels of other tests."""
+    """Makes `doctor` look for kernels in an empty folder, not in the folder of other tests."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LEGACY_OPT_KERNELS", str(tmp_path_factory.mktemp("kernels")))
         yield

@@ -16,7 +16,8 @@ from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 RESERVED = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# TensorFlow aborts the process on an empty name, so "" is tested in a new process.
+# The list lacks "", because TensorFlow aborts the process if a name is empty. PROGRAM tests empty
+# names in a new process.
 IMPOSSIBLE = [RESERVED, "\0", "\0part", "\udc80"]
 HOSTILE = {
     name: np.float32(number)

@@ -20,8 +20,8 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
-# A script that prints facts about its process, and writes facts about TensorFlow into a file, whose
-# path is in the environment variable PROBE.
+# A script that prints facts about its process. If the environment variable PROBE is set, the script
+# also writes facts about TensorFlow to the path in PROBE.
 PROBE = """
 import json
 import os
@@ -76,7 +76,7 @@ PROBE = PROBE.replace("def facts", "PROBED = 1\n\ndef facts", 1)
 
 @pytest.fixture
 def probe(tmp_path):
-    """Writes a script, and a package in a folder beside the script; returns the script's path."""
+    """Writes the script PROBE and the packages that PROBE imports; returns the script's path."""
     package = tmp_path / "beside" / "package"
     package.mkdir(parents=True)
     (tmp_path / "beside" / "__init__.py").write_text("")
@@ -95,7 +95,7 @@ def finish(process):
 
 
 def traceback_in(errors):
-    """Returns the traceback in stderr without the ^^^ marks of Python 3.11 and later."""
+    """Returns the traceback in `errors`, without the ^^^ marks of Python 3.11 and newer."""
     start_of_it = errors.index("Traceback (most recent call last)")
     return re.sub(r"^ *[~^]+\n", "", errors[start_of_it:], flags=re.M)
 
@@ -123,7 +123,7 @@ def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monk
 
 
 def losses(output):
-    """Returns the printed pairs of first and last loss."""
+    """Returns (first loss, last loss) for each training whose losses were printed."""
     found = re.findall(r"loss ([\d.]+) at first, ([\d.]+)", output)
     return [(float(first), float(last)) for first, last in found]
 

@@ -1,8 +1,9 @@
-"""Tests on TensorFlow 1.15 that optimizers equal their originals in `tf.contrib.opt` bit for bit.
+"""Tests on TensorFlow 1.15: optimizers equal their originals in `tf.contrib.opt` bit for bit.
 
-After every training step, all variables of the graph are compared by name: trained variables, slots
-and other state of the optimizer. Most tests train with given gradients, because some originals
-update ref variables while a forward pass reads them.
+After every training step, the tests compare all variables of the graph by name: trained variables,
+slots and other state of the optimizer. Most tests train with predefined gradients. With gradients
+of a loss, the results of some originals vary from run to run, because these originals update ref
+variables while the forward pass reads the variables.
 """
 
 import pytest
@@ -29,13 +30,13 @@ def test_every_optimizer_of_contrib_except_wrappers_has_a_case():
 
 
 def makers(name):
-    """Returns two functions, which create the original and our optimizer."""
+    """Returns two functions: the first creates the original optimizer, the second creates ours."""
     case = OF_CONTRIB[name]
     return (lambda step: case.construct(case.original.optimizer(), step)), case.make
 
 
 def problem_for(name, dtype="float32", use_resource=False):
-    """Returns a problem whose variables and gradients the original can train."""
+    """Returns a problem with variables and gradients that the original supports."""
     original = OF_CONTRIB[name].original
     problem = problems.everything(dtype, original.variables, STEPS)
     if original.ref_only and use_resource:
@@ -49,7 +50,7 @@ CELLS = [(name, dtype) for name, case in OF_CONTRIB.items() for dtype in case.or
 
 @pytest.mark.in_turn(cell=CELLS, use_resource=[False, True])
 def test_every_variable_after_every_step(cell, use_resource, tmp_path):
-    """Also tests that each of the two optimizers continues from the other one's checkpoint."""
+    """Also tests that each optimizer continues correctly from the other optimizer's checkpoint."""
     name, dtype = cell
     problem = problem_for(name, dtype, use_resource)
     original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
@@ -78,7 +79,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Returns whether the original computes the same in each run, also with resource variables."""
+    """Returns whether the original gives equal results in all runs, for both variable types."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

@@ -1,7 +1,7 @@
 """Compares attributes and errors of our classes with those of `tf.contrib`, on TensorFlow 1.15.
 
-tests/optimizers/test_originals.py tests attributes and errors on every TensorFlow version, without
-`tf.contrib`.
+On every TensorFlow version, tests/optimizers/test_originals.py tests our attributes and errors
+without `tf.contrib`.
 """
 
 import numpy as np
@@ -69,11 +69,11 @@ def loss():
     ],
 )
 def test_attributes_that_subclasses_read(name):
-    """Compares our attributes with the original's, before and after the first training step."""
+    """Compares our attributes with the original's attributes, before and after a training step."""
     found = []
     for module in (opt, legacy_opt):
         with tf.Graph().as_default(), v1.Session() as session:
-            # The "GS" classes require a global step, which may be a constant.
+            # The "GS" classes require a global step. It may be a constant.
             given = (1.0,) if "GS" in name else NEEDED.get(name, ())
             optimizer = getattr(module, name)(*given)
             train_op = optimizer.minimize(loss())
@@ -109,7 +109,7 @@ def optimizing(**arguments):
     return call
 
 
-# Calls for which the original raises an error. `module` is tf.contrib.opt or legacy_opt.
+# Calls that must raise an error. `module` is tf.contrib.opt or legacy_opt.
 CALLS = {
     "no name": lambda module: module.NadamOptimizer(name=""),
     "a name that is none": lambda module: module.NadamOptimizer(name=None),
@@ -172,7 +172,7 @@ def multiplying(module):
     return (module if module is legacy_opt else contrib_training).multiply_gradients
 
 
-# Calls for which legacy_opt once raised an error of another class than the original's error.
+# Calls for which legacy_opt and the original once raised errors of different classes.
 WERE_OTHERS = {
     "a name that is none",
     "clipping",

@@ -1,10 +1,10 @@
-"""Tests on TensorFlow 1.15 that our training helpers build the same graphs as `tf.contrib`.
+"""Tests on TensorFlow 1.15: our training helpers build the same graphs as those of `tf.contrib`.
 
-The graphs differ only in checks for NaN and infinity that our `create_train_op` adds by default.
-Each library builds the same model into a separate graph. The tests compare all collections, and all
-nodes in order, with names, inputs, attributes and seeds. Equal graphs compute equal values, so only
-a few graphs run without --full. For the graphs that run, losses, summaries and final variables are
-compared, too.
+The only difference is that our `create_train_op` adds checks for NaN and infinity by default. Each
+library builds the same model into a separate graph. The tests compare the collections and the nodes
+of the two graphs: the order of the nodes, their names, inputs, attributes and seeds. Equal graphs
+compute equal values, so without --full only a few graphs are run. If two graphs are run, the tests
+also compare losses, summaries and final variables.
 """
 
 import inspect
@@ -37,8 +37,8 @@ CONTRIB = SimpleNamespace(
 class Model:
     """A small model with dense and sparse gradients, a variable without gradient, and an update op.
 
-    No gradient operation reads a variable. Otherwise the gradients would depend on whether a ref
-    variable is read before or after its update.
+    No operation of the backward pass reads a variable. If an operation read a ref variable, the
+    gradients would depend on whether the read comes before or after the update.
     """
 
     def __init__(self, use_resource):
@@ -80,8 +80,8 @@ def only_signs(pairs):
     return [(grad, variable) for grad, variable in pairs if "table" not in variable.name]
 
 
-# {case: function that returns arguments of optimize_loss}. The function is called with a library
-# (legacy_opt or tf.contrib), whose helpers it may call, and with the model.
+# {case: function of `lib` and `model` that returns arguments of optimize_loss}. `lib` is legacy_opt
+# or CONTRIB.
 OPTIMIZE = {
     "string": lambda lib, model: {},
     "Adagrad": lambda lib, model: {"optimizer": "Adagrad"},
@@ -229,7 +229,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # the original's default, True, checks only the loss
+    if lib is legacy_opt:  # in tf.contrib, the default (True) checks only the loss
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 
@@ -239,7 +239,7 @@ def create_train_op_by_default(lib, model, arguments):
 
 
 def node(definition):
-    """Returns a node's contents, with sorted control inputs, because their order has no meaning."""
+    """Returns a node's contents. Control inputs are sorted, because their order has no meaning."""
     data = [name for name in definition.input if not name.startswith("^")]
     control = sorted(name for name in definition.input if name.startswith("^"))
     attributes = {key: value.SerializeToString() for key, value in definition.attr.items()}
@@ -251,7 +251,7 @@ def names(items):
 
 
 def built(lib, call, make_arguments, use_resource, runs=False):
-    """Builds a training step into a new graph; returns what `assert_same` compares."""
+    """Builds a training step into a new graph; returns the values that `assert_same` compares."""
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(3)
         model = Model(use_resource)
@@ -260,7 +260,7 @@ def built(lib, call, make_arguments, use_resource, runs=False):
         collections = {
             key: names(graph.get_collection(key))
             for key in graph.get_all_collection_keys()
-            if not isinstance(key, tuple)  # a tuple is the key of the variable store
+            if not isinstance(key, tuple)  # the variable store's key is a tuple
         }
         nodes = [node(definition) for definition in graph.as_graph_def().node]
         return nodes, collections, train_op.name, trained(model, train_op) if runs else None
@@ -298,7 +298,7 @@ def assert_same(ours, original):
         assert np.array_equal(values[name], value), name
 
 
-# The daily cases cover every argument of the helpers. All other cases are marked `full`.
+# Without --full, only these cases run. Together they use every argument of the helpers.
 DAILY = {"string", "Momentum", "no argument", "decay without rate", "step tensor stands"}
 DAILY |= {"clipped by a function", "clipped adaptively, all", "multiplied, some not trained"}
 DAILY |= {"in the current scope", "no summaries", "several", "everything", "defaults"}
@@ -307,7 +307,7 @@ RUN = {"everything"}
 
 
 def alternating(cases):
-    """Parametrizes a test with cases. Daily cases alternate between ref and resource variables."""
+    """Parametrizes a test with cases. Cases in DAILY use ref and resource variables in turn."""
     cells = []
     for number, name in enumerate(sorted(cases, key=lambda name: name in DAILY)):
         for use_resource, kind in (False, "ref"), (True, "resource"):
@@ -332,7 +332,7 @@ def test_create_train_op(name, use_resource, full):
 
 @pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
 def test_create_train_op_with_its_own_checks(name, use_resource):
-    """By default, our graph differs from the original's only in checks; the values are equal."""
+    """By default, our graph and the original differ only in checks. All values are equal."""
     arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
     ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
     kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]
@@ -346,7 +346,7 @@ def test_create_train_op_with_its_own_checks(name, use_resource):
 
 @pytest.mark.full
 def test_the_cases_differ_from_one_another():
-    # A case whose graph equals the graph of another case would test nothing.
+    # If two cases built equal graphs, one of the cases would be redundant.
     for cases, call in (OPTIMIZE, optimize_loss), (TRAIN_OP, create_train_op):
         seen = {}
         for name in cases:
@@ -392,7 +392,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments without types, and without `check_numerics` of our optimize_loss."""
+    """Returns parameters without annotations. Omits `check_numerics` of our `optimize_loss`."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

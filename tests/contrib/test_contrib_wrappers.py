@@ -1,7 +1,7 @@
-"""Tests on TensorFlow 1.15 that our wrappers equal the originals in `tf.contrib`, bit for bit.
+"""Tests on TensorFlow 1.15: our wrappers equal the originals in `tf.contrib` bit for bit.
 
-A wrapper is an optimizer that calls another optimizer. After every training step, all variables of
-the graph are compared by name.
+A wrapper is an optimizer that calls another optimizer. After every training step, the tests compare
+all variables of the graph by name.
 """
 
 import functools
@@ -26,7 +26,7 @@ KINDS = {"ref": False, "resource": True}
 
 
 class Bare:
-    """Calls only apply_gradients of an optimizer, because other methods of some originals fail."""
+    """Wraps only an optimizer's `apply_gradients`, because some originals fail in other methods."""
 
     def __init__(self, optimizer, change=list):
         self._optimizer, self._change = optimizer, change
@@ -45,7 +45,10 @@ def variables_by_name():
 
 
 def problem_for(zeros=False, dtype="float32", only=SOME):
-    """Returns a problem with dense and sparse gradients. `zeros` makes some gradients or rows 0."""
+    """Returns a problem with dense and sparse gradients.
+
+    If `zeros` is true, some gradients are 0, and some gradients have a row of zeros.
+    """
     problem = problems.everything(dtype, only, STEPS)
     if zeros:
         for number, step in enumerate(problem.gradients):
@@ -105,7 +108,7 @@ WAYS = {
 
 
 def without_duplicates(grads_and_vars):
-    """Sums rows with equal ids, in the same way as TensorFlow."""
+    """Sums rows with equal ids, like TensorFlow's `_deduplicate_indexed_slices`."""
     changed = []
     for grad, variable in grads_and_vars:
         if isinstance(grad, tf.IndexedSlices):
@@ -131,7 +134,7 @@ def train_both(original, ours, problem, use_resource):
 def every_cell():
     """Yields all combinations of `WAYS`, `INNER` and `KINDS`.
 
-    For each way, all combinations but one have the mark `full`.
+    Without --full, only one combination of each way runs.
     """
     for turn, way in enumerate(WAYS):
         for number, inner in enumerate(INNER):
@@ -145,8 +148,8 @@ def test_every_variable_after_every_step(way, inner, kind, full):
     original, ours = make(contrib, way, inner), make(legacy_opt, way, inner)
     if way.startswith("variables"):  # the original clips a row once for each repetition of its id
         original = make(contrib, way, inner, without_duplicates)
-    # The original gets summed rows here. With SGD, ours must get them, too, because SGD subtracts
-    # repeated rows one by one, which rounds differently from subtracting their sum.
+    # SGD subtracts rows with equal ids one by one, which rounds differently from subtracting their
+    # sum. The original gets sums, so ours must also get sums.
     if way.startswith("variables") and inner == "SGD":
         ours = make(legacy_opt, way, inner, without_duplicates)
     problem = problem_for(way == "multitask", only=() if full else SOME)
@@ -171,7 +174,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # creates no variables
+        pytest.param("variables", "resource", marks=FULL),  # this wrapper creates no variables
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )
@@ -291,7 +294,7 @@ def test_the_class_name_of_clip_gradients_by_norm():
 
 
 class Averaging:
-    """A training with a plain Saver, and with a Saver that swaps variables and their averages."""
+    """A training that has a plain Saver, and a Saver that swaps variables and their averages."""
 
     def __init__(self, home, use_resource, partitioned, chosen):
         with tf.Graph().as_default() as graph:
@@ -355,7 +358,7 @@ def check_handing_over(saving, loading, tmp_path):
     assert_same([loading.values()], [saving.values()])
     again = loading.save(str(tmp_path / "again"))
     assert_same([contents(again)], [contents(path)])
-    # A plain Saver restores the averages, which are saved under the variables' names.
+    # The file has the averages under the variables' names, so a plain Saver restores averages.
     loading.restore(loading.plain, path)
     before, after = saving.values(), loading.values()
     for name, value in before.items():

@@ -9,7 +9,7 @@ from legacy_opt.core import argument_checks
 
 
 def trained(optimizer, dtype):
-    """Returns the value of a variable of ones after one training step with gradient [2, -3]."""
+    """Returns a variable's value after one training step from [1, 1] with the gradient [2, -3]."""
     w = tf.Variable(np.ones([2]), dtype=dtype)
     optimizer.apply_gradients([(tf.constant([2.0, -3.0], dtype), w)])
     return w.numpy()
@@ -73,7 +73,7 @@ def test_a_callable_learning_rate_that_becomes_negative_gives_a_warning():
 
 @pytest.mark.parametrize("name, value", [("learning_rate", 0.0), ("lr", -0.0), ("beta1", -0.5)])
 def test_other_numbers_give_no_warning(name, value):
-    argument_checks.hyperparameter(name, value)  # pytest would turn a warning into an error
+    argument_checks.hyperparameter(name, value)  # pytest turns warnings into errors
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")

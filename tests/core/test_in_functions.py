@@ -40,7 +40,8 @@ MAKERS.update(
         ),
     }
 )
-# Optimizers that once had the defects 5 (COMPOSED) and 4 (BY_STEP) of tests/tools/defects.py.
+# tests/tools/defects.py lists defects. The optimizers in COMPOSED once had defect 5, and the
+# optimizers in BY_STEP once had defect 4.
 COMPOSED = ["AdamWeightDecay", "LAMB", "Adafactor", "Shampoo", "Damped"]
 COMPOSED += ["MultiOptimizer", "MovingAverage", "MovingAverage beside"]
 BY_STEP = ["AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "LAMB", "Adafactor"]
@@ -48,7 +49,7 @@ BY_STEP += ["AdagradDecayV2 with weight decay", "PowerSign base, beta, decay", *
 
 
 class Training:
-    """An optimizer and two variables: 'matrix' with dense and 'table' with sparse gradients."""
+    """An optimizer and the variables 'matrix' (dense gradients) and 'table' (sparse gradients)."""
 
     def __init__(self, name, with_step=True):
         self.variables = {key: tf.Variable(value) for key, value in PROBLEM.values.items()}
@@ -61,7 +62,7 @@ class Training:
         self.optimizer.apply_gradients(pairs, global_step=self.step)
 
     def run(self, train):
-        """Calls `train` for each training step; returns the variables' values after each call."""
+        """Calls `train` once per training step; returns the variables' values after each call."""
         values = []
         for gradients in PROBLEM.gradients:
             train(*map(tf.constant, (gradients["matrix"], *gradients["table"])))
@@ -113,7 +114,7 @@ OTHERS = [in_a_loop, with_gradients_of_a_branch, with_gradients_of_a_loop]
 
 
 def cells(marked, number):
-    """Returns a parameter for each optimizer; optimizers in `marked` get the marker of a defect."""
+    """Returns a parameter for each optimizer. Optimizers in `marked` get the mark of a defect."""
     mark = pytest.mark.defect(number)
     return [pytest.param(name, marks=mark if name in marked else ()) for name in MAKERS]
 
@@ -129,10 +130,10 @@ def assert_same(found, expected, name, exactly=True):
 
 @pytest.mark.parametrize("name", cells(COMPOSED, 5))
 def test_conditions_and_loops_change_nothing(name, full):
-    """The values equal those of eager execution.
+    """Compares the variables' values with eager execution.
 
-    Exception: TensorFlow's own sparse Adam may round differently in a graph, because graph
-    rewriting regroups its products.
+    TensorFlow's own sparse Adam may round differently in a graph, because graph rewriting regroups
+    products.
     """
     training = Training(name)
     expected = training.run(training.apply)  # eagerly
@@ -144,15 +145,15 @@ def test_conditions_and_loops_change_nothing(name, full):
         assert_same(found, expected, construct.__name__, exactly=not regrouped)
 
 
-# Without the argument `global_step`, optimizers cannot know whether the global step is incremented,
-# so they warn.
+# Without the argument `global_step`, the optimizers warn that perhaps nothing increments the global
+# step.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
 def test_the_global_step_is_created_in_the_function(name):
-    """The first trace creates the global step. Later traces reuse it, and nothing increments it."""
+    """The first trace creates the global step. Later traces reuse it. Nothing increments it."""
     found = {}
     for construct in plain, in_a_condition:
-        # Removes the global step that an earlier test or iteration has created eagerly.
+        # Removes a global step that an earlier test or iteration has created eagerly.
         del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
         training = Training(name, with_step=False)
         found[construct.__name__] = training.run(tf.function(construct(training)))

@@ -1,4 +1,4 @@
-"""Tests of messages for wrong arguments and paths, and for exceptions whose __str__ raises."""
+"""Tests of messages for wrong arguments and paths, and for errors whose `__str__` fails."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def sgd():
 
 
 class Unspeakable(ValueError):
-    """An exception whose __str__ raises."""
+    """An exception whose `__str__` raises another exception."""
 
     def __str__(self):
         raise RuntimeError("no words")
@@ -68,7 +68,7 @@ def test_wrong_var_list_of_to_v1(given):
         to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
 
 
-# Exceptions whose __str__ raises.
+# Exceptions whose `__str__` raises another exception.
 
 
 @pytest.mark.defect(21)
@@ -91,7 +91,7 @@ def test_from_config_that_raises():
 
 @pytest.mark.defect(21)
 def test_a_gradient_transformer_that_raises():
-    """A user's gradient transformer (an option of Keras 2) raises an error for sparse gradients."""
+    """A gradient transformer, which is an option of Keras 2, fails for sparse gradients."""
     if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
         return
 

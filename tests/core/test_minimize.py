@@ -10,13 +10,13 @@ from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 FACTORS = np.linspace(-2, 2, 12).reshape(4, 3).astype("f")
-WEIGHTS = np.array([1, 2, -4, 0.5], "f")  # Products with these numbers are exact.
+WEIGHTS = np.array([1, 2, -4, 0.5], "f")  # Products with powers of two are exact.
 MINIMIZE = {
     "gate_gradients": v1.train.Optimizer.GATE_GRAPH,
     "aggregation_method": tf.AggregationMethod.EXPERIMENTAL_ACCUMULATE_N,
     "colocate_gradients_with_ops": True,
 }
-# {optimizer: the name of its train_op}. Like their originals, these optimizers ignore `name`.
+# {optimizer: name of its train_op}. Like their originals, these optimizers ignore `name`.
 OTHER_NAMES = {"MovingAverage": "train_with_avg", "MovingAverage beside": "train_with_avg"}
 
 

@@ -1,6 +1,6 @@
 """Tests of RuleOptimizer: comparisons with TensorFlow, slot layouts, hyperparameters, errors.
 
-A rule is a subclass's method `rule`, which computes the update of one variable.
+A rule is the method `rule` of a subclass. It computes the update of one variable.
 """
 
 import inspect
@@ -49,8 +49,9 @@ def test_a_rule_equals_the_stock_kernel(name, way, kind, dtype):
     if way == "eager" and kind == "dense":
         running.assert_same(actual, stock)
         return
-    # The bound is 2 units in the last place for each training step. Graph rewriting may regroup a
-    # rule's products, and TensorFlow's sparse kernels compute in another order than a rule.
+    # In all other cases, the rounding may differ: graph rewriting may regroup a rule's products,
+    # and TensorFlow's sparse kernels compute in a different order. The bound is 2 units in the last
+    # place for each training step.
     assert set(actual.slots) == set(stock.slots)
     eps = float(np.finfo(dtype).eps)
     for number, (ours, theirs) in enumerate(zip(actual.steps, stock.steps)):
@@ -82,7 +83,7 @@ def test_the_example_of_the_docstring_runs():
 
 
 class Swap(RuleOptimizer):
-    """Returns the inputs of `rule` as new slots. Inputs may alias the buffers of ref variables."""
+    """Stores the inputs of `rule` in slots. Inputs may alias the buffers of ref variables."""
 
     slots = {"one": Slot(1.0), "two": Slot(2.0), "previous": Slot(), "last_gradient": Slot()}
 
@@ -140,7 +141,7 @@ def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(
 
 
 class Layouts(RuleOptimizer):
-    """Has a RowSlot, a ScalarSlot and a TensorSlot. Each update adds fixed numbers to them."""
+    """Has a RowSlot, a ScalarSlot and a TensorSlot. Each update adds constants to the slots."""
 
     def __init__(self):
         super().__init__(False, "Layouts")
@@ -177,7 +178,7 @@ def test_layouts(use_resource, static_shape):
         )
         slots = [optimizer.get_slot(x, name) for name in ("rows", "visits", "columns")]
         with v1.Session() as sess:
-            # The initializers of slots must not read uninitialized variables.
+            # This fails if the initializer of a slot reads an uninitialized variable.
             sess.run(v1.global_variables_initializer())
             for train_op in (sparse, dense, sparse):
                 sess.run(train_op)
@@ -194,7 +195,7 @@ def test_a_tensor_slot_of_unknown_shape():
 
 
 class NormStep(RuleOptimizer):
-    """Computes w -= learning_rate * g / |g|, which needs the whole gradient."""
+    """Computes w -= learning_rate * g / |g|. The norm |g| needs the whole gradient."""
 
     whole_tensor = True
 
@@ -263,7 +264,7 @@ def test_initial_values_of_slots_may_be_numbers_tensors_and_callables(way):
 
 
 def one_step(optimizer, value=2.0, gradient=1.0, dtype=tf.float32, steps=1, during=None):
-    """Trains one scalar in a Session; returns its value."""
+    """Trains a scalar variable in a Session; returns its final value."""
     with tf.Graph().as_default():
         x = v1.get_variable("x", initializer=tf.constant(value, dtype))
         made = optimizer() if callable(optimizer) else optimizer
@@ -384,7 +385,7 @@ def test_use_locking_without_a_locking_kernel_warns():
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_subclasses_may_override_the_summing_of_duplicate_ids(use_resource):
     class LastWins(Sgd):
-        """Keeps only the last row instead of summing rows with equal ids."""
+        """Applies only the last row of a gradient, instead of the sum of rows with equal ids."""
 
         def _last(self, values, indices):
             return values[-1:], indices[-1:]
@@ -443,7 +444,7 @@ ALIASES = {
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
 def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
-    # The variable is large, so that a write during a read would give wrong values.
+    # The variable is so large that a write during a read would give wrong values.
     size = 1000000
 
     class HandsOn(RuleOptimizer):

@@ -1,4 +1,4 @@
-"""Tests of options of RuleOptimizer: Fading, names of slots, full_precision, the global step."""
+"""Tests of RuleOptimizer with Fading, op_name, full_precision, and the global step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class FadingMomentum(RuleOptimizer):
-    """Has the slots `m` and `norm`, which are multiplied by beta in rows without a gradient."""
+    """Multiplies the slots `m` and `norm` by beta in rows without a gradient."""
 
     slots = {"m": Slot(1.0), "norm": RowSlot(2.0)}
 
@@ -41,7 +41,7 @@ def test_rows_without_a_gradient_decay(way, kind):
                 summed = np.zeros_like(value)
                 np.add.at(summed, grad.ids, grad.values)
                 norm *= np.float32(0.25)
-                norm[touched] *= np.float32(12)  # 0.25 * 12 = 3, the factor of rows with a gradient
+                norm[touched] *= np.float32(12)  # 0.25 * 12 = 3, the factor in `rule`
                 grad = summed
             else:
                 norm *= np.float32(3)

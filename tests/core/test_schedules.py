@@ -9,7 +9,7 @@ from tests.support.checkpoints.v1_checkpoints import EVERY_API, keras_of
 
 v1 = tf.compat.v1
 RATES = [0.5, 0.25, 0.125, 0.0625]
-# From 2**24 on, float32 rounds some steps. From 2**31 on, steps do not fit into int32.
+# Above 2**24, float32 cannot represent every step. From 2**31 on, steps do not fit into int32.
 LATE = {"2**24": 2**24, "2**31": 2**31}
 DECAYS = {
     "piecewise": lambda step, late: v1.train.piecewise_constant(
@@ -88,7 +88,7 @@ def test_decays_at_late_steps(api, decay, late, how):
 @pytest.mark.parametrize("name", ["learning_rate", "lr"])
 @EVERY_API
 def test_a_decay_that_is_set_depends_on_iterations(api, name):
-    """Checks that the decay reads `iterations`, not the step variable that it was created with."""
+    """Checks that the decay reads `iterations`, not the variable that `halving` received."""
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     setattr(optimizer, "learning_rate" if api == "keras3" else name, halving(new_step()))
     again = type(optimizer).from_config(optimizer.get_config())
@@ -103,7 +103,7 @@ def test_an_invalid_learning_rate_is_not_set(api):
     assert rates_of(optimizer, 2) == [0.5, 0.5]
 
 
-# Bridged optimizers that to_v1 converts.
+# `to_v1` with bridged optimizers.
 
 
 @EVERY_API

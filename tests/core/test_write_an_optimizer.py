@@ -1,4 +1,4 @@
-"""Tests of the optimizers on the page docs/write_an_optimizer.md, and of the page's statements."""
+"""Tests of the optimizers and the statements on the page docs/write_an_optimizer.md."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ class DiffGrad(oracles.Oracle):
     def __init__(self, value):
         super().__init__(value)
         self.slots = {name: np.zeros_like(value) for name in ("m", "v", "prev_grad")}
-        # TensorFlow's Adam computes the powers in float32, too.
+        # The powers of beta are float32 numbers, like those of TensorFlow's Adam.
         self.powers = np.float32(0.9), np.float32(0.999)
 
     def apply(self, gradient, step):
@@ -63,7 +63,7 @@ KERAS_WAYS = {"eager": keras_ways.eager, "function": keras_ways.function, "graph
 
 
 def final_slots_only(trace):
-    """Returns a trace of `keras_ways` whose `slots` contain the final slots only."""
+    """Returns a trace of `keras_ways` without the slots of earlier steps."""
     slots = {key: slot for key, slot in trace.slots.items() if key[0] in trace.steps[0]}
     return running.Trace(trace.steps, slots)
 
@@ -152,7 +152,7 @@ def test_four_micro_batches_equal_one_big_batch(bridged):
         accumulated = to_keras(accumulated, api="optimizer_v2")
     small = trained(accumulated, 8)
     # Some TensorFlow versions round the learning rate to float32, but only for dense gradients. The
-    # rate 0.125 needs no rounding.
+    # number 0.125 is exact in float32.
     big = trained(v1.train.GradientDescentOptimizer(0.125), 32)
     for name, value in big.items():
         assert np.abs(value - start[name]).max() > 0.01
@@ -193,7 +193,7 @@ WRONG_NAMES = ("resource_apply_dense", "resource_apply_sparse", "create_slots")
 
 
 def recording_optimizer():
-    """Returns an OptimizerV2, and the list in which the optimizer records calls of its methods."""
+    """Returns an OptimizerV2, and the list in which it records the calls of its methods."""
     calls = []
 
     class Recording(versions.optimizer_v2()):

@@ -1,4 +1,4 @@
-"""Tests that arguments, slots and measured differences on the optimizers' pages are current."""
+"""Tests that the optimizers' pages show current arguments, slots and measured differences."""
 
 import numpy as np
 import pytest
@@ -26,8 +26,8 @@ def test_every_optimizer_has_a_page():
 
 # Measuring the differences needs both Keras 2 and Keras 3.
 
-# A share of the largest change of any element during the training with the v1 optimizer. The pages
-# show no percentage for smaller differences.
+# For differences below this bound, the pages show no percentage. The bound is a fraction of the
+# largest change of any element during the training with the v1 optimizer.
 ROUNDING = 1e-4
 REPLACEMENTS = [
     pytest.param(

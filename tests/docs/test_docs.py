@@ -1,4 +1,4 @@
-"""Tests of README.md and docs/: the code prints the shown output; links and tables are right."""
+"""Tests of README.md and docs/: output of the code blocks, links and tables."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ def test_the_example_of_the_readme_learns(tmp_path, capsys):
     assert float(capsys.readouterr().out) < 1e-6
 
 
-# Matches a block of Python and, if it has output, the block of text with the output.
+# Matches a Python block, and the text block with the output if there is one.
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
@@ -82,7 +82,7 @@ def test_links_lead_somewhere():
 
 
 def from_to():
-    """Returns for each row the names in the first two cells, and the texts of the other cells."""
+    """Returns the cells of each row: two lists of names, and the texts of the last two cells."""
     page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
     names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731

@@ -1,4 +1,4 @@
-"""Tests flights/cluster_worker.py, which the example parameter_servers.py starts as a program."""
+"""Tests the program flights/cluster_worker.py, which the example parameter_servers.py starts."""
 
 from tests.support.paths import EXAMPLES
 from tests.support.processes import programs

@@ -1,4 +1,4 @@
-"""Tests that keras_clusters.py reports whether runs are equal, and leaves no process behind."""
+"""Tests that keras_clusters.py reports whether runs are equal, and leaves no process running."""
 
 import importlib.util
 import subprocess
@@ -36,8 +36,8 @@ def test_program_finds_equal_bits():
             assert start in done.stdout, done.stdout
     assert done.stdout.count(", 12 steps.\n") == 4
     assert "AdagradDecay, 12 steps at the same time" in done.stdout
-    # With Keras 3, both workers and the coordinator print that `fit` fails with Keras' own Adam.
-    # With Keras 2, only the coordinator prints it, and only on TensorFlow 2.4.
+    # With Keras 3, the two workers and the coordinator print that `fit` fails with Keras' own Adam.
+    # With Keras 2, only the coordinator prints this message, and only on TensorFlow 2.4.
     fits = hasattr(getattr(tf.keras.utils, "experimental", None), "DatasetCreator")
     expected = 3 if hasattr(tf.keras, "ops") else 0 if fits else 1
     assert done.stdout.count("Keras' own Adam cannot fit here (ValueError") == expected, done.stdout

@@ -1,4 +1,4 @@
-"""Tests examples_graph_mode/compare_optimizers.py, which compares optimizers on the flights."""
+"""Tests examples_graph_mode/compare_optimizers.py, which compares optimizers on flight data."""
 
 import importlib.util
 import sys
@@ -62,12 +62,12 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # The model has 10,741 x (8 + 1) embedding weights, and the weights of dense layers. A slot that
-    # has one number for each weight takes as many bytes as the weights.
+    # The size of all weights in bytes: 10,741 x (8 + 1) embedding weights, and the weights of dense
+    # layers. A slot that has one number for each weight takes as many bytes.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights
-    assert state["Adam"] == state["LazyAdam"] == 2 * weights + 8  # 8 bytes are two powers of beta
+    assert state["Adam"] == state["LazyAdam"] == 2 * weights + 8  # two powers of beta take 8 bytes
     assert state["AdagradDecay"] == 3 * weights > state["AdagradDecayV2"]
     assert state["Adafactor"] < state["Adam"] < state["DiffGrad"]
 
@@ -157,5 +157,5 @@ def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch,
         low, high = CATALOGUE[name].rates
         assert low < rates.min() < rates.max() < high
     printed = capsys.readouterr().out
-    assert "the end of the range" in printed  # of two rates, the best is the lowest or the highest
+    assert "the end of the range" in printed  # with two rates, every rate is at an end
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare_sweep.csv"]

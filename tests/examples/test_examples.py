@@ -1,4 +1,4 @@
-"""Tests of the examples on flights: data, metrics, training, and `main` of the programs."""
+"""Tests of the examples on flights: data, metrics, training and programs."""
 
 import dataclasses
 import importlib.util
@@ -119,7 +119,7 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
     here = place.assign(**dict(zip(names, [75.0, 40.0, 60.0, 22.0, np.nan, 0.0, np.nan, 4.0])))
     later = here.assign(hour=here["hour"] + 1, temp=0.0)
     encoded = data.encode_dense(row, pd.concat([later, here]))[0]
-    # The wind speed replaces the missing gust, and a usual value replaces the missing pressure.
+    # The wind speed replaces the missing gust, and a typical value replaces the missing pressure.
     expected = [1, 0, 0, 2, 1, 0, 0, -2]
     np.testing.assert_allclose(encoded[: len(names)], expected)
     nothing = data.encode_dense(row, later)[0]
@@ -136,7 +136,7 @@ def test_score_against_hand_computed():
     expected = -np.mean(np.log([0.8, 0.6, 0.3, 0.9]))
     loss, auc = report.score(late, predictions)
     assert loss == pytest.approx(expected, rel=1e-12)
-    assert auc == 0.75  # one of four pairs is in the wrong order
+    assert auc == 0.75  # one of the four (late, on time) pairs is in the wrong order
     each = report.loss_per_flight(late, predictions)
     assert each.mean() == pytest.approx(expected, rel=1e-12)
     assert np.isnan(report.score(np.ones(2), predictions[:2])[1])

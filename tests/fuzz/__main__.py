@@ -14,22 +14,22 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-# The number of draws with one seed; the next draws have the next seed. A draw is a `Fuzzed`: one
-# training, or up to 32 trainings if they run in a Session.
+# The number of draws for one seed. The next block of draws uses the next seed. A draw is a `Fuzzed`
+# with one training, or with up to 32 trainings if they run in a Session.
 BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
 
 class Account:
-    """The outcomes of the cases so far.
+    """Counts the outcomes of cases, and collects findings.
 
     Each training of a draw counts as a case. A draw that is refused or fails counts as one case.
 
     Attributes:
       outcomes: a Counter of the outcomes.
-      findings: a dict. Similar findings have the same key. The value is a pair: the first `Fuzzed`
-        with such a finding, reduced by `smallest`, and the error.
-      drawn: a set with the repr of each `Fuzzed` that was run, so that none is run twice.
+      findings: {kind of finding: (case, error)}. The case is the first `Fuzzed` with a finding of
+        this kind, reduced by `smallest`.
+      drawn: a set of the repr of each `Fuzzed` that was run. No `Fuzzed` is run twice.
     """
 
     def __init__(self):
@@ -63,7 +63,7 @@ class Account:
 
 
 def smallest(case):
-    """Reduces a `Fuzzed` to a single training that fails, if there is one."""
+    """Reduces a `Fuzzed` to one training, if a training fails without the others."""
     for gradients in case.trainings:
         alone = case._replace(trainings=(gradients,))
         try:

@@ -15,9 +15,9 @@ from tests.support.problems import Rows
 # Values that are repeated in DTYPES and WAYS are drawn more often.
 DTYPES = ("float32", "float32", "float64", "float16")
 WAYS = ("eager",) * 18 + ("session-ref", "session-resource") * 5 + ("function",)
-# {way: the largest number of trainings in one draw}. A draw in another way has one training.
-# Building a graph takes as long as several trainings in eager execution, so each graph is used for
-# many trainings.
+# {way: the largest number of trainings in one draw}. In all other ways, a draw has one training.
+# Building a graph takes as long as several eager trainings, so each graph is used for many
+# trainings.
 TRAININGS = {"session-ref": 32, "session-resource": 32}
 MOST_STEPS = 4
 WRONG = (
@@ -50,16 +50,16 @@ USUAL = {
     "precond_update_interval": (1, 4),
 }
 UNIT = (0.01, 0.99)  # the range of the hyperparameters that are not in USUAL
-# Usual values of hyperparameters that accept numbers, although their default may be None.
+# {hyperparameter: usual value}. These hyperparameters accept numbers, but may be None by default.
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
-    # svd_interval: if the norm of a matrix is small, ShampooOptimizer stops the iterations for the
-    # matrix's root too early, like the original in tf.contrib.opt. The case's own svd_interval, 5,
-    # is larger than MOST_STEPS, so that no root is computed.
+    # svd_interval: ShampooOptimizer computes the root of a matrix by iterations. If the norm of the
+    # matrix is small, the iterations stop too early, like those of the original in tf.contrib.opt.
+    # The case's svd_interval is 5. This is more than MOST_STEPS, so no root is computed.
     # alpha: the iterative root exists only for some exponents.
     ITERATIVE: ("svd_interval", "alpha"),
-    # The case passes a function as decay_rate, and the oracle computes the same function.
+    # The case passes a function as decay_rate, and the oracle always uses the same function.
     "Adafactor factored=False": ("decay_rate",),
 }
 MOST_ELEMENTS = 300
@@ -86,7 +86,7 @@ class Fuzzed(NamedTuple):
       trainings: for each training a tuple with one `Gradient` for each step.
       id_dtype: the dtype of all ids.
       step_dtype: the dtype of the global step.
-      arguments: hyperparameters that override those of the case.
+      arguments: hyperparameters that override the case's hyperparameters.
       kind: whether the values in `arguments` are "usual", "extreme" or "wrong".
     """
 
@@ -108,7 +108,7 @@ class Fuzzed(NamedTuple):
 
     @property
     def every(self):
-        """The number of steps after which the optimizer updates the variable."""
+        """The number of steps per update of the variable."""
         return WRAPPERS[self.wrapper].every
 
     def first_bad(self, gradients):
@@ -128,7 +128,7 @@ class Fuzzed(NamedTuple):
         return np.asarray(random.randn(*self.shape)).astype(self.dtype)
 
     def array(self, gradient):
-        """Returns a `Gradient` as an array, or as `Rows`."""
+        """Returns a `Gradient` as an array, or as `Rows` if it is sparse."""
         random = np.random.RandomState(gradient.seed)
         shape = ((len(gradient.ids),) + self.shape[1:]) if self.sparse else self.shape
         values = np.asarray(random.randn(*shape) * gradient.scale).astype(self.dtype)
@@ -169,7 +169,7 @@ def numbers_of(name):
 
 
 NUMBERS_OF = {name: numbers_of(name) for name in CASES}
-# The hyperparameters that are also arguments of the oracle.
+# {case: names of the hyperparameters that are also arguments of the oracle}
 KNOWN = {
     name: sorted(oracle_arguments(name).intersection(keys)) for name, keys in NUMBERS_OF.items()
 }
@@ -219,7 +219,7 @@ def shapes(draw, sparse):
 
 @st.composite
 def ids(draw, rows, may_be_bad):
-    """Draws the ids of one step: unsorted, repeated, possibly none, rarely out of range."""
+    """Draws up to 7 ids for one step. Ids may repeat. Rarely, an id is out of range."""
     bad = draw(st.integers(0, 15)) == 15 and may_be_bad
     least, most = (-2, rows + 1) if bad else (0, rows - 1)
     return tuple(draw(st.lists(st.integers(least, most), max_size=7))) if rows or bad else ()
@@ -267,7 +267,7 @@ def cases(draw):
         wrapper,
         way,
         dtype,
-        draw(st.sampled_from(("w", "bias_vector"))),  # some cases do not decay a "bias"
+        draw(st.sampled_from(("w", "bias_vector"))),  # some cases do not decay names with "bias"
         shape,
         gradients,
         draw(st.sampled_from(("int64", "int32"))),

@@ -1,4 +1,4 @@
-"""Checks a case: it must raise a clear error, fail without side effects, or follow the oracle."""
+"""Checks that a case raises a clear error, fails without side effects, or follows the oracle."""
 
 import collections
 import warnings
@@ -11,15 +11,15 @@ from tests.fuzz.expected import Expected
 from tests.fuzz.training import WAYS
 from tests.support.cases import CASES
 
-# Optimizers whose update is a kernel or a method of a TensorFlow optimizer.
+# Optimizers that update variables by a kernel or a method of a TensorFlow optimizer.
 TENSORFLOWS = (
     legacy_opt.LARSOptimizer,
     legacy_opt.AdamWOptimizer,
     legacy_opt.MomentumWOptimizer,
 )
-# Each element may differ from the oracle by at most a bound. A comparison is sharp (it would detect
-# a wrong formula) if the median of the bounds of the variable's elements is at most SHARP times the
-# largest change of an element since the start.
+# Each element of the variable has a bound: the largest allowed difference from the oracle. A
+# comparison is sharp if the median of the bounds is at most SHARP times the largest change of an
+# element since the start. A sharp comparison would detect a wrong formula.
 SHARP = 0.01
 
 
@@ -51,7 +51,7 @@ def check(case):
 
 
 def refused(case):
-    """Whether the constructor raises an error, which must name the argument."""
+    """Whether the constructor raises an error. The error must name the argument."""
     try:
         with tf.Graph().as_default():
             case.make(None)
@@ -68,7 +68,7 @@ def refused(case):
 
 
 def refuses_the_variable(case, error):
-    """Whether the error is documented and is about the variable or the gradient."""
+    """Whether the error is one of the known errors about the variable or the gradient."""
     return (
         (len(case.shape) > 7 and "has more than 7 axes" in str(error))
         or (case.sparse and "needs mat_gbar_decay=1.0" in str(error))
@@ -78,7 +78,7 @@ def refuses_the_variable(case, error):
 
 
 def run(case):
-    """Runs each training of a case from the initial value; returns their outcomes."""
+    """Runs each training of a case from the initial value; returns the outcomes."""
     made = WAYS[case.way](case)
     try:
         return [train(case, made, gradients) for gradients in case.trainings]
@@ -107,10 +107,11 @@ def train(case, made, gradients):
 
 
 def in_place(case):
-    """Whether the case applies the update of a TensorFlow optimizer, which may fail halfway.
+    """Whether the case uses the update of a TensorFlow optimizer.
 
-    Momentum's kernel checks an id only when it reaches the id's row. AdamOptimizer scales the whole
-    slot m before it adds the gradient's rows and finds the wrong id.
+    If an id is out of range, such an update fails after partial changes. Momentum's kernel checks
+    an id only when it reaches the id's row. AdamOptimizer scales the whole slot m before it checks
+    ids.
     """
     return issubclass(CASES[case.name].optimizer, TENSORFLOWS)
 
@@ -120,12 +121,16 @@ def unchanged(state, before):
     before = dict(before, global_step=before.get("global_step", 0))
     for key, array in state.items():
         wanted = before.get(key, array)
-        if not ((array == wanted) | ((array != array) & (wanted != wanted))).all():  # NaN stays NaN
+        if not ((array == wanted) | ((array != array) & (wanted != wanted))).all():  # or both NaN
             raise Finding(f"{key} changed by a failed step: {array!r} was {wanted!r}")
 
 
 def compare(expected, number, state):
-    """Compares a state with the oracle's; returns whether the comparison is sharp (see `SHARP`)."""
+    """Compares a state with the oracle's state.
+
+    Returns:
+      Whether the comparison is sharp (see `SHARP`).
+    """
     case, updates = expected.case, expected.updates[number]
     # The oracle lacks the slots of GradientAccumulationOptimizer, whose names begin with gradient_.
     slots = {key for key in state if not key.startswith("gradient_")}
@@ -163,7 +168,7 @@ def compare_array(expected, number, key, actual):
         return bound
     bound = expected.bound(number, key)
     wrong = ~((gap <= bound) | np.isinf(bound))  # a gap that is NaN is wrong
-    # With extreme hyperparameters, the order of multiplications decides what overflows.
+    # With extreme hyperparameters, the order of multiplications decides which results overflow.
     if expected.case.kind == "usual":
         wrong |= np.isfinite(actual) & expected.never_finite(number, key)
     if wrong.any():
@@ -176,5 +181,5 @@ def compare_array(expected, number, key, actual):
 
 
 def dtype_of(wanted, case):
-    """Returns the dtype that a slot must have: the global step's if the slot counts decays."""
+    """Returns the dtype that a slot must have. Counts of decays have the global step's dtype."""
     return case.step_dtype if np.issubdtype(wanted.dtype, np.integer) else wanted.dtype

@@ -1,9 +1,9 @@
 """Runs the oracle of a training, and computes how far an optimizer may differ from the oracle.
 
-This bound has two parts. First, each update may add a rounding error. The case gives its size in
-units in the last place (`ulps`) of the largest number in the variable or slot. Second, later steps
-may amplify these errors. If a difference exceeds the first part, the amplification is measured: the
-oracle runs again with `nudged` gradients and state.
+The allowed difference has two parts. First, each update may add a rounding error. The case gives
+the size of this error in units in the last place (`ulps`) of the largest number in the variable or
+slot. Second, later steps may amplify rounding errors. If a difference exceeds the first part, the
+amplification is measured: the oracle runs again with `nudged` gradients and state.
 """
 
 import numpy as np
@@ -14,8 +14,8 @@ from tests.support.cases import CASES
 from tests.support.problems import Rows
 
 SEEDS = (1, 2, 3)  # for the oracle's nudged runs
-ENLARGED = 16  # the allowed difference, as a multiple of the nudged runs' differences
-# These optimizers compute float16 in float32.
+ENLARGED = 16  # `bound` adds this multiple of the nudged runs' differences
+# These optimizers compute the updates of float16 variables in float32.
 WIDE_INSIDE = (legacy_opt.ShampooOptimizer, legacy_opt.AdafactorOptimizer)
 
 
@@ -47,7 +47,11 @@ class Expected:
         return share * max(largest, least(self.case.dtype))
 
     def bound(self, number, key):
-        """Returns the allowed difference of each element; infinite where a run is not finite."""
+        """Returns the allowed difference of each element.
+
+        If an element is NaN or infinity in some run of the oracle, its allowed difference is
+        infinity.
+        """
         if self.nudged is None:
             self.nudged = [run_oracle(self.case, self.gradients, seed)[1:] for seed in SEEDS]
         runs = [self.states] + self.nudged
@@ -124,7 +128,7 @@ def run_oracle(case, gradients, seed):
 
 
 def updates(case, gradients):
-    """Returns the gradient of each step's update, or None for steps without an update."""
+    """Returns a list with the gradient of each step's update, and None for steps without update."""
     if case.every == 1:
         return [case.array(gradient) for gradient in gradients]
     accumulated, result = [], []
@@ -136,14 +140,14 @@ def updates(case, gradients):
 
 
 def with_other_betas(case, seed):
-    """Returns the case's arguments; with a seed, small betas are changed by 2 * eps.
+    """Returns the case's arguments. If `seed` is not None, small betas are changed by 2 * eps.
 
     TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the new v should be
-    g * g, but it has the rounding error of the old v, which may be large. In the oracle a beta2 of
+    g * g, but it has the rounding error of the old v, which may be large. In the oracle, a beta2 of
     eps causes an error of the same size. The change is 2 * eps, because `nudged` may change the new
-    v by eps times the old v in the other direction. With even seeds the change is negative, so the
-    new v is negative where g * g is smaller than the rounding error of the old v. The square root
-    of such an element is NaN, and the element is not compared.
+    v by eps times the old v in the opposite direction. With even seeds, the change is negative. The
+    new v of an element is then negative if g * g is smaller than the rounding error of the old v.
+    The square root of a negative v is NaN, and the element is not compared.
     """
     if seed is None:
         return case.arguments

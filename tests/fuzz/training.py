@@ -1,6 +1,6 @@
 """Trains a case's variable in a Session, eagerly or in a tf.function; returns all states.
 
-A state is a dict of arrays with the keys "value" (the variable), "global_step" and the names of the
+A state is a dict of arrays. The keys are "value" (the variable), "global_step" and the names of the
 slots.
 """
 
@@ -11,12 +11,12 @@ from tests.support import running
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1
-# The operations are so small that using more threads would take longer.
+# The operations are so small that more threads would take longer.
 ONE_THREAD = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
 
 
 def state_of(optimizer, variable, step):
-    """Returns a dict with the keys of a state, and with variables instead of arrays."""
+    """Returns a dict like a state, but with variables instead of arrays."""
     slots = running.slots_of(optimizer, {"": variable})
     return dict({name: slot for (_, name), slot in slots.items()}, value=variable, global_step=step)
 
@@ -113,7 +113,7 @@ class InFunction(InEager):
         if case.sparse:
             rows = tf.TensorSpec((None,) + case.shape[1:], case.dtype)
             spec = rows, tf.TensorSpec([None], case.id_dtype)
-        # AutoGraph is off because it takes seconds; it is on in tests/support/running.py.
+        # AutoGraph takes seconds, so it is off here. tests/support/running.py uses AutoGraph.
         self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
 
 

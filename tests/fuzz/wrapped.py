@@ -1,4 +1,4 @@
-"""Wrappers of optimizers, and NumPy functions that change gradients like the wrappers."""
+"""Wrappers of optimizers, and NumPy functions that change gradients as the wrappers do."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ def unchanged(gradient):
 
 
 def summed(change):
-    """Returns a function that sums rows of the same id and then applies `change`."""
+    """Returns a function that sums rows with the same id, and then applies `change`."""
 
     def changed(gradient):
         if isinstance(gradient, Rows):
@@ -37,7 +37,7 @@ def clipped_to(limit):
 
 
 def mean_of(gradients):
-    """Returns the mean of gradients. The mean of sparse gradients has the rows of all of them."""
+    """Returns the mean of gradients. The mean of sparse gradients contains all their rows."""
     first = gradients[0].values if isinstance(gradients[0], Rows) else gradients[0]
     wide = np.promote_types(first.dtype, np.float32).type
     count = wide(len(gradients))
@@ -52,8 +52,8 @@ class Wrapper(NamedTuple):
     """A wrapper and its oracle.
 
     Attributes:
-      make: called with an optimizer and the variable's name, returns a wrapper of the optimizer.
-      change: called with a gradient, returns the gradient that the wrapper passes on.
+      make: a function of an optimizer and the variable's name; returns the wrapped optimizer.
+      change: a function of a gradient; returns the gradient that the inner optimizer receives.
       every: the number of gradients whose mean the wrapper applies.
       dtypes: the dtypes in which `change` computes norms precisely enough.
     """

@@ -1,4 +1,4 @@
-"""Programs that train with the real Horovod, which only `make horovod` installs.
+"""Programs that train with the real Horovod. Only `make horovod` installs Horovod.
 
-pytest does not collect these files, because their names do not begin with test_.
+pytest collects only test_check.py, because the names of the programs do not begin with test_.
 """

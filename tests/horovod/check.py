@@ -2,13 +2,14 @@
 
     python -m tests.horovod.check [--processes 2] [NAME...]
 
-Each rank has gradients of its own. A single process, without Horovod, trains with their means. The
-table has a line for each optimizer and way of training. It shows whether the variables and slots of
-all ranks are equal bit for bit, and the largest difference from the single process, in units in the
-last place (ulps) of the largest number of a tensor.
+Each rank has different gradients. A single process without Horovod trains with the means of these
+gradients. The program prints a table with a line for each optimizer and way of training. A line
+shows whether the variables and slots of all ranks are equal bit for bit, and the largest difference
+from the single process, in units in the last place (ulps) of the largest number of a tensor.
 
-Two ranks must equal the single process bit for bit: a + b is b + a, and halves are exact. Three and
-more ranks may differ, because Horovod adds in another order, and multiplies by 1/n or divides by n.
+Two ranks must equal the single process bit for bit, because a + b equals b + a, and halving is
+exact. More ranks may differ, because Horovod adds in a different order, and multiplies by 1/n or
+divides by n.
 """
 
 import argparse
@@ -29,8 +30,9 @@ sys.path.insert(0, str(EXAMPLES))
 from flights.processes import Cluster, end_on_signals
 
 SECONDS = 3600
-# The limit for more than two ranks. With three, AdagradDecay, LazyAdam, Shampoo, LAMB and AddSign
-# differed by at most 386. The sum in place of the mean would differ by millions.
+# The largest allowed difference for more than two ranks. With three ranks, AdagradDecay, LazyAdam,
+# Shampoo, LAMB and AddSign differed by at most 386 ulps. If Horovod computed the sum instead of the
+# mean, the difference would be millions of ulps.
 ULPS_OF_MANY = 1000
 NAMES = [
     *trainings.OPTIMIZERS,
@@ -51,11 +53,16 @@ def ulps(actual, expected):
 
 
 def compare(ranks, expected):
-    """Compares the values of the ranks, dicts of arrays.
+    """Compares the values of the ranks with one another, and with those of the single process.
+
+    Args:
+      ranks: a list of dicts of arrays, one dict for each rank. With an Estimator, the dicts lack
+        the values after single steps.
+      expected: a dict of arrays, the values of the single process.
 
     Returns:
-      Whether all ranks are equal bit for bit; the difference from `expected`, infinite if the ranks
-      have other variables. Estimators have no values between the steps.
+      A pair: whether all ranks are equal bit for bit, and the largest difference from `expected` in
+      ulps. The difference is infinity if the ranks have other variables.
     """
     final = {key for key in expected if " after step " not in key}
     if any(not final <= set(values) <= set(expected) for values in ranks):
@@ -69,7 +76,7 @@ def compare(ranks, expected):
 
 
 def report(folder, names, processes):
-    """Prints the table, and returns whether all trainings are as equal as they must be."""
+    """Prints the table; returns whether all ranks are equal and no difference is too large."""
     print(ROW % ("optimizer", "way", "ranks", "from one process"), flush=True)
     allowed, good = 0 if processes == 2 else ULPS_OF_MANY, True
     for name in names:

@@ -1,10 +1,10 @@
-"""A rank of Horovod: trains with each optimizer, and writes the results for `check`.
+"""Trains with each optimizer in one rank of Horovod, and writes the results for check.py.
 
     python -m tests.horovod.rank PORT FOLDER NAME...
 
-The ranks start from different values. In the middle of each training rank 0 writes a checkpoint.
-All ranks then close their session, and continue in a new one: rank 0 from the checkpoint, the
-others from what it broadcasts.
+The ranks start from different values. In the middle of each training, rank 0 writes a checkpoint.
+All ranks then close their sessions and continue in new sessions. Rank 0 restores the checkpoint,
+and broadcasts the restored values to the other ranks.
 """
 
 import os
@@ -30,7 +30,7 @@ PAGE = "docs/distributed.md"
 
 
 def train_in_sessions(hvd, name, way, folder):
-    """Trains in two MonitoredTrainingSessions, and returns the values of `trainings.train`."""
+    """Trains in two MonitoredTrainingSessions. Returns a dict like that of `trainings.train`."""
     found = {}
     for part in trainings.parts(name, way):
         found.update(
@@ -50,7 +50,7 @@ def train_in_sessions(hvd, name, way, folder):
 
 
 class KeepValues(v1.train.SessionRunHook):
-    """Reads all global variables at the end of a training into the dict `found`."""
+    """At the end of a training, stores the values of all global variables in the dict `found`."""
 
     def __init__(self, found):
         self.found = found
@@ -63,7 +63,7 @@ class KeepValues(v1.train.SessionRunHook):
 
 
 def train_in_an_estimator(hvd, name, way, folder):
-    """Trains by two calls of `Estimator.train`, and returns the values of all variables."""
+    """Trains with two calls of `Estimator.train`; returns the final values of all variables."""
     problem, found = trainings.problem_of(hvd.rank()), {}
     specs = running.signature(problem)
 
@@ -94,7 +94,7 @@ def train_in_an_estimator(hvd, name, way, folder):
 
 
 def run_the_page(hvd, folder):
-    """Runs the program that docs/distributed.md shows; rank 0 reads its last checkpoint."""
+    """Runs the program that docs/distributed.md shows. Rank 0 checks the last checkpoint."""
     (code,) = python_blocks(ROOT / PAGE)
     os.chdir(folder)
     exec(compile(code, PAGE, "exec"), {})
@@ -103,7 +103,7 @@ def run_the_page(hvd, folder):
 
 
 def main(port, folder, *names):
-    """Runs the rank."""
+    """Runs all trainings of one rank."""
     stop_with_parent()
     cluster, _, rank = my_place()
     del os.environ["TF_CONFIG"]  # an Estimator would read it

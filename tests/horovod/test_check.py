@@ -25,7 +25,7 @@ def test_every_public_optimizer_and_wrapper_is_checked():
     "ranks, equal, difference",
     [
         ([{"w": ONE, STEP: ONE}, {"w": ONE, STEP: ONE}], True, 0),
-        ([{"w": ONE}, {"w": ONE}], True, 0),  # an Estimator
+        ([{"w": ONE}, {"w": ONE}], True, 0),  # an Estimator has only final values
         ([{"w": NEXT}, {"w": NEXT}], True, 1),
         ([{"w": ONE}, {"w": NEXT}], False, 0),
         ([{"w": ONE, STEP: ONE}, {"w": ONE, STEP: NEXT}], False, 0),

@@ -1,4 +1,4 @@
-"""The trainings of the ranks of Horovod, and those of a single process to compare them with."""
+"""Trainings in the ranks of Horovod, and trainings in a single process for comparison."""
 
 import functools
 import itertools
@@ -18,7 +18,7 @@ STEPS = 12
 
 
 class Way(NamedTuple):
-    """How sparse gradients are sent, and the kind of the variables."""
+    """How Horovod sends sparse gradients, and whether variables are resource variables."""
 
     sparse_as_dense: bool
     use_resource: bool
@@ -40,7 +40,8 @@ def _of_step(make):
     return lambda step, variables: make(step)
 
 
-# {name: function of the global step and the variables by name, which returns an optimizer}
+# {name: function that returns an optimizer}. The arguments are the global step and a dict of the
+# variables by name.
 OPTIMIZERS = {
     **{CASES[name].optimizer.__name__: _of_step(CASES[name].make) for name in one_of_each_class()},
     **{
@@ -58,21 +59,23 @@ OPTIMIZERS = {
 
 def parts(name, way):
     """Returns the steps before and after the restart, as slices."""
-    # While sparse gradients are accumulated, variables of the ranks have different shapes, which
-    # Horovod cannot broadcast. After an even number of steps nothing is accumulated.
+    # After an odd number of steps, variables of GradientAccumulationOptimizer contain sparse
+    # gradients. The shapes of these variables differ between the ranks, so Horovod cannot broadcast
+    # the variables. After an even number of steps, the variables are empty.
     middle = 5 if name != "GradientAccumulationOptimizer" or way.sparse_as_dense else 6
     return slice(middle), slice(middle, None)
 
 
 @functools.lru_cache(None)
 def problem_of(rank):
-    """Returns a rank's initial values and gradients; ids repeat, also across ranks."""
+    """Returns a rank's initial values and gradients. Ids repeat within and across ranks."""
     dense, sparse = (
         problems.make(kind, steps=STEPS, seed=2 * rank + number)
         for number, kind in enumerate(["dense", "duplicates"])
     )
     gradients = [{**one, **other} for one, other in zip(dense.gradients, sparse.gradients)]
-    # MultitaskOptimizerWrapper skips zeros, but only if they are the mean of all ranks.
+    # MultitaskOptimizerWrapper must skip the update of step 4, in which the gradients of all ranks
+    # are zero, but not the update of step 8, in which only the gradient of rank 0 is zero.
     for step in [4, 8] if rank == 0 else [4]:
         gradients[step]["vector"] = np.zeros([4], np.float32)
     return sparse._replace(values={**dense.values, **sparse.values}, gradients=gradients)
@@ -81,8 +84,8 @@ def problem_of(rank):
 def problem_of_one_process(ranks, way):
     """Returns the problem of a single process: the values of rank 0, and the mean gradients.
 
-    The means are computed like those of two ranks of Horovod, which joins the rows of sparse
-    gradients, and adds dense gradients.
+    The means are computed as Horovod computes them for two ranks: the rows of sparse gradients are
+    concatenated, dense gradients are added, and the result is divided by the number of ranks.
     """
     each_rank = [problem_of(rank) for rank in range(ranks)]
     first = each_rank[0]
@@ -129,8 +132,8 @@ class Graph:
       problem: initial values and gradients.
       name: a key of `OPTIMIZERS`.
       way: a `Way`.
-      distributed: a function that wraps the optimizer in Horovod's; None for a single process.
-      gradients: tensors by variable name; None for placeholders.
+      distributed: hvd.DistributedOptimizer, or None for a single process.
+      gradients: a dict of tensors by variable name, or None to create placeholders.
     """
 
     def __init__(self, problem, name, way, distributed=None, gradients=None):
@@ -146,7 +149,7 @@ class Graph:
 
 
 def config():
-    """Returns a ConfigProto with which the order of additions is fixed."""
+    """Returns a ConfigProto with one thread per operation, so that the order of sums is fixed."""
     return v1.ConfigProto(intra_op_parallelism_threads=1)
 
 
@@ -154,8 +157,8 @@ def train(problem, name, way, distributed=None, steps=slice(None), **session_opt
     """Trains in a new graph and a MonitoredTrainingSession.
 
     Returns:
-      A dict from names to the values of all global variables at the end, and of the trained
-      variables after each step.
+      A dict of arrays by name: the final values of all global variables, and the values of the
+      trained variables after each step.
     """
     found = {}
     with tf.Graph().as_default():

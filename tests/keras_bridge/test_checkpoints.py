@@ -129,7 +129,7 @@ def through_pickle(optimizer):
 
 
 def native_can(copied):
-    """Returns whether the function `copied` works for untrained and trained Keras optimizers."""
+    """Returns whether `copied` works for Keras' own Adam, both untrained and trained."""
     try:
         copied(native())
         copied(Training(native()).steps(0, 1).optimizer)

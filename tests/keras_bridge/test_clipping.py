@@ -1,4 +1,4 @@
-"""Tests clipping, loss scaling and gradient transformers of Keras with bridged optimizers.
+"""Tests Keras' clipping, loss scaling and gradient transformers with bridged optimizers.
 
 A bridged optimizer is a Keras optimizer that `to_keras` made from a v1 optimizer.
 """
@@ -27,7 +27,7 @@ LIMITS = {
     "clipnorm": ({"clipnorm": 0.7}, clipped.by_norm),
     "global_clipnorm": ({"global_clipnorm": 0.9}, clipped.by_global_norm),
 }
-# Keras 2 clips by value first, then by norm. Keras 3 accepts only one of the two.
+# Keras 2 clips first by value, then by norm. Keras 3 accepts only one of the two limits.
 VALUE_AND_NORM = (
     {"clipvalue": 0.4, "clipnorm": 0.7},
     lambda gradients: clipped.by_norm(clipped.by_value(gradients)),
@@ -84,7 +84,7 @@ def assert_clips(api, arguments, clip, way):
 @WAYS
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
-    """Compares bit for bit with Keras' own SGD, whose formula is that of the v1 optimizer."""
+    """Compares bit for bit with Keras' own SGD, which has the same formula as the v1 optimizer."""
     arguments, _ = LIMITS[limit]
     actual, _ = keras_models.loop(DENSE, sgd(KERAS_3, **arguments), way)
     native = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
@@ -119,7 +119,7 @@ def clip_rows(rows):
 
 @pytest.mark.parametrize("name", ["Adam", "Momentum", "RMSProp"])
 def test_slots_see_the_clipped_gradient(api, name):
-    """The v1 optimizer receives clipped gradients. Gradients within the limit keep their bits."""
+    """The v1 optimizer receives clipped gradients. Gradients within the limit are not changed."""
     clipped = [
         {
             "table": problems.Rows(*clip_rows(step["table"])),
@@ -127,7 +127,7 @@ def test_slots_see_the_clipped_gradient(api, name):
         }
         for step in PROBLEM.gradients
     ]
-    # Ids are distinct because Keras and a Session may sum gradients of an id in different orders.
+    # Ids are distinct, because Keras and a Session may sum an id's gradients in different orders.
     one_each = PROBLEM._replace(
         gradients=[
             dict(step, table=problems.Rows(*with_ids_summed(step["table"])))
@@ -217,7 +217,7 @@ def test_two_limits(api, one, other):
         sgd(api, **{one: 1.0, other: 1.0})
 
 
-# Keras 3's loss_scale_factor; Keras 2's gradient_transformers and gradient_aggregator.
+# Keras 3's loss_scale_factor, and Keras 2's gradient_transformers and gradient_aggregator.
 
 
 def scaled(factor):
@@ -269,7 +269,7 @@ def doubled(grads_and_vars):
 @pytest.mark.parametrize("way", ["eager", "function", "fit"])
 @pytest.mark.parametrize("argument", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators(argument, way):
-    """Keras accepts these arguments from TensorFlow 2.4 on; before, they raise a TypeError."""
+    """Keras 2 accepts these arguments from TensorFlow 2.4 on. Older versions raise a TypeError."""
     value = [doubled] if argument == "gradient_transformers" else doubled
     if argument not in inspect.signature(versions.optimizer_v2().__init__).parameters:
         with pytest.raises(TypeError, match=f"{argument}"):

@@ -1,6 +1,6 @@
 """Tests compare_with_session, which trains an optimizer through `to_keras` and in a Session.
 
-The function reports that all values are equal, or the first difference.
+The function reports the first difference, or that all values are equal.
 """
 
 import numpy as np
@@ -51,7 +51,7 @@ class DenseOnly(v1.train.Optimizer):
 
 
 class ForgetsItsSlot(v1.train.MomentumOptimizer):
-    """Zeroes its slot in the copy that `to_keras` trains: after one step only the slots differ."""
+    """Sets its slot to 0 in the copy that `to_keras` trains. After one step, only slots differ."""
 
     def _resource_apply_dense(self, grad, handle):
         done = super()._resource_apply_dense(grad, handle)

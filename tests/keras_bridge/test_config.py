@@ -27,8 +27,8 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 
-# Optimizers that store no attribute for an argument, or that received a function as an argument.
-# Each value is a pattern for the error message.
+# {optimizer: pattern of the error message}. These optimizers store no attribute for an argument, or
+# have received a function as an argument.
 CANNOT_BE_SAVED = {
     "contrib.opt PowerSign": "argument base .* get_config",
     "contrib.opt PowerSign sign_decay_fn": "argument base .* get_config",
@@ -38,7 +38,7 @@ SAVED = [name for name in keras_cases.CASES if name not in CANNOT_BE_SAVED]
 
 
 def through_json(api, optimizer, **options):
-    """Saves an optimizer as JSON text, and returns the optimizer that Keras loads from it."""
+    """Saves an optimizer as JSON text; returns the optimizer that Keras loads from the text."""
     saved = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
     return api.keras.optimizers.deserialize(saved, **options)
 
@@ -82,7 +82,7 @@ def test_every_argument_is_in_the_configuration(api):
         "l2_shrinkage_regularization_strength": 0.6,
         "name": "Ftrl",
     }
-    for argument, value in expected.items():  # get_config returns 0.1, not the nearest float32
+    for argument, value in expected.items():  # 0.1 is not rounded to float32
         assert saved["config"][argument] == value, argument
 
 
@@ -371,7 +371,7 @@ def test_a_cloned_model_takes_a_new_optimizer_of_the_same_configuration():
     assert optimizer.iterations.numpy() == 1 and model.optimizer.iterations.numpy() == 1
 
 
-# New processes, in which no bridged optimizer has been created.
+# Tests in new processes, which have not created a bridged optimizer.
 
 
 IMPORTS_NO_KERAS = """
@@ -439,7 +439,7 @@ np.savez(home + "/state.npz", *state)
 @pytest.mark.keras3
 @pytest.mark.parametrize("with_custom_objects", [True, False])
 def test_another_process_continues_with_the_same_bits_with_keras_3(with_custom_objects, tmp_path):
-    """Without custom_objects, newer versions of Keras 3 raise an error; older ones do not."""
+    """Without custom_objects, newer versions of Keras 3 raise an error; older versions do not."""
     optimizer = AdagradDecayOptimizer(0.1, None, 0.1, 2, 0.5)
     model = saving.compiled(KERAS_3.bridged(optimizer))
     saving.train(model, 0, 3)

@@ -25,7 +25,7 @@ def says(*parts):
 
 
 class Plain(Optimizer):
-    """Has the given attributes. The first attribute with an r in its name is the learning rate."""
+    """Has the given attributes. The first attribute whose name has an "r" is the learning rate."""
 
     def __init__(self, **attributes):
         super().__init__(False, "Plain")
@@ -44,7 +44,7 @@ class Plain(Optimizer):
 
 
 def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
-    """Applies one gradient (by default of ones) and returns the variable's new value."""
+    """Applies one gradient, by default all ones; returns the variable's new value."""
     gradient = np.ones_like(value, "f") if gradient is None else gradient
 
     def tensor():
@@ -222,7 +222,8 @@ def test_an_optimizer_that_contains_another(api, several):
         api.bridged(optimizer)
 
 
-# Variables created without _zeros_slot and similar methods: no Keras checkpoint would save them.
+# Variables that are not created by _zeros_slot or similar methods. A Keras checkpoint would not
+# save such variables.
 
 
 def test_variables_made_in_the_constructor(api):

@@ -1,6 +1,6 @@
 """Tests that v1 optimizers compute the same bits in Keras 2 and 3 (by `to_keras`) as in a Session.
 
-`tests.support.exactness` compares the variables after each training step, the slots and non-slot
+`tests.support.exactness` compares the trained variables after each step, the slots and non-slot
 variables before each step except the first, and the slots at the end. docs/keras_exactness.md shows
 the results of all TensorFlow versions.
 """
@@ -48,10 +48,10 @@ def test_every_optimizer_of_this_package_has_a_case():
 
 
 def cells(every):
-    """Returns pytest parameters; cells that do not run daily have the mark `full`.
+    """Returns pytest parameters. Cells that run only with --full have the mark `full`.
 
     Args:
-      every: pairs (the parameters of a cell, whether the cell runs daily).
+      every: pairs (parameters of a cell, whether the cell also runs without --full).
     """
     return [
         pytest.param(*values, marks=() if is_daily else pytest.mark.full)
@@ -78,7 +78,7 @@ def is_daily_in_float32(name, way):
 )
 def test_float32(api, name, way, cell):
     result = cell(name, way, "float32", api.name)
-    # TensorFlow 1.15 rewrites graphs of Sessions and of functions differently: bits may differ.
+    # TensorFlow 1.15 rewrites the graphs of Sessions and functions differently, so bits may differ.
     if (name, way) == ("contrib.opt AdamW", "function"):
         assert same(result, way)
     else:
@@ -88,7 +88,7 @@ def test_float32(api, name, way, cell):
 def same(result, way):
     """Returns whether the bridge equals v1 in a Session.
 
-    In the ways "function…", it is enough that the bridge equals v1 in a `tf.function`.
+    If the way begins with "function", equality with v1 in a `tf.function` is sufficient.
     """
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
@@ -99,7 +99,10 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Returns whether a cell runs daily: all cells of TensorFlow's optimizers, a third of ours."""
+    """Returns whether a cell runs without --full.
+
+    Without --full, all cells of TensorFlow's optimizers run, and a third of ours.
+    """
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
@@ -142,7 +145,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores a checkpoint before slots exist, trains, saves; returns all values and the path."""
+    """Restores a checkpoint before slots exist, trains, saves; returns all values and a path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)
@@ -209,7 +212,7 @@ def test_the_summary_for_the_page_lists_what_is_not_equal():
 def test_the_page_lists_the_optimizers():
     rows = set(exactness.rows_of(PAGE))
     contrib = {row for row in rows if row.startswith(keras_cases.OF_CONTRIB)}
-    newer = {"Ftrl beta"}  # TensorFlow 1.15 has no argument `beta`
+    newer = {"Ftrl beta"}  # in TensorFlow 1.15, Ftrl has no argument `beta`
     assert newer <= rows
     assert rows - contrib - newer == set(CASES) - set(CONTRIB) - newer
     if versions.has_contrib():

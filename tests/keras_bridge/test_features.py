@@ -28,7 +28,7 @@ def session(name, **arguments):
 
 
 def minimize(optimizer, gradients, variables, **arguments):
-    """Calls minimize with callables for the loss and the variables."""
+    """Calls `minimize`. The loss and the variables are callables."""
     return optimizer.minimize(
         lambda: keras_models.loss(gradients, variables),
         lambda: list(variables.values()),
@@ -77,7 +77,7 @@ def with_variables(optimizer, gradients, variables):
 
 def with_gradients_alone(optimizer, gradients, variables):
     with tf.init_scope():
-        optimizer.build(list(variables.values()))  # changes nothing if already built
+        optimizer.build(list(variables.values()))  # has no effect if it was called before
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
@@ -244,7 +244,7 @@ def test_variables_trained_by_separate_calls(api, several, way):
     """Tests two optimizers with one variable each, and one optimizer called once per variable.
 
     Keras 3 raises an error if one optimizer is called once per variable, because the first call
-    builds the optimizer for the variables of that call.
+    builds the optimizer for only one variable.
     """
     config = running.config_of(way)
     names = ["Adam", "Momentum"] if several else ["Adam"]
@@ -352,7 +352,7 @@ def test_no_graph_tensor_is_left_in_the_copy(name, train):
 
 
 def _snapshot(optimizer):
-    """Returns the identity of each attribute, and copies of the dicts and lists."""
+    """Returns the id of each attribute's value, and a copy of the value if it is a dict or list."""
     return {
         key: (id(value), copy.copy(value) if isinstance(value, (dict, list)) else None)
         for key, value in vars(optimizer).items()
@@ -361,7 +361,7 @@ def _snapshot(optimizer):
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_bridging_does_not_change_the_v1_optimizer(name):
-    """Calls `to_keras` before and after the v1 optimizer builds its train_op."""
+    """Calls `to_keras` before and after the v1 optimizer creates its train_op."""
     expected = session(name)
     with tf.Graph().as_default():
         step = running._global_step("int64")
