@@ -226,7 +226,7 @@ def through_pickle(optimizer):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
-    """A copy has no state. Copying a trained optimizer gives a warning. Keras' Adam does the same."""
+    """A copy has no state. Copying a trained optimizer gives a warning, also with Keras' Adam."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
     training = Training(own, 1.0).steps(0, steps)
     with warnings.catch_warnings(record=True) as caught:

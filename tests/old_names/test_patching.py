@@ -1,4 +1,4 @@
-"""Tests the table of old names, and `compat.patch_tensorflow`, which adds them to TensorFlow."""
+"""Tests the table of old names, and that `compat.patch_tensorflow` adds old names to TensorFlow."""
 
 import concurrent.futures
 import importlib
@@ -195,7 +195,7 @@ def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
 
 
 class Own(v1.train.GradientDescentOptimizer):
-    """The user's own optimizer class, added to TensorFlow under a name of DeepRec."""
+    """A user-defined optimizer class. Tests add it to TensorFlow under a name of DeepRec."""
 
 
 def test_existing_names_are_never_replaced():
@@ -228,7 +228,7 @@ def test_undo_keeps_a_name_that_other_code_replaced():
     del vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"]
 
 
-# Modules that TensorFlow 2.16 removed, or lacks beside Keras 3.
+# Modules that TensorFlow 2.16 removed, or that are missing if Keras 3 is used.
 
 
 @estimators.needed
