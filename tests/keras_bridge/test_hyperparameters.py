@@ -38,7 +38,7 @@ def loop(optimizer, way, between=None):
 
 
 def piecewise(home):
-    """Returns a schedule that is equal in every execution mode, because it does no arithmetic."""
+    """Returns a schedule without arithmetic. Its values are the same in every execution mode."""
     return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 
@@ -187,7 +187,7 @@ def test_an_unknown_schedule_of_the_other_keras(target, home):
 
 
 def with_learning_rate(api, name, rate, how):
-    """Returns an optimizer that receives its learning rate in one of three ways."""
+    """Returns an optimizer whose learning rate is set in one of three ways (`how`)."""
     if how == "of v1":
         return api.bridged(MAKERS[name](rate))
     if how == "to_keras":
@@ -336,7 +336,7 @@ def test_values_that_are_no_finite_numbers_are_refused(name, value):
 
 @register_optimizer
 class Constant(v1.train.Optimizer):
-    """Has no learning rate."""
+    """An optimizer without a learning rate."""
 
     def __init__(self):
         super().__init__(False, "Constant")

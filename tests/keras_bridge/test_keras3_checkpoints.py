@@ -96,7 +96,7 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 
 @pytest.mark.parametrize("schedule_first", [False, True])
 def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
-    """Restores the state of Adam with a schedule into Adam with a fixed rate, and the reverse.
+    """Restores the state of Adam with a schedule into Adam with a fixed rate, or the reverse.
 
     Keras' own optimizers fail here, because their checkpoints identify variables by position. The
     positions differ because an optimizer with a schedule has no variable for the learning rate.

@@ -153,7 +153,7 @@ def test_training_inside_a_cond():
 
 
 def test_one_optimizer_advances_a_step_that_several_read():
-    """Only the optimizer whose apply_gradients is called first increments the global step."""
+    """The global step is incremented only by the optimizer that builds its train op first."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
@@ -175,7 +175,7 @@ def test_one_optimizer_advances_a_step_that_several_read():
 
 
 class OddNames(v1.train.MomentumOptimizer):
-    """Uses names with slashes. Keras accepts no slashes. Slots a/b and a_b must stay distinct."""
+    """Uses names with slashes, which Keras forbids. Slots a/b and a_b must stay distinct."""
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)

@@ -166,7 +166,7 @@ def test_wrong_arguments(arguments, error, message):
 
 
 class Rateless(v1.Optimizer):
-    """Has no learning rate. Each update subtracts half the gradient."""
+    """An optimizer without a learning rate. Each update subtracts half the gradient."""
 
     def __init__(self):
         super().__init__(False, "Rateless")

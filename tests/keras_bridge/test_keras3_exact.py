@@ -197,7 +197,7 @@ def test_a_last_batch_of_another_size(name):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
-    """Calls two tf.functions alternately. The first is traced again for each number of rows."""
+    """Calls two tf.functions alternately. The first is traced again for a new number of rows."""
     optimizer = bridged(name)
     uneven = [
         dict(step, table=type(step["table"])(*(part[: 2 + number % 3] for part in step["table"])))

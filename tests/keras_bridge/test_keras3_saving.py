@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Returns a function that trains with the named optimizer and returns a cached `Run`."""
+    """Returns a function that returns the `Run` of a named optimizer. Each `Run` is cached."""
     made = {}
 
     def run(name):

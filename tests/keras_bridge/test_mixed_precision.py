@@ -25,7 +25,7 @@ def is_old(api):
 def problem_of(api):
     if not is_old(api):
         return PROBLEM
-    # The experimental LossScaleOptimizer makes sparse gradients dense, so the problem has none.
+    # The experimental LossScaleOptimizer makes sparse gradients dense, so leave out the table.
     return PROBLEM._replace(
         values={"matrix": PROBLEM.values["matrix"]},
         gradients=[{"matrix": step["matrix"]} for step in PROBLEM.gradients],

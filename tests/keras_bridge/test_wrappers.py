@@ -436,7 +436,7 @@ def test_to_v1_returns_the_nested_optimizers(api):
 
 
 def test_training_continues_in_keras_from_a_sessions_checkpoint(api, tmp_path):
-    """The routes list variables. The names of these variables differ between graph and Keras."""
+    """The routes list variables, because the names in the graph differ from those in Keras."""
     random = np.random.RandomState(0)
     gradients = random.randn(6, 2, 3).astype("f")
 

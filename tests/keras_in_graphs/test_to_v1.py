@@ -48,7 +48,7 @@ def test_a_session_computes_what_a_function_computes(api, name):
 
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
-    """If sparse gradients are fed, Keras' results in a graph differ from those in a tf.function.
+    """Keras' results for fed sparse gradients differ between a graph and a tf.function.
 
     Adam and other optimizers compute (g * g) * c. TensorFlow reorders this product if the shapes
     are known. The shapes are known in the tf.function, but unknown for fed placeholders.

@@ -21,7 +21,7 @@ def kernels_folder(tmp_path_factory):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Resets `enable`, the environment variable of the mode, and the record of past warnings."""
+    """Undoes `enable`, unsets the environment variable of the mode, and forgets past warnings."""
     monkeypatch.setattr(modes, "_mode", None)
     monkeypatch.setattr(modes, "_target", None)
     monkeypatch.delenv(modes.VARIABLE, raising=False)

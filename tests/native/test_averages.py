@@ -48,7 +48,8 @@ def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
     expected, types = trained(make(), dtype, use_resource)
     assert not [each for each in types if "LegacyOpt" in each]
     actual, types = trained(accelerate(make(), require=True), dtype, use_resource)
-    # One operation updates the table, one the two other variables, and one all averages.
+    # The first operation updates the table, the second updates the two other variables, and the
+    # third updates all averages.
     assert len([each for each in types if "LegacyOptUpdate" in each]) == 3
     assert sorted(actual) == sorted(expected)
     for name, value in expected.items():

@@ -37,7 +37,7 @@ def test_all_arguments_are_kept(name):
         expected = case.construct(OF_CONTRIB[original.__name__], step)
     assert found is theirs and type(found) is type(expected)
     for each in found, expected:
-        vars(each).pop("_new_steps", None)  # this object is never shared
+        vars(each).pop("_new_steps", None)  # optimizers never share this object
     assert vars(found) == dict(vars(expected), native="auto")
 
 

@@ -26,7 +26,7 @@ v1 = tf.compat.v1
 
 
 class Other(Sgd):
-    """Gives each instance a new rule, so that the rule's kernel has not been loaded before."""
+    """Gives each instance a new rule, so that the rule's kernel is not loaded yet."""
 
     number = 0
 

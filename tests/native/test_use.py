@@ -78,7 +78,7 @@ def test_auto_warns_once_and_trains_without_a_kernel(fresh):
 
 
 class HalfSlot(legacy_opt.Slot):
-    """A slot layout without support by kernels: the rule gets half of the stored value."""
+    """A slot layout that kernels do not support: the rule gets half of the stored value."""
 
     def read(self, slot, access, like):
         return super().read(slot, access, like) / 2
@@ -324,7 +324,7 @@ def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
 
 
 def test_a_kernel_that_differs_from_the_rule_is_refused(fresh, tmp_path):
-    """Before the first use, a kernel is compared with its rule. This kernel multiplies wrongly."""
+    """A kernel is compared with its rule before use. The kernel in this test multiplies wrongly."""
     fresh.setitem(operations._ROUNDED, "Mul", "{0} * {1} * 1.00001f")
     optimizer = native()
     with pytest.raises(UnsupportedError, match="the kernel [0-9a-f]{32} computes .* TensorFlow "):
@@ -395,7 +395,7 @@ for key in sys.argv[1:]:
 
 
 def test_a_graph_cannot_choose_a_file():
-    """A graph from elsewhere may name any kernel, but only the user's own kernels are loaded."""
+    """A graph of another user may name any kernel, but only the user's own kernels are loaded."""
     messages = {
         "0" * 32: "is not in ",
         "../../../../etc/passwd": "is not named by a hash",

@@ -90,7 +90,8 @@ def test_kernels_compute_what_tensorflow_computes(name, sparse, use_resource, fr
     assert "LegacyOptUpdate" + ("Rows" if sparse else "") + ("" if use_resource else "Ref") in types
     assert sorted(actual) == sorted(expected)
     for each, value in expected.items():
-        # TensorFlow's kernels approximate 1/sqrt and pow. In Ftrl's sum, slots nearly cancel.
+        # TensorFlow's kernels approximate 1/sqrt and pow. In Ftrl, the slots nearly cancel when
+        # they are summed, so errors grow.
         np.testing.assert_allclose(actual[each], value, rtol=3e-5, atol=1e-6, err_msg=each)
 
 

@@ -1,4 +1,4 @@
-"""An optimizer like a user's, and a function that trains in a Session, for tests of kernels."""
+"""A simple optimizer, and a function that trains in a Session, for tests of native kernels."""
 
 import numpy as np
 import tensorflow as tf

@@ -12,7 +12,7 @@ from tests.support.paths import DOCS
 pytestmark = pytest.mark.keras3
 
 PAGE = DOCS / "keras_native_differences.md"
-ROUNDING = 1e-4  # a `Difference` with a smaller `share` is only rounding
+ROUNDING = 1e-4  # a `Difference` with a smaller `share` is caused only by rounding
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
 # Optimizers whose Keras 3 counterparts update only the rows that the batch uses.
 ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")

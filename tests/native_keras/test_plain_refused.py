@@ -1,7 +1,7 @@
 """Tests the errors of to_plain_keras and from_plain_keras.
 
-to_plain_keras translates a v1 optimizer to one of Keras' own optimizers, and from_plain_keras
-translates it back.
+to_plain_keras translates a v1 optimizer to one of Keras' own optimizers. from_plain_keras does the
+reverse.
 """
 
 import pytest

@@ -24,7 +24,7 @@ DEEPREC = [
 
 
 def tensorflows_names():
-    """Returns all that a patch could change: names in TensorFlow's modules, and sys.modules."""
+    """Returns all names that a patch could change in TensorFlow's modules and in sys.modules."""
     modules = [tf, tf.train, v1, v1.train, importlib.import_module("tensorflow.python").training]
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
@@ -185,7 +185,8 @@ def test_an_exception_in_the_block_removes_the_names():
 
 
 def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
-    # tf.__version__ is a string, so adding LARS to it fails, after other names have been added.
+    # tf.__version__ is a string, so the patch fails when it adds LARS to it. Before that, the patch
+    # adds other names.
     monkeypatch.setitem(
         old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
     )
@@ -338,7 +339,8 @@ def test_the_page_agrees_with_the_table():
                 several = len(news) == len(olds)
                 new = (news[number] if several else news[0]) if news else None
                 assert now == new, name
-    # The page lists optimizers, but not modules or helpers for DeepRec's variables.
+    # The page does not list modules and helpers for DeepRec's variables. All optimizers, and all
+    # names with a replacement, must be on the page.
     rest = set(old_names.FATES) - on_the_page
     missing_on_the_page = {
         name

@@ -119,7 +119,7 @@ def test_names_shapes_and_dtypes_of_slots(use_resource, step_dtype):
         assert accumulator.dtype.base_dtype == tf.float32 and power.dtype.base_dtype == step_dtype
         assert accumulator.shape == power.shape == (1000, 10)
         key = (graph, "scope_emb/inputs/weights")
-        # Newer versions of TensorFlow use another object than the graph in the key.
+        # In newer versions of TensorFlow, the key contains another object instead of the graph.
         if key not in optimizer._slots["accumulator"]:
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
