@@ -1,7 +1,7 @@
-"""Tests learning rates and other hyperparameters that change while bridged optimizers train.
+"""Tests changes of learning rates and other hyperparameters of optimizers made by `to_keras`.
 
 The expected values come from the v1 optimizer in a Session. If a test sets the learning rate of the
-bridged optimizer between steps, the v1 optimizer's rate is a variable that gets the same values.
+bridged optimizer between steps, the same values are assigned to the v1 optimizer's learning rate.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def loop(optimizer, way, between=None):
 
 
 def piecewise(home):
-    """Returns a schedule without arithmetic: its values are the same in every execution mode."""
+    """Returns a schedule without arithmetic. Its values are the same in every execution mode."""
     return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 
@@ -114,7 +114,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """The loss improves too little after epoch 1, so epochs 2, 3 and 4 end with a halved rate."""
+    """The callback halves the rate after epochs 2, 3 and 4, which improve the loss too little."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
@@ -187,7 +187,7 @@ def test_an_unknown_schedule_of_the_other_keras(target, home):
 
 
 def with_learning_rate(api, name, rate, how):
-    """Returns an optimizer that receives its learning rate in one of three ways."""
+    """Returns an optimizer whose learning rate is set in one of three ways (`how`)."""
     if how == "of v1":
         return api.bridged(MAKERS[name](rate))
     if how == "to_keras":
@@ -336,7 +336,7 @@ def test_values_that_are_no_finite_numbers_are_refused(name, value):
 
 @register_optimizer
 class Constant(v1.train.Optimizer):
-    """Has no learning rate."""
+    """An optimizer without a learning rate."""
 
     def __init__(self):
         super().__init__(False, "Constant")

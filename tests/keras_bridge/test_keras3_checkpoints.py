@@ -1,7 +1,7 @@
 """Tests checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
 
-The bridge raises an error if an optimizer loads the state of another optimizer. Without this error,
-TensorFlow and Keras would match variables by positions and shapes, or ignore the state silently.
+Such an optimizer raises an error if it restores the state of another optimizer. Without this error,
+TensorFlow and Keras would match variables by position and shape, or silently ignore the state.
 """
 
 import copy
@@ -96,10 +96,10 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 
 @pytest.mark.parametrize("schedule_first", [False, True])
 def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
-    """Restores the state of Adam with a schedule into Adam with a fixed rate, and the reverse.
+    """Restores the state of Adam with a schedule into Adam with a fixed rate, or the reverse.
 
-    This fails with Keras' own optimizers, because they save variables under numbers. The numbers
-    differ here: an optimizer with a schedule has no variable for the learning rate.
+    Keras' own optimizers fail here, because their checkpoints identify variables by position. The
+    positions differ because an optimizer with a schedule has no variable for the learning rate.
     """
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     rates = [schedule, 0.25] if schedule_first else [0.25, schedule]
@@ -115,7 +115,8 @@ def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_pa
     later.steps(0, 1).checkpoint.save(str(tmp_path / "later"))
 
 
-# Restoring the state of another optimizer is an error. The call that raises it changes no variable.
+# Restoring the state of another optimizer raises an error. The call that raises the error changes
+# no variable.
 
 OTHERS = {
     "v1 Adam": (lambda: v1.AdamOptimizer(0.1), "TensorFlow 1 or Keras 2"),
@@ -225,7 +226,7 @@ def through_pickle(optimizer):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
-    """A copy has no state, as in Keras. Copying a trained optimizer gives a warning."""
+    """A copy has no state. Copying a trained optimizer gives a warning, also with Keras' Adam."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
     training = Training(own, 1.0).steps(0, steps)
     with warnings.catch_warnings(record=True) as caught:

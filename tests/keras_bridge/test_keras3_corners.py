@@ -20,7 +20,7 @@ def trainable():
 
 
 def step_of(optimizer, variable):
-    """Returns a tf.function that applies a gradient of one."""
+    """Returns a tf.function that applies the gradient 1.0 to the variable."""
     optimizer.build([variable])
     return tf.function(lambda: optimizer.apply_gradients([(tf.constant(ONE), variable)]))
 
@@ -29,7 +29,7 @@ def step_of(optimizer, variable):
 
 
 def test_a_tensor_can_be_assigned_as_the_learning_rate():
-    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, as in many callbacks."""
+    """Many callbacks execute `optimizer.learning_rate = optimizer.learning_rate * 0.5`."""
     optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     step = step_of(optimizer, variable)
     step()
@@ -87,7 +87,7 @@ def test_decays_of_v1_count_updates(decay, saved):
     wanted, step = trainable(), tf.Variable(0, dtype=tf.int64)
     for _ in range(4):
         make(step).apply_gradients([(tf.constant(ONE), wanted)], global_step=step)
-    # Two gradients make one update, so eight gradients equal four updates of the v1 optimizer.
+    # The bridge accumulates two gradients for each update, so its eight steps make four updates.
     optimizer, variable = api.bridged(make(step), gradient_accumulation_steps=2), trainable()
     if saved and decay is v1.train.exponential_decay:  # linear_cosine_decay is saved as a number
         optimizer = type(optimizer).from_config(optimizer.get_config())
@@ -153,7 +153,7 @@ def test_training_inside_a_cond():
 
 
 def test_one_optimizer_advances_a_step_that_several_read():
-    """Only the optimizer whose apply_gradients is called first increments the global step."""
+    """The global step is incremented only by the optimizer that builds its train op first."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
@@ -175,7 +175,7 @@ def test_one_optimizer_advances_a_step_that_several_read():
 
 
 class OddNames(v1.train.MomentumOptimizer):
-    """Uses names with slashes, which Keras does not accept. Slots a/b and a_b must stay apart."""
+    """Uses names with slashes, which Keras forbids. Slots a/b and a_b must stay distinct."""
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)
@@ -244,7 +244,7 @@ def test_tensors_kept_in_a_dict_do_not_outlive_their_graph():
     assert variable.numpy() == [0.0]
 
 
-# Saved state, and the error for an optimizer without the bridge.
+# Saved state, and the error of a v1 optimizer that is not bridged.
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "weights"])

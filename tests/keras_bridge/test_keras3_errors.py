@@ -43,7 +43,7 @@ def apply_once(optimizer, way="eager", gradient=(1.0, 1.0), start=(1.0, 2.0)):
 
 
 def repr_in_a_function(variable):
-    """Returns the repr of a Keras variable in a tf.function, or "value=" if that fails."""
+    """Returns the repr of a Keras variable in a tf.function, or "value=" if repr fails."""
     shown = []
 
     def show():
@@ -59,7 +59,7 @@ def repr_in_a_function(variable):
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "GradientDescent"])
 def test_variables_unknown_at_build(name, way):
-    """The message is Keras' own: it names the variable, the reason and the solution."""
+    """Keras' own error message names the variable, the reason and the solution."""
     known, unknown = keras.Variable([1.0], name="known"), keras.Variable([1.0], name="unknown")
     optimizer = api.bridged(name)
     optimizer.build([known])
@@ -68,7 +68,8 @@ def test_variables_unknown_at_build(name, way):
         optimizer.apply_gradients([(tf.ones([1]), unknown)])
 
     message = says("Unknown variable", "path=unknown", "originally built with", "new optimizer")
-    # Older versions of Keras show the variable's value in the message. This fails in a tf.function.
+    # In older versions of Keras, the message contains the variable's value. In a tf.function, the
+    # variable has no such value, so formatting the message raises NotImplementedError.
     old = way == "function" and "value=" in repr_in_a_function(unknown)
     error = NotImplementedError if old else ValueError
     with pytest.raises(error, match=None if old else message):
@@ -165,7 +166,7 @@ def test_wrong_arguments(arguments, error, message):
 
 
 class Rateless(v1.Optimizer):
-    """Has no learning rate. Each update is half the gradient."""
+    """An optimizer without a learning rate. Each update subtracts half the gradient."""
 
     def __init__(self):
         super().__init__(False, "Rateless")
@@ -216,9 +217,9 @@ def test_variables_created_while_training(cls, way):
 
 
 def test_compiling_with_an_optimizer_of_the_other_keras():
-    """Keras' compile raises the error, and quotes the repr of the optimizer.
+    """The error message of Keras' compile contains the repr of the optimizer.
 
-    The repr shows the argument `api` of `to_keras`.
+    The repr shows which `api` was passed to `to_keras`.
     """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
@@ -226,7 +227,7 @@ def test_compiling_with_an_optimizer_of_the_other_keras():
         OPTIMIZER_V2.fed_model(PROBLEM).compile(api.bridged("Adam"), "mse")
 
 
-# Which versions of Keras are available.
+# Processes with another Keras backend, and with tf_keras as tf.keras.
 
 MAKES = """
 import tensorflow as tf
@@ -275,7 +276,7 @@ sys.meta_path.insert(0, Finder())
 
 
 def in_another_process(code, **environment):
-    """Runs code in a new process; returns what it prints about each api, as a dict."""
+    """Runs code in a new process. Returns a dict of the lines that the code prints for each api."""
     done = programs.run_in_new_python("-c", code, seconds=120, environment=environment)
     lines = done.stdout.splitlines()
     return {
@@ -297,7 +298,7 @@ def in_another_process(code, **environment):
     ids=["a backend", "a backend that is not installed"],
 )
 def test_keras_3_on_another_backend(code, reason):
-    """With a backend other than TensorFlow, an error says how to use Keras 3. Keras 2 works."""
+    """With the backend numpy, `to_keras` raises an error for Keras 3, and works for Keras 2."""
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
         message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"

@@ -1,7 +1,7 @@
-"""Tests that v1 optimizers compute the same bits in Keras 3 (by `to_keras`) as in a Session.
+"""Tests that optimizers bridged to Keras 3 by `to_keras` compute the same bits as in a Session.
 
-Tests user-defined optimizers, training steps that differ from one another, and every floatx of
-Keras. test_exact.py tests the optimizers of TensorFlow and of this package.
+This file tests user-defined optimizers, steps with changing variables or batch sizes, and every
+floatx of Keras. test_exact.py tests the optimizers of TensorFlow and of this package.
 """
 
 import contextlib
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-# A comparison's result ends with these words if the bridge differs from the Session, but equals the
-# v1 optimizer without the bridge in the same execution mode.
+# A comparison's result ends with these words if the bridged optimizer differs from the Session, but
+# equals the v1 optimizer in the same execution mode.
 V1 = "as v1 does"
 PROBLEM = keras_models.problem(steps=9)
 
@@ -87,12 +87,12 @@ USERS = {
 
 
 def same(result, way):
-    """Returns whether the bridge equals the Session, or the v1 optimizer in a tf.function."""
+    """Returns whether the bridge equals the Session or, in a tf.function, the v1 optimizer."""
     return result == EQUAL or (way.startswith("function") and result.endswith(V1))
 
 
 def ways_for(number, ways, count):
-    """Returns `count` ways: every third, beginning at index `number` and wrapping around."""
+    """Returns `count` ways: every third one, starting at index `number` and wrapping around."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
@@ -116,7 +116,7 @@ def test_state_is_compared_before_each_step():
         assert exactness.largest_difference(trace._replace(slots=other), trace) > 0
 
 
-# Training steps that differ from one another.
+# Training steps with changing variables or batch sizes, and optimizers that alternate.
 
 
 @contextlib.contextmanager
@@ -134,7 +134,7 @@ AWKWARD = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"]
 
 
 def session_of_parts(name, parts, config):
-    """Trains in a Session. Each step trains only the variables that `parts` lists for it."""
+    """Trains in a Session. Step i trains only the variables that `parts[i]` lists."""
     with tf.Graph().as_default(), v1.Session(config=config) as sess:
         variables = keras_models.variables_of(PROBLEM)
         placeholders = running._placeholders(PROBLEM)
@@ -197,7 +197,7 @@ def test_a_last_batch_of_another_size(name):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
-    """Calls two functions alternately. One is traced again for each new number of rows."""
+    """Calls two tf.functions alternately. The first is traced again for a new number of rows."""
     optimizer = bridged(name)
     uneven = [
         dict(step, table=type(step["table"])(*(part[: 2 + number % 3] for part in step["table"])))
@@ -224,7 +224,7 @@ def test_a_step_that_is_traced_again(name):
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_optimizers_that_train_alternately(way):
-    """Three bridged optimizers train alternately; two of them come from one v1 optimizer."""
+    """Three bridged optimizers train alternately. Two of them bridge the same v1 optimizer."""
     adam = v1.train.AdamOptimizer(0.1)
     optimizers = [bridged(adam), bridged(v1.train.MomentumOptimizer(0.1, 0.9)), bridged(adam)]
     makers = [v1.train.AdamOptimizer, lambda rate: v1.train.MomentumOptimizer(rate, 0.9)]
@@ -251,7 +251,8 @@ def test_optimizers_that_train_alternately(way):
         running.assert_same(trace, expected)
 
 
-# In Keras, floatx is the dtype of layers and learning rates. Bridged optimizers must ignore it.
+# Keras' floatx is the default dtype of layers and learning rates. Bridged optimizers must ignore
+# floatx.
 
 
 @pytest.mark.pairwise(

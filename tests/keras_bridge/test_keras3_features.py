@@ -1,4 +1,4 @@
-"""Tests options that Keras 3 documents, with bridged optimizers (made by `to_keras`).
+"""Tests the options that Keras 3 documents for optimizers, with optimizers made by `to_keras`.
 
 The expected values come from the v1 optimizer in a Session, or from NumPy.
 """
@@ -35,7 +35,7 @@ def averages(values, momentum):
 
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 def test_moving_averages(way):
-    """Averaging does not change training. At the end of fit, weights are set to the averages."""
+    """Averaging does not change training. The end of fit sets the weights to the averages."""
     optimizer = api.bridged("Adam", use_ema=True, ema_momentum=0.75)
     config = running.config_of(way)
     expected = keras_models.session("Adam", PROBLEM, config=config)
@@ -130,7 +130,7 @@ def test_weight_decay_uses_the_scheduled_learning_rate():
 
 
 def test_weight_decay_and_slots():
-    """Compares with a Session that decays the weights before each step, bit for bit."""
+    """Compares bit for bit with a Session that decays the weights before each step."""
     optimizer = api.bridged("Adam", weight_decay=0.25)
     actual = api.run(optimizer, "eager", PROBLEM)
 
@@ -144,7 +144,7 @@ def test_weight_decay_and_slots():
 
 
 class ReadsInPrepare(v1.train.GradientDescentOptimizer):
-    """Adds a weight decay to the gradient. _prepare reads the hyperparameter of this decay."""
+    """Adds a weight decay to the gradient. _prepare reads the hyperparameter `_weight_decay`."""
 
     def __init__(self, learning_rate, weight_decay):
         super().__init__(learning_rate)
@@ -170,7 +170,7 @@ class ReadsInUpdate(ReadsInPrepare):
 
 @pytest.mark.parametrize("cls", [ReadsInPrepare, ReadsInUpdate])
 def test_a_v1_class_with_its_own_weight_decay(cls):
-    """The weight decay of the v1 class works. Keras' argument weight_decay raises an error."""
+    """The v1 class applies its own weight decay. Keras' argument weight_decay raises an error."""
     variable = keras.Variable([1.0, 2.0])
     optimizer = api.bridged(cls(0.5, 0.5))
     optimizer.apply_gradients([(tf.zeros(2), variable)])
@@ -215,9 +215,10 @@ def accumulated(problem, steps):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
-    """Two gradients make one update with their average.
+    """Each update uses the average of two gradients.
 
-    The global step, which tells AdagradDecay when to decay its accumulators, counts updates.
+    AdagradDecay decays its accumulators after a number of global steps. The global step counts
+    updates.
     """
     optimizer = api.bridged(name, gradient_accumulation_steps=2)
     actual = api.run(optimizer, way, PROBLEM)

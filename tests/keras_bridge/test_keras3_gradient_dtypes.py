@@ -19,9 +19,9 @@ keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
-# The dtypes of gradient and variable that occur in Keras' loss scaling. The first versions of the
-# bridge cast gradients only for these pairs. Cells with other pairs have the mark `defect`, because
-# they fail on those versions.
+# The pairs (dtype of the gradient, dtype of the variable) that occur in Keras' loss scaling. The
+# first versions of the bridge cast gradients only for these pairs. Test cases with other pairs fail
+# on the first versions, so these test cases have the mark `defect`.
 KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])
@@ -33,7 +33,7 @@ MAKERS = {
 
 
 def gradients_of(kind, dtype, steps=3):
-    """Returns a random array for each step, rounded to the dtype."""
+    """Returns one random array of the dtype for each step."""
     random = np.random.RandomState(1)
     rows = len(IDS) if kind == "sparse" else len(START)
     cast = problems.numpy_dtype(dtype)
@@ -57,7 +57,7 @@ def trained(optimizer, kind, of_gradients, of_variable, make=tf.Variable):
 
 
 def in_a_session(make, kind, of_gradients, of_variable):
-    """Trains the v1 optimizer with gradients cast by NumPy."""
+    """Trains the v1 optimizer in a Session, with gradients that NumPy has cast."""
     cast = problems.numpy_dtype(of_variable)
     found = [values.astype(cast) for values in gradients_of(kind, of_gradients)]
     if kind == "sparse":
@@ -72,7 +72,7 @@ def in_a_session(make, kind, of_gradients, of_variable):
 
 
 def cells():
-    """Yields all combinations. All but one or two per pair of dtypes have the mark `full`."""
+    """Yields all combinations. Only one or two for each pair of dtypes lack the mark `full`."""
     for number, (pair, kind, name) in enumerate(itertools.product(PAIRS, KINDS, MAKERS)):
         marks = [] if number % 5 == 0 else [pytest.mark.full]
         if pair not in KNOWN:
@@ -83,7 +83,7 @@ def cells():
 @pytest.mark.parametrize("of_gradients, of_variable, kind, name", cells())
 def test_gradients_are_cast(of_gradients, of_variable, kind, name):
     own = keras.optimizers.SGD(0.1)
-    trained(own, kind, of_gradients, of_variable)  # Keras' own optimizer accepts such gradients
+    trained(own, kind, of_gradients, of_variable)  # Keras' own optimizer also casts
     for make in (tf.Variable, keras.Variable):
         actual = trained(bridged(MAKERS[name](None)), kind, of_gradients, of_variable, make)
         expected = in_a_session(MAKERS[name], kind, of_gradients, of_variable)

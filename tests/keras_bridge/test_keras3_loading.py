@@ -152,7 +152,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     assert_same_state(state(loaded), state(model))
 
 
-@pytest.mark.parametrize(  # no optimizer here has an epsilon of 1e-8, which is 0 in float16
+@pytest.mark.parametrize(  # these optimizers do not use epsilon=1e-8, which is 0 in float16
     "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
 )
 def test_layers_of_several_dtypes_continue_training(name, tmp_path):

@@ -1,8 +1,8 @@
 """Saves models with a bridged optimizer (made by `to_keras`) in every way that Keras 3 offers.
 
-Training that continues from a file must equal uninterrupted training, and training with the v1
-optimizer in a Session, bit for bit. The tests compare weights, slots, steps, learning rates and
-hyperparameters.
+Training that continues from a file must equal uninterrupted training. Uninterrupted training must
+equal training with the v1 optimizer in a Session. The tests compare weights, slots, steps, learning
+rates and hyperparameters, bit for bit.
 """
 
 from typing import Any, NamedTuple
@@ -43,7 +43,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Returns a function that trains the named optimizer and caches the `Run`."""
+    """Returns a function that returns the `Run` of a named optimizer. Each `Run` is cached."""
     made = {}
 
     def run(name):
@@ -202,7 +202,7 @@ def test_an_exported_model_serves(name, runs, tmp_path):
 
 
 class Trainer(tf.Module):
-    """Holds a model and the optimizer that trains it."""
+    """Contains a model and the model's optimizer."""
 
     def __init__(self, model):
         super().__init__()
@@ -221,7 +221,7 @@ class Trainer(tf.Module):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_a_saved_model_trains_on(name, tmp_path):
-    """A module with optimizer and slots continues training after tf.saved_model.save and load."""
+    """A saved and loaded tf.Module continues training with its optimizer and slots."""
     runs = []
     for stop in (True, False):
         trainer = Trainer(compiled(bridged(MAKERS[name](None))))

@@ -1,4 +1,4 @@
-"""Tests v1 optimizers in Keras 3: passed directly (an error), and bridged by `to_keras`.
+"""Tests that Keras 3 refuses v1 optimizers, and accepts optimizers that `to_keras` has bridged.
 
 test_keras_tf_optimizer.py has similar tests for Keras 2, which has a wrapper for v1 optimizers.
 """
@@ -55,8 +55,8 @@ def test_get_config():
 
 def test_weights():
     optimizer = the_bridge().optimizer
-    # iterations, learning rate, three other hyperparameters, two powers of beta, and two slots for
-    # each of three variables
+    # The 13 variables are iterations, the learning rate, three other hyperparameters, two powers of
+    # beta, and two slots for each of three model weights.
     assert len(optimizer.variables) == len(optimizer.weights) == 13
     values = [variable.numpy() for variable in optimizer.variables]
     other = bridged(v1.AdamOptimizer(0.1))

@@ -76,8 +76,8 @@ def without_graph_optimizations():
 
 
 def test_train_on_batch(without_graph_optimizations):
-    # Up to Keras 3.6, each batch is a constant in a new graph. The fixture turns off the graph
-    # optimizations, which could change the last bits.
+    # Up to Keras 3.6, each batch is a constant in a new graph. Graph optimizations of constants
+    # could change the last bits, so the fixture turns the optimizations off.
     model = api.fed_model(PROBLEM)
     model.compile(api.bridged("Adam"), keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)
@@ -222,10 +222,10 @@ def test_a_layer_frozen_before_compile_is_not_trained():
 
 @WAYS
 def test_threads_share_an_optimizer(way):
-    """Eager steps of several threads do not overlap: no step and no gradient is lost.
+    """Eager steps of several threads do not overlap, so no step and no gradient is lost.
 
-    Traced steps may overlap, like those of Keras' own optimizers. Keras 3 increments `iterations`
-    by reading and then writing it, so traced steps that overlap may be counted as one.
+    Steps in a tf.function may overlap, also with Keras' own optimizers. Keras 3 first reads and
+    then writes `iterations`, so two overlapping steps may be counted as one step.
     """
     variable = keras.Variable(np.zeros(3, "f"))
     optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))

@@ -1,4 +1,4 @@
-"""Tests wrappers (optimizers that contain v1 optimizers) on the Keras 3 bridge (`to_keras`)."""
+"""Tests the Keras 3 bridge (`to_keras`) with wrappers: optimizers that contain v1 optimizers."""
 
 import copy
 import json

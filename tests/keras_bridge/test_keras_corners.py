@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 2 bridge (`to_keras`), for code that once failed."""
+"""Regression tests of the Keras 2 bridge (`to_keras`)."""
 
 import threading
 
@@ -77,7 +77,7 @@ def test_a_callable_that_reads_a_step_warns():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_threads(compiled):
-    """No step fails or is lost. All steps in threads are equal, so their order does not matter."""
+    """No step fails or is lost. The threads run equal steps, so the order does not matter."""
     optimizer = bridged(legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=10**6))
     variables = [variable() for _ in range(4)]
     step(optimizer, variables[0], grad=0.0)

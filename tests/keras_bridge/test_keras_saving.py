@@ -1,8 +1,8 @@
 """Saves models with bridged optimizers (made by `to_keras`) in every way that Keras 2 offers.
 
-Training that continues from a file equals uninterrupted training ("kept") or training with a new
-optimizer from the saved weights ("fresh"). For a bridged optimizer, the outcome must be the same as
-for Keras' Adam. docs/keras_saving.md lists the outcomes.
+The outcome is "kept" if training from the file equals uninterrupted training. It is "fresh" if
+training from the file equals training from the saved weights with a new optimizer. A bridged
+optimizer must have the same outcome as Keras' Adam. docs/keras_saving.md lists the outcomes.
 """
 
 import functools
@@ -54,7 +54,7 @@ def trained(name):
 
 @functools.lru_cache(maxsize=None)
 def outcome(name, way, directory):
-    """Returns "kept" or "fresh"."""
+    """Saves, loads and trains a model. Returns "kept" or "fresh"."""
     expected = trained(name)
     home = directory / re.sub(r"\W+", "_", name + way)
     home.mkdir()
@@ -144,7 +144,7 @@ def test_saving_a_model_does_not_change_later_checkpoints(name, tmp_path):
 
 def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
     home = keras.mixed_precision
-    # The experimental LossScaleOptimizer of older versions saves no slots.
+    # The experimental LossScaleOptimizer of older TensorFlow versions saves no slots.
     if not hasattr(home, "LossScaleOptimizer"):
         return
     model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))

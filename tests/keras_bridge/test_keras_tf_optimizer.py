@@ -1,7 +1,6 @@
-"""Tests v1 optimizers in Keras 2: passed to `compile` directly, and bridged by `to_keras`.
+"""Compares Keras 2's own wrapper of v1 optimizers, TFOptimizer, with the bridge (`to_keras`).
 
-Keras 2 wraps a v1 optimizer in a TFOptimizer. The tests check, for TFOptimizer and for the bridge,
-each row of the last table in docs/keras_saving.md.
+The last table in docs/keras_saving.md lists the differences. The tests check each row of the table.
 """
 
 import numpy as np
@@ -18,7 +17,7 @@ keras = versions.keras_2()
 
 
 def keras_wrapper():
-    """Returns a trained model with Keras' own wrapper around a v1 optimizer."""
+    """Trains a model whose v1 optimizer Keras wraps in a TFOptimizer, and returns the model."""
     model = build_model(v1.AdamOptimizer(0.1))
     train(model)
     return model
@@ -46,7 +45,7 @@ def test_weights():
         keras_wrapper().optimizer.weights  # noqa: B018
     with pytest.raises(NotImplementedError):
         keras_wrapper().optimizer.get_weights()
-    # iterations, two powers of beta, and two slots for each of three variables
+    # The 9 weights are iterations, two powers of beta, and two slots for each of three variables.
     assert len(the_bridge().optimizer.weights) == len(the_bridge().optimizer.get_weights()) == 9
 
 

@@ -6,8 +6,8 @@ import tensorflow as tf
 from tests.support import estimators
 from tests.support.processes import programs
 
-# Some checks expect errors with the oldest Keras 3. So the tests run with the newest and with the
-# oldest Keras 3.
+# Some checks expect an error if Keras 3 is old. Therefore the tests run with the newest Keras 3 and
+# with the oldest Keras 3.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 
@@ -39,8 +39,8 @@ def test_v1_optimizers_in_an_estimator(full):
 @pytest.mark.full
 @EVERY_API
 def test_creation_outside_the_strategy_own_sums_and_checkpoints(api, full):
-    # The check own_sum sums the gradients over replicas itself, and Keras 3 would sum them again.
-    # So this check runs with Keras 2 only.
+    # The check own_sum sums the gradients over replicas. Keras 3 would sum these gradients again,
+    # so the check runs only with Keras 2.
     run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
 
 

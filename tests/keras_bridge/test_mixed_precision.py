@@ -25,7 +25,7 @@ def is_old(api):
 def problem_of(api):
     if not is_old(api):
         return PROBLEM
-    # The experimental LossScaleOptimizer makes sparse gradients dense, so leave them out.
+    # The experimental LossScaleOptimizer makes sparse gradients dense, so leave out the table.
     return PROBLEM._replace(
         values={"matrix": PROBLEM.values["matrix"]},
         gradients=[{"matrix": step["matrix"]} for step in PROBLEM.gradients],
@@ -57,7 +57,7 @@ def times(gradients, factor):
 
 
 def apply_scaled(api, optimizer, pairs):
-    """Applies scaled gradients. LossScaleOptimizer unscales them in Keras 3, but not in Keras 2."""
+    """Applies scaled gradients. In Keras 2, apply_gradients does not unscale them."""
     if api is OPTIMIZER_V2:
         gradients, variables = zip(*pairs)
         pairs = zip(optimizer.get_unscaled_gradients(list(gradients)), variables)
@@ -86,7 +86,7 @@ class Loop:
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
     def state(self):
-        """Returns all values that a skipped step must not change (without `iterations`)."""
+        """Returns the values that a skipped step must not change: all except `iterations`."""
         kept = [each for each in self.inner.weights if each is not self.inner.iterations]
         return [each.numpy() for each in list(self.variables.values()) + kept]
 
@@ -160,7 +160,8 @@ def test_hyperparameters_through_the_wrapper(api):
 def test_a_fixed_scale_inside_the_wrapper():
     """With loss_scale_factor, a bridged optimizer computes the same as Keras' own SGD.
 
-    In new versions of Keras, LossScaleOptimizer ignores the inner optimizer's loss_scale_factor.
+    The value depends on the version of Keras: the LossScaleOptimizer of new versions ignores the
+    inner optimizer's loss_scale_factor.
     """
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
@@ -177,7 +178,7 @@ def test_a_fixed_scale_inside_the_wrapper():
 @pytest.mark.keras3
 @WAYS
 def test_accumulated_gradients_in_the_wrapper(way):
-    """Gradients that are not finite are not accumulated."""
+    """Only finite gradients are accumulated."""
     inner = KERAS_3.bridged(v1.train.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2)
     optimizer = scaled(KERAS_3, inner)
     variable = KERAS_3.variable([0.0])
@@ -196,7 +197,7 @@ def test_accumulated_gradients_in_the_wrapper(way):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("name", ["Adam", "AdagradDecay", "GradientDescent"])
 def test_variables_of_other_dtypes(name, dtype):
-    """Keras unscales 16-bit gradients in float32; the update is computed in 16 bits."""
+    """Keras unscales 16-bit gradients in float32, but the optimizer computes in 16 bits."""
     shapes = [2, 2], [4, 2]
     actual, plain = (
         [KERAS_3.variable(np.ones(shape), dtype=dtype) for shape in shapes] for _ in range(2)
@@ -237,7 +238,7 @@ def mixed_float16(api):
     keras3=itertools.product([False, True], repeat=2),
 )
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
-    """A bridged optimizer trains a model with this policy in the same way as Keras' own SGD."""
+    """With mixed_float16, a bridged GradientDescent trains a model like Keras' own SGD."""
     if not v1.resource_variables_enabled():  # TensorFlow 1.15
         message = "can only be set .* in TensorFlow 2"
         with pytest.raises(ValueError, match=message), mixed_float16(api):

@@ -1,4 +1,4 @@
-"""Tests wrappers (optimizers that contain v1 optimizers) on the bridges to Keras 2 and Keras 3.
+"""Tests wrappers (optimizers that contain v1 optimizers), bridged to Keras 2 and 3 by `to_keras`.
 
 A wrapper accumulates or clips gradients, averages variables, or routes them to several optimizers.
 """
@@ -34,8 +34,8 @@ v1 = tf.compat.v1
 
 
 def cells_of_keras_3():
-    """Yields all wrappers in most ways to train; two thirds of the cells have the mark `full`."""
-    # Custom loops with tf.Variable are left out: loops with keras.Variable run the same code.
+    """Yields test cases (wrapper, way to train, dtype). Two thirds have the mark `full`."""
+    # Loops with tf.Variable are left out, because loops with keras.Variable run the same code.
     ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
     for number, name in enumerate(keras_wrappers.WRAPPERS):
         for other, way in enumerate(ways):
@@ -105,7 +105,7 @@ class Training:
 
 
 SAVED = ["accumulate(clip(multi))", "multi(accumulate, accumulate)", "average(Momentum)"]
-HALF = 4  # saves after 4 steps, in the middle of accumulating 3 gradients
+HALF = 4  # the tests save after 4 steps, in the middle of an accumulation of 3 gradients
 
 
 def made(name):
@@ -179,7 +179,7 @@ def compiled():
 
 
 def train(model):
-    model.run_eagerly = True  # because building a graph takes longer than a few steps
+    model.run_eagerly = True  # because building a graph takes longer than a few eager steps
     for _ in range(3):
         model.train_on_batch(np.arange(12.0).reshape(4, 3) / 8, np.ones([4, 2]))
 
@@ -193,7 +193,7 @@ def test_a_copy_is_independent(api):
 
 
 def test_routes_may_list_variables(api):
-    """Routes may list variables. In Keras 2, a deep copy routes the same variables."""
+    """In Keras 2, this test trains with a deep copy, which routes the same variables."""
     a, b = variable(api, [2.0], "a"), variable(api, [2.0], "b")
     multi = MultiOptimizer([(sgd(1.0), [a])], sgd(0.25))
     optimizer = api.bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
@@ -436,7 +436,7 @@ def test_to_v1_returns_the_nested_optimizers(api):
 
 
 def test_training_continues_in_keras_from_a_sessions_checkpoint(api, tmp_path):
-    """Routes list variables, whose names in the graph differ from their names in Keras."""
+    """The routes list variables, because the names in the graph differ from those in Keras."""
     random = np.random.RandomState(0)
     gradients = random.randn(6, 2, 3).astype("f")
 

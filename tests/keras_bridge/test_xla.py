@@ -1,10 +1,10 @@
 """Tests bridged optimizers (made by `to_keras`) with XLA, and without TensorFlow's fused kernels.
 
 Code compiled by XLA rounds differently from TensorFlow's kernels: XLA fuses products with sums, and
-approximates powers and roots differently. So the comparison with the Session has a tolerance: a few
-float32 roundings in each of twelve steps, for values of about one.
+approximates powers and roots differently. Therefore the comparison with the Session tolerates a few
+float32 rounding errors in each of twelve steps, for values of about one.
 
-With fused=False, bridged optimizers compute "composed" updates of elementary operations.
+With fused=False, bridged optimizers use elementary operations. The tests call this "composed".
 """
 
 import inspect
@@ -34,10 +34,10 @@ MAKERS.update(
         "RMSProp-plain": lambda _: v1.RMSPropOptimizer(0.05, momentum=0.5),
     }
 )
-# XLA compiles the sparse updates of these optimizers: either they need no fused kernel, or XLA has
-# the kernel.
+# XLA compiles the sparse updates of these optimizers even with fused=True, because XLA has the
+# fused kernel, or because the updates need no fused kernel.
 COMPILES_FUSED = ["Adam", "GradientDescent"]
-# With Keras 3, the daily run compiles only these optimizers.
+# With Keras 3, tests of all other optimizers have the mark `full`.
 DAILY = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum"]
 NAMES = sorted(MAKERS)
 NAMES_3 = [name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
@@ -45,7 +45,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 def needs_unique(name):
-    """Returns whether a sparse update needs tf.unique, and this XLA cannot compile tf.unique."""
+    """Returns whether a sparse update needs tf.unique, but this XLA cannot compile tf.unique."""
     return name != "GradientDescent" and not versions.xla_compiles_unique()
 
 
@@ -115,7 +115,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     problem = only_dense(PROBLEM)
     actual = train(api, bridged(api, name, fused=fused), problem)
     expected = session(name, problem)
-    # On TensorFlow 2.4, the slot `linear` has another scale with XLA, so slots are not compared.
+    # On TensorFlow 2.4, XLA scales the slot `linear` differently, so slots are not compared.
     if api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
     running.assert_close(actual, expected, **TOLERANCE)

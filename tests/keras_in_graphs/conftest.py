@@ -1,3 +1,3 @@
-"""The fixture `api`: the Keras version that a test uses."""
+"""Imports the fixture `api`, the Keras version that a test uses."""
 
 from tests.support.keras.keras_apis import api  # noqa: F401

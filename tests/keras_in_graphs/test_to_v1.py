@@ -32,7 +32,7 @@ MEAN = {"optimizer_v2": "m", "keras3": "momentum"}
 
 
 def sgd(api, *arguments):
-    """Returns the v1 optimizer that `to_v1` makes from Keras' SGD. Call it inside a graph."""
+    """Returns the v1 optimizer that `to_v1` makes from Keras' SGD inside the default graph."""
     return to_v1(passed(api, lambda: api.optimizers.SGD(*arguments)), name="SGD")
 
 
@@ -48,10 +48,10 @@ def test_a_session_computes_what_a_function_computes(api, name):
 
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
-    """With fed sparse gradients, Keras itself gives other results in a graph than in a function.
+    """Keras' results for fed sparse gradients differ between a graph and a tf.function.
 
-    Adam and other optimizers compute (g * g) * c. TensorFlow reorders this product if it knows the
-    shapes. It knows the shapes of a function's arguments, but not those of fed tensors.
+    Adam and other optimizers compute (g * g) * c. TensorFlow reorders this product if the shapes
+    are known. The shapes are known in the tf.function, but unknown for fed placeholders.
     """
     fed = in_session(PROBLEM, KERAS_2[name], fed=True)
     assert_same_steps(fed, in_session(PROBLEM, lambda: InItsGraph(KERAS_2[name]()), fed=True))
@@ -68,7 +68,7 @@ def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
 @pytest.mark.keras3
 @pytest.mark.parametrize("name", ["Adam", "Nadam", "RMSprop centered"])
 def test_fed_gradients_make_no_difference_in_keras_3(name):
-    """Keras 3's update is a function in the graph, so TensorFlow knows its arguments' shapes."""
+    """In Keras 3, a tf.function in the graph computes the update, so the shapes are known."""
     make = CASES["keras3"][name]
     expected = in_function(PROBLEM, make())
     assert_same_steps(in_session(PROBLEM, lambda: make, fed=True), expected)
@@ -242,8 +242,8 @@ def test_inside_sync_replicas(api):
             while not session.should_stop():
                 session.run(train_op)
                 last = session._tf_sess().run(variable)
-        # The first update is -0.5 * [1, 2, 3]. The second update is the same, because momentum and
-        # gradient give -0.5 * 0.5 - 0.25 * 2 * 0.5 = -0.5.
+        # The first update is -0.25 * 2 * [1, 2, 3] = -0.5 * [1, 2, 3]. The second update is equal:
+        # the momentum contributes 0.5 * -0.5 * [1, 2, 3], the gradient -0.25 * 2 * [0.5, 1, 1.5].
         assert np.array_equal(last, np.float32([1, 2, 3]) * 0)
 
 

@@ -19,7 +19,7 @@ def test_the_current_settings_are_copied_but_not_the_state(api):
     variable = tf.compat.v2.Variable([1.0])
     keras.apply_gradients([(tf.ones([1]), variable)])
     keras.learning_rate = 0.25
-    with tf.Graph().as_default():  # a graph cannot read eager variables directly
+    with tf.Graph().as_default():  # a graph cannot read eager variables
         optimizer = to_v1(keras)
         keras_of_graph = optimizer.keras_optimizer
         now = run(small_graph(optimizer)[1])

@@ -21,8 +21,8 @@ home = keras.optimizers
 def test_adafactor():
     """The expected values come from training a keras.Variable.
 
-    Keras' own Adafactor cannot train a tf.Variable in a function, because the variable's name is
-    invalid for slots.
+    Without `to_v1`, Adafactor cannot train a tf.Variable in a tf.function, because the variable's
+    name is invalid for slots.
     """
     matrix = np.arange(6, dtype="f").reshape(2, 3)
     variable = tf.Variable(matrix, name="w")

@@ -21,7 +21,7 @@ EACH = pytest.mark.parametrize("keras", sorted(HOMES))
 
 
 def model():
-    """Returns a loss of a dense variable and an embedding with a repeated id."""
+    """Returns the loss of a dense variable and of an embedding whose lookups repeat an id."""
     dense = v1.get_variable("dense", initializer=np.float32([1, -2, 3]), use_resource=True)
     table = v1.get_variable("table", initializer=np.ones([4, 2], "f"), use_resource=True)
     return tf.reduce_sum(dense**2) + tf.reduce_sum(tf.gather(table, [1, 3, 1]) ** 3)
@@ -62,7 +62,7 @@ def test_training_continues_from_a_saver_checkpoint(keras, tmp_path):
     home = HOMES[keras]
     for number in (0, 1):
         # In Keras 3, the default name of an optimizer contains a number, which increases with each
-        # optimizer of the process. This number must not matter here.
+        # new optimizer. The names in the checkpoint must not contain this number.
         home.Adam(0.1)
         with tf.Graph().as_default(), v1.Session() as session:
             train_op = graph(home)
@@ -179,7 +179,7 @@ def test_object_based_checkpoints_while_executing_eagerly(keras, tmp_path):
 
 @EACH
 def test_parameter_servers(keras):
-    """Two servers hold the variables and slots. A worker trains like a single Session."""
+    """Two servers store the variables and slots. A worker trains exactly like a Session."""
     home, cluster = HOMES[keras], {}
     for job, count in (("ps", 2), ("worker", 1)):
         cluster[job] = [f"localhost:{free_port()}" for _ in range(count)]

@@ -1,4 +1,4 @@
-"""Builds the driver once for all tests of native kernels."""
+"""Builds the driver, the library of operations that run native kernels, once for all tests."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from legacy_opt.native import cache, driver, modes
 
 @pytest.fixture(scope="session", autouse=True)
 def kernels_folder(tmp_path_factory):
-    """Returns the folder of compiled kernels, which all workers of pytest-xdist share."""
+    """Yields the folder of compiled kernels. All workers of pytest-xdist share the folder."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if base.name.startswith("popen-") else base) / "kernels"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -21,7 +21,7 @@ def kernels_folder(tmp_path_factory):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Undoes calls of `enable`, unsets the environment variable, and forgets past warnings."""
+    """Undoes `enable`, unsets the environment variable of the mode, and forgets past warnings."""
     monkeypatch.setattr(modes, "_mode", None)
     monkeypatch.setattr(modes, "_target", None)
     monkeypatch.setattr(modes, "_by_name", False)

@@ -1,4 +1,4 @@
-"""Traces rules that are given as functions of tensors, for tests."""
+"""Traces update rules that tests define as functions of tensors."""
 
 from legacy_opt.native import kernels
 from legacy_opt.native.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
@@ -6,7 +6,7 @@ from legacy_opt.native.trace import Results, trace
 
 
 def traced(update, dtype="float32", scalars=(), rank=1):
-    """Returns the program of an optimizer without slots.
+    """Returns the program that `trace` makes from an update rule without slots.
 
     Args:
       update: a function of the gradient, the value and the scalars; returns the update.
@@ -24,7 +24,7 @@ def traced(update, dtype="float32", scalars=(), rank=1):
 
 
 def kernel(function, dtype):
-    """Returns a kernel that sets the variable to `function` of the gradient."""
+    """Returns a kernel that sets the variable to `function(gradient)`."""
     gradient, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
 
     def rule(tensors):

@@ -90,9 +90,9 @@ def test_all_ways_compute_the_same_bits(name, dtype, way):
 
 @pytest.mark.parametrize("first, second", [(True, False), (False, True)])
 def test_checkpoints_cross(first, second, tmp_path, fresh):
-    """Momentum's kernels compute the same bits as TensorFlow.
+    """Resumed training equals uninterrupted training.
 
-    So a resumed training equals an unbroken one.
+    This works because Momentum's native kernel computes the same bits as TensorFlow's kernel.
     """
 
     def make(native):
@@ -143,14 +143,14 @@ def test_our_optimizers_are_accelerated_too(fresh):
 
 
 class OwnUpdate(v1.train.MomentumOptimizer):
-    """A user's class whose update differs from that of its base class."""
+    """A user-defined class whose update differs from Momentum's."""
 
     def _apply_sparse(self, grad, var):
         return super()._apply_sparse(grad * 2, var)
 
 
 class OwnRate(v1.train.MomentumOptimizer):
-    """A user's class that differs only in the learning rate."""
+    """A user-defined class that changes only the learning rate of Momentum."""
 
     def __init__(self):
         super().__init__(0.25, 0.9, use_nesterov=True)

@@ -48,7 +48,8 @@ def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
     expected, types = trained(make(), dtype, use_resource)
     assert not [each for each in types if "LegacyOpt" in each]
     actual, types = trained(accelerate(make(), require=True), dtype, use_resource)
-    # The three operations update the table, the two other variables, and all averages.
+    # The first operation updates the table, the second updates the two other variables, and the
+    # third updates all averages.
     assert len([each for each in types if "LegacyOptUpdate" in each]) == 3
     assert sorted(actual) == sorted(expected)
     for name, value in expected.items():
@@ -65,7 +66,7 @@ def test_all_ways(way, fresh):
 
 @pytest.mark.parametrize("mode", ["off", "auto"])
 def test_a_variable_with_two_gradients(mode, fresh):
-    """Checks no exact values, because the updates by the two gradients run in any order."""
+    """Checks only an inequality, because the updates by the two gradients run in any order."""
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=START, use_resource=True)
         optimizer = averaging()

@@ -1,4 +1,4 @@
-"""Tests the folder of compiled kernels: who may write to it, compilers that fail, and threads."""
+"""Tests the folder of compiled kernels: file permissions, compilers that fail, and threads."""
 
 import stat
 import threading

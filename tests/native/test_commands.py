@@ -1,4 +1,4 @@
-"""Tests `legacy-opt build-kernels`, and what `legacy-opt doctor` says about kernels."""
+"""Tests `legacy-opt build-kernels`, and the facts that `legacy-opt doctor` prints about kernels."""
 
 import json
 import shutil
@@ -10,7 +10,7 @@ from legacy_opt.native import cache, driver
 
 
 def test_build_kernels(tmp_path, monkeypatch, capsys):
-    """AdaMax has a kernel for dense and one for sparse gradients; Shampoo has none."""
+    """AdaMax has one kernel for dense and one for sparse gradients. Shampoo has no kernels."""
     built = driver.path()
     monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(cache, "_loaded", {})  # forgets the kernels that were loaded

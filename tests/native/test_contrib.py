@@ -1,4 +1,4 @@
-"""Tests on TensorFlow 1.15 that `accelerate` takes the optimizers of `tf.contrib.opt`."""
+"""Tests on TensorFlow 1.15 that `accelerate` accepts the optimizers of `tf.contrib.opt`."""
 
 import pytest
 import tensorflow as tf
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 
 def original_of(case):
-    """Returns the class of `tf.contrib.opt` if `accelerate` takes it."""
+    """Returns the case's class in `tf.contrib.opt`, or None if `accelerate` does not accept it."""
     if case.original is None:
         return None
     cls = case.original.optimizer()
@@ -37,7 +37,7 @@ def test_all_arguments_are_kept(name):
         expected = case.construct(OF_CONTRIB[original.__name__], step)
     assert found is theirs and type(found) is type(expected)
     for each in found, expected:
-        vars(each).pop("_new_steps", None)  # each optimizer has its own
+        vars(each).pop("_new_steps", None)  # optimizers never share this object
     assert vars(found) == dict(vars(expected), native="auto")
 
 

@@ -1,4 +1,4 @@
-"""Compares the functions of kernels, such as exp, with NumPy's in a higher precision."""
+"""Compares functions of native kernels, such as exp, with NumPy functions of higher precision."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ FUNCTIONS = {
 
 
 def arguments(low, high, dtype):
-    """Returns random numbers between two bounds: some uniform, some with uniform logarithms."""
+    """Returns random numbers between two bounds. Some are uniform, others log-uniform."""
     random = np.random.RandomState(0)
     even = random.uniform(low, high, 20000)
     signs = np.where(low < 0, random.choice([-1, 1], 20000), 1)
@@ -43,7 +43,8 @@ def test_errors_in_units_of_the_last_place(name, dtype):
     found = computed(function, x, dtype)
     wide = expected(x.astype(np.float64 if dtype == "float32" else np.longdouble))
     units = np.abs(found - wide) / np.spacing(np.abs(wide.astype(dtype)))
-    # A float32 function computes in float64 and rounds once. Only 1 / sqrt(x) rounds twice.
+    # In kernels, a float32 function computes in float64 and rounds the result once. Only
+    # 1 / sqrt(x) rounds twice.
     assert np.max(units) <= (0.501 if dtype == "float32" and name != "rsqrt" else 3)
 
 

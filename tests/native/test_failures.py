@@ -1,4 +1,7 @@
-"""Tests failures on users' machines: each gives one warning, and the training goes on."""
+"""Tests failures on users' machines. Each failure gives one warning, and training continues.
+
+The driver is the library of TensorFlow operations that run native kernels.
+"""
 
 import os
 import shutil
@@ -23,7 +26,7 @@ v1 = tf.compat.v1
 
 
 class Other(Sgd):
-    """Gives each instance another rule, so that the kernel of the rule is not in memory yet."""
+    """Gives each instance a new rule, so that the rule's kernel is not loaded yet."""
 
     number = 0
 
@@ -38,7 +41,7 @@ class Other(Sgd):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Returns a new folder for kernels. It contains only the library of `native.driver`."""
+    """Yields a new folder for kernels. The folder contains only the driver."""
     path = tmp_path / "kernels"
     built = driver.path()
     path.mkdir(mode=0o700)
@@ -51,14 +54,14 @@ def folder(tmp_path, monkeypatch):
 
 
 def compiler(folder, script):
-    """Writes a shell script that replaces the compiler; returns its path."""
+    """Writes a shell script that replaces the compiler; returns the script's path."""
     path = folder.parent / "compiler"
     path.write_text("#!/bin/sh\n" + script)
     path.chmod(0o700)
     return str(path)
 
 
-# After this, $1 is the compiler's output file.
+# After this shell code, $1 is the compiler's output file.
 OUTPUT = 'until [ "$1" = -o ]; do shift; done; shift; '
 FAILURES = {
     "no compiler": ("exit 127", "is not on PATH"),
@@ -97,7 +100,7 @@ assert "tensorflow" not in sys.modules
 
 
 def test_four_processes_that_compile_at_once(folder):
-    """Compiling needs no TensorFlow."""
+    """Compiling a kernel does not import TensorFlow."""
     source = emit(traced(lambda grad, value: grad + 2.25))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     processes = [
@@ -153,7 +156,7 @@ def run(program, *words, **environment):
 
 
 def test_a_fork_after_the_driver_is_loaded():
-    """Forks before the first session.run, which starts threads. Loading the driver starts none."""
+    """Forks after loading the driver, but before session.run. Only session.run starts threads."""
     lines = sorted(run(FORKED).splitlines())
     assert [line.split()[0] for line in lines] == ["child", "parent"]
     assert lines[0].split(maxsplit=1)[1] == lines[1].split(maxsplit=1)[1]
@@ -179,7 +182,7 @@ except Exception as error:
 
 
 def test_a_graph_without_the_driver(tmp_path):
-    """A MetaGraph with kernels needs the driver; without it, the error names the operation."""
+    """A MetaGraph with kernels needs the driver. Without it, an error names the operation."""
     path = str(tmp_path / "model")
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True)

@@ -1,4 +1,4 @@
-"""Tests kernels of rules that have values per row and per column of matrices."""
+"""Tests native kernels of update rules with slots that have one value per row or column."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ v1 = tf.compat.v1
 class Lines(legacy_opt.RuleOptimizer):
     """A rule with values per variable, matrix, row, column and element.
 
-    It computes integers, so that all sums are exact.
+    All values are integers, so all sums are exact.
     """
 
     def __init__(self, rule=None):
@@ -97,7 +97,7 @@ def _sum_of_columns(grad, value, slots):
 
 
 class Columns(legacy_opt.RuleOptimizer):
-    """A rule that copies a value per row or column to the elements of another slot."""
+    """A rule that copies the value of each row (or column) to elements of another slot."""
 
     slots = {"copy": legacy_opt.Slot()}
 
@@ -124,7 +124,7 @@ def test_an_element_that_is_a_value_of_its_line(axis):
 
 
 def test_variables_whose_slots_have_other_axes():
-    """One optimizer needs two kernels, although all variables and slots have the same ranks."""
+    """The optimizer needs one kernel for each axis, although all ranks are equal."""
     optimizer = Columns(0)
     optimizer.native = "require"
     for axis in 0, 1:

@@ -1,4 +1,4 @@
-"""Tests the global norm of gradients by a native kernel."""
+"""Tests that a native kernel computes the global norm of gradients."""
 
 import warnings
 
@@ -28,7 +28,8 @@ def test_the_norm_is_that_of_numpy(dtype, fresh):
         assert norm.dtype == dtype and norm.shape == []
         norm, *rounded = session.run([tf.cast(norm, tf.float64)] + tensors)
     squares = [np.sum(np.square(each.astype(np.float64))) for each in rounded]
-    # Except for float64, the kernel rounds each square to float32. It rounds the norm to the dtype.
+    # Except for float64, the kernel rounds each square to float32. Finally, the kernel rounds the
+    # norm to the dtype.
     resolution = {"float64": 1e-15, "float32": 1e-7, "float16": 1e-3, "bfloat16": 1e-2}[dtype]
     np.testing.assert_allclose(norm, np.sqrt(sum(squares)), rtol=resolution)
 

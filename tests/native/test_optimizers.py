@@ -1,4 +1,4 @@
-"""Trains with compiled kernels in every execution mode, and compares with the NumPy oracles."""
+"""Trains with native kernels in every execution mode, and compares with NumPy implementations."""
 
 import functools
 
@@ -80,7 +80,7 @@ OWN_RULES = {
 
 @pytest.mark.parametrize("name", OWN_RULES)
 def test_rules_of_users(name):
-    """Rules that users write (see docs/write_an_optimizer.md) become kernels."""
+    """User-defined rules (see docs/write_an_optimizer.md) are compiled to kernels."""
     problem = problems.everything("float64", ("matrix", "table"), steps=5)
 
     def make(native):

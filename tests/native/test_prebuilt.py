@@ -1,7 +1,7 @@
 """Tests that the drivers and kernels of the package legacy-opt-native are used.
 
-Each test makes such a package from files that this machine compiles. `make native-wheel` builds the
-package itself.
+A driver is a library of TensorFlow operations that run native kernels. Each test imitates the
+package with files that this machine compiles. `make native-wheel` builds the real package.
 """
 
 import shutil
@@ -23,9 +23,9 @@ from .training import Sgd
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Yields the folder of an installed package that has no files yet, except `__init__.py`.
+    """Yields the folder of an installed package that contains only `__init__.py`.
 
-    The folder of kernels is new, and the process has loaded no kernels.
+    The folder of compiled kernels is new, and the process has loaded no kernels.
     """
     folder = tmp_path / "site-packages" / cache.PREBUILT_PACKAGE
     folder.mkdir(parents=True)
@@ -39,7 +39,7 @@ def package(tmp_path, monkeypatch):
 
 
 def add(package, source, kernels_folder):
-    """Adds the kernel of a C source to the package."""
+    """Compiles a C source, and adds the kernel to the package."""
     name = cache.key_of(source) + ".so"
     if not (kernels_folder / name).exists():
         cache.compile_library(cache.compiler(), source, ".c", kernels_folder / name)
@@ -58,9 +58,9 @@ print("trained without a compiler")
 """
 
 
-@pytest.mark.every_lane  # each TensorFlow has a driver of its own
+@pytest.mark.every_lane  # each TensorFlow version has its own driver
 def test_a_machine_without_compilers(package, kernels_folder):
-    """It trains even if the folder of kernels cannot be created."""
+    """Training works even if the folder of compiled kernels cannot be created."""
     add(package, emit(probe.program()), kernels_folder)
     add(package, native_rules.source_of(Sgd, tf.float32, False), kernels_folder)
     shutil.copy(str(kernels_folder / driver.name()), str(package))
@@ -73,9 +73,10 @@ def test_a_machine_without_compilers(package, kernels_folder):
 
 @pytest.fixture
 def children(monkeypatch):
-    """Replaces the child process that tries a driver; returns a list of results for the tries.
+    """Replaces the child process that tries a driver.
 
-    A result is an error message, or "" for success.
+    Returns a list, to which a test appends the result of each try: an error message, or "" for
+    success.
     """
     failures = []
     monkeypatch.setattr(probe, "_failure_in_child", lambda path: failures.pop())
@@ -89,7 +90,7 @@ def test_a_driver_is_tried_once(package, children):
     for _ in range(2):
         assert driver.find() == prebuilt
         probe.failure.cache_clear()  # as in a new process
-    shutil.copystat(__file__, str(prebuilt))  # the package is installed again
+    shutil.copystat(__file__, str(prebuilt))  # as if the package were installed again
     children.append("it computes 7")
     with pytest.raises(UnsupportedError, match="Flow .it computes 7.: run `legacy-opt bui"):
         driver.find()
@@ -141,7 +142,7 @@ def loaded(kernels_folder):
 
 
 def test_the_driver_finds_prebuilt_kernels(loaded, package, kernels_folder, request):
-    """A server gets the hash of a kernel that its process has not used."""
+    """A server must find a kernel by its hash, although the server has not used the kernel yet."""
     source = emit(traced(lambda grad, value: grad + 4.75))
     add(package, source, kernels_folder)
     key = cache.key_of(source)

@@ -1,4 +1,4 @@
-"""Tests products of gradients and scalars, which native kernels compute themselves."""
+"""Tests that native kernels compute products of gradients and scalars."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ SCALINGS = [by_global_norm, by_norm, mean_of_three, in_a_chain]
 
 
 def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer, use_resource=True):
-    """Returns the values of two variables after a step, and the operations of the kernels."""
+    """Returns the values of two variables after a step, and the operations that run kernels."""
     with tf.Graph().as_default() as graph:
         grads = [tf.negative(tf.cast(-each, dtype), name="raw") for each in (GRADIENT, GRADIENT[0])]
         variables = [
@@ -50,7 +50,7 @@ def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer, use
 
 
 def gradients_of(operations):
-    """Returns the names of those kernel inputs that are gradients before scaling."""
+    """Returns the names of the kernel inputs that are unscaled gradients."""
     names = [each.op.name for operation in operations for each in operation.inputs]
     return sorted(name for name in names if name.startswith("raw"))
 
@@ -79,7 +79,7 @@ def test_the_products_of_a_wrapper(fresh):
 
 
 def times_value(grads):
-    """A product with a tensor that shares the memory of a variable in a Session."""
+    """Returns products of tensors that share the memory of a variable in a Session."""
     del grads
     return [2 * variable.read_value() for variable in v1.global_variables()[:2]]
 
@@ -95,7 +95,7 @@ def by_elements(grads):
 
 
 def of_another_shape(grads):
-    """The gradient has one element and the other factor has the variable's shape."""
+    """Multiplies a gradient of one element by a tensor of the variable's shape."""
     return [tf.reduce_sum(grad, keepdims=True) * tf.ones(grad.shape) for grad in grads]
 
 
@@ -109,7 +109,7 @@ def test_products_that_tensorflow_computes(scale, fresh):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_products_of_values(use_resource, fresh):
-    """The memory of a ref variable may change before the kernel reads it."""
+    """A ref variable may change before the kernel reads it, so TensorFlow computes the product."""
     actual, operations = trained(times_value, "require", use_resource=use_resource)
     gradients = {each.op.type for operation in operations for each in operation.inputs[-2:]}
     assert ("ReadVariableOp" if use_resource else "Mul") in gradients

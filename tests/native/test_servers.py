@@ -1,4 +1,7 @@
-"""Tests native kernels on a parameter server, a process on this machine."""
+"""Tests native kernels on a parameter server, which is another process on this machine.
+
+The driver is the library of TensorFlow operations that run native kernels.
+"""
 
 import contextlib
 import sys
@@ -20,7 +23,7 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
+pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own driver
 v1 = tf.compat.v1
 SERVER = """
 import sys
@@ -36,7 +39,7 @@ server.join()
 
 @contextlib.contextmanager
 def server(enabled=True, environment=()):
-    """Starts a server process; yields the target of its sessions."""
+    """Starts a server process; yields the target of Sessions on the server."""
     (address,) = free_addresses(1)
     with programs.forked("-c", SERVER, address, enabled, environment=environment):
         yield "grpc://" + address

@@ -1,4 +1,4 @@
-"""Tests that `trace` reads a rule completely, or raises an error that names what has no C code."""
+"""Tests that `trace` reads a rule completely, or raises an error about the part without C code."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_too_many_slots():
 
 
 def test_the_source_does_not_depend_on_the_graph():
-    """Kernels are found by a hash of the source, so names of operations must not change it."""
+    """Kernels are found by a hash of the source, so operation names must not change the source."""
 
     def update(grad, value):
         return tf.exp(grad) / (tf.abs(value) + 1e-3)

@@ -1,4 +1,7 @@
-"""Tests the modes of native kernels, and errors in their operations."""
+"""Tests the modes of native kernels, and errors in the operations that run kernels.
+
+The driver is the library of these operations.
+"""
 
 import concurrent.futures
 import os
@@ -17,7 +20,7 @@ from legacy_opt.native.program import UnsupportedError
 
 from .training import START, Sgd, is_native, native, trained
 
-pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
+pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own driver
 v1 = tf.compat.v1
 
 
@@ -75,7 +78,7 @@ def test_auto_warns_once_and_trains_without_a_kernel(fresh):
 
 
 class HalfSlot(legacy_opt.Slot):
-    """A user's layout, which kernels do not know: the rule gets half of the stored value."""
+    """A slot layout that kernels do not support: the rule gets half of the stored value."""
 
     def read(self, slot, access, like):
         return super().read(slot, access, like) / 2
@@ -133,7 +136,7 @@ except ValueError as error:
 
 
 def test_a_driver_that_is_built_later(tmp_path):
-    """In a process of its own, because a process can load one driver only."""
+    """Loads the driver in a new process, because a process can load only one driver."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     environment[cache.FOLDER_VARIABLE] = str(tmp_path)
     command = [sys.executable, "-c", BUILT_LATER, str(driver.path())]
@@ -165,7 +168,7 @@ def test_rows_of_equal_ids_are_summed(dtype, use_resource, fresh):
 
 
 def test_small_variables_are_updated_together(fresh):
-    """Two small float32 variables share an operation; each other variable has its own."""
+    """Two small float32 variables share an operation. The others have one operation each."""
     shapes = {"a": [7], "b": [300, 4], "large": [1200, 1200], "rows": [9, 2], "double": [3]}
     with tf.Graph().as_default() as graph:
         pairs = []
@@ -183,8 +186,8 @@ def test_small_variables_are_updated_together(fresh):
             for each in graph.get_operations()
             if each.type.startswith("LegacyOptUpdate")
         ]
-        # The inputs of an operation: one learning rate; for each variable, the variable, its slot,
-        # its gradient, and ids if the gradient is sparse.
+        # An operation has one input for the learning rate. For each variable, the operation has
+        # inputs for the variable, the slot, the gradient and, for a sparse gradient, the ids.
         assert sorted(counts) == [4, 4, 5, 7]
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
@@ -209,7 +212,7 @@ def test_a_variable_that_is_passed_twice_is_updated_twice(fresh):
 
 
 class Whole(Sgd):
-    """A rule that changes all rows, also those without a gradient."""
+    """A rule that changes all rows, also rows without a gradient."""
 
     whole_tensor = True
 
@@ -236,7 +239,7 @@ def test_rows_without_a_gradient_are_updated_too(ids, use_resource, fresh):
 
 
 class Norm(Sgd):
-    """A rule with a sum."""
+    """A rule that divides the gradient by a sum."""
 
     whole_tensor = True
 
@@ -245,7 +248,7 @@ class Norm(Sgd):
 
 
 def test_a_sum_over_a_sparse_gradient(fresh):
-    """Four elements have the gradient 2 + 2, four have 1: the rule divides by the sum, 20."""
+    """The rule divides by 20: four elements have the gradient 2 + 2, and four have 1."""
 
     def gradient(_):
         return tf.IndexedSlices(
@@ -263,7 +266,7 @@ def test_a_sum_over_a_sparse_gradient(fresh):
 
 
 def test_a_kernel_comes_before_tensorflows_kernels(fresh):
-    """Native kernels compute AdagradDecay's decay, so `prepare_step` must create no operations."""
+    """Kernels compute AdagradDecay's decay, so the graph must not use TensorFlow's kernels."""
     optimizer = legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=1)
     optimizer.native = "require"
     with tf.Graph().as_default() as graph:
@@ -321,7 +324,7 @@ def test_eight_threads_lose_no_update(sparse, use_resource, fresh):
 
 
 def test_a_kernel_that_differs_from_the_rule_is_refused(fresh, tmp_path):
-    """A kernel is compared with its rule before its first use; here, multiplication is wrong."""
+    """A kernel is compared with its rule before use. The kernel in this test multiplies wrongly."""
     fresh.setitem(operations._ROUNDED, "Mul", "{0} * {1} * 1.00001f")
     optimizer = native()
     with pytest.raises(UnsupportedError, match="the kernel [0-9a-f]{32} computes .* TensorFlow "):
@@ -335,7 +338,7 @@ def test_a_kernel_that_differs_from_the_rule_is_refused(fresh, tmp_path):
 
 @pytest.mark.parametrize("wrong", [-1, 5])
 def test_an_id_that_is_out_of_range(wrong, fresh):
-    """The error names the id, and no row has changed."""
+    """The error names the id, and no row changes."""
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=START, use_resource=True)
         gradient = tf.IndexedSlices(tf.ones([2, 4]), tf.constant([2, wrong]), START.shape)
@@ -392,7 +395,7 @@ for key in sys.argv[1:]:
 
 
 def test_a_graph_cannot_choose_a_file():
-    """A graph from elsewhere may name any kernel, but only the user's own kernels are loaded."""
+    """A graph of another user may name any kernel, but only the user's own kernels are loaded."""
     messages = {
         "0" * 32: "is not in ",
         "../../../../etc/passwd": "is not named by a hash",

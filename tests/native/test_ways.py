@@ -1,4 +1,4 @@
-"""Tests kernels in Keras, with partitions and with unknown shapes, and cases without a kernel."""
+"""Tests kernels in Keras, in an Estimator, with partitions, with unknown shapes, and with XLA."""
 
 import functools
 import warnings
@@ -40,7 +40,7 @@ def make(name, mode="require"):
 
 
 def gradient(sparse):
-    if sparse:  # row 4 twice
+    if sparse:  # row 4 occurs twice
         return tf.IndexedSlices(tf.constant(GRADIENT[:3]), tf.constant([4, 1, 4]), START.shape)
     return tf.constant(GRADIENT)
 
@@ -105,7 +105,7 @@ def knows_xla_in_functions():
 
 
 def test_xla_compiles_tensorflows_operations(monkeypatch):
-    """A kernel is an operation that XLA does not know, so TensorFlow's operations run instead."""
+    """XLA cannot compile the operation of a kernel, so TensorFlow's operations run instead."""
     monkeypatch.setattr(native_updates, "_warned", set())
     variables = [tf.Variable(START), tf.Variable(START)]
     optimizers = [make("LazyAdam", mode) for mode in ("auto", "off")]
@@ -160,7 +160,7 @@ def test_a_distribution_strategy():
 
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_partitioned_variable(sparse):
-    """LazyAdam computes each element alone, so partitions do not change the results."""
+    """LazyAdam updates each element separately, so partitions do not change the results."""
     results = {}
     for parts in 1, 2:
         with tf.Graph().as_default() as graph:
@@ -202,7 +202,7 @@ def test_a_gradient_of_an_unknown_shape():
 
 
 def test_a_variable_of_an_unknown_shape():
-    """Kernels need the rank of a variable, not its shape."""
+    """Kernels need the rank of a variable, but not its shape."""
     results = {}
     for mode in "off", "require":
         with tf.Graph().as_default():

@@ -55,7 +55,7 @@ STOCK = {
 
 
 def gradient(sparse):
-    """Returns the gradient of all steps; a sparse one has the first three rows."""
+    """Returns the gradient, which is equal in all steps. If `sparse`, it has three rows."""
     if sparse:
         return tf.IndexedSlices(tf.constant(GRADIENT[:3]), tf.constant(IDS), START.shape)
     return tf.constant(GRADIENT)
@@ -90,7 +90,8 @@ def test_kernels_compute_what_tensorflow_computes(name, sparse, use_resource, fr
     assert "LegacyOptUpdate" + ("Rows" if sparse else "") + ("" if use_resource else "Ref") in types
     assert sorted(actual) == sorted(expected)
     for each, value in expected.items():
-        # TensorFlow's kernels approximate 1/sqrt and pow; Ftrl's slots nearly cancel in the sum.
+        # TensorFlow's kernels approximate 1/sqrt and pow. In Ftrl, the slots nearly cancel when
+        # they are summed, so errors grow.
         np.testing.assert_allclose(actual[each], value, rtol=3e-5, atol=1e-6, err_msg=each)
 
 
@@ -120,7 +121,7 @@ def test_only_the_chosen_variables_decay(sparse, fresh):
 
 
 def test_rows_decay_before_adam_updates_all_rows(fresh):
-    """Adam updates every row, but only rows in the gradient decay, by a separate operation."""
+    """Adam updates every row, but a separate operation decays only the rows of the gradient."""
     values, types = trained(STOCK["Adam"], True)
     assert "ResourceScatterSub" in types
     assert "LegacyOptUpdateRows" in types
@@ -128,7 +129,7 @@ def test_rows_decay_before_adam_updates_all_rows(fresh):
 
 
 def test_an_update_waits_for_all_gradients(fresh):
-    """No variable may decay before all gradients are computed: a gradient may depend on it."""
+    """No variable may decay before all gradients are computed, because gradients read variables."""
     optimizer = extended(v1.train.MomentumOptimizer, momentum=0.9)
     optimizer.native = "require"
     with tf.Graph().as_default() as graph:
@@ -157,7 +158,7 @@ def test_ftrl_with_shrinkage_has_no_kernel(fresh):
 
 
 class OwnUpdate(v1.train.MomentumOptimizer):
-    """A user's class, whose update differs from that of its base class."""
+    """A user-defined class whose update differs from Momentum's."""
 
     def _resource_apply_dense(self, grad, var):
         return super()._resource_apply_dense(2 * grad, var)
@@ -177,7 +178,7 @@ def test_an_overridden_update_method_has_no_kernel(fresh):
 
 
 class Recording(legacy_opt.MomentumWOptimizer):
-    """A user's class that notes each update, and lets its base class run the update."""
+    """A user-defined class that records each update, and then calls its base class."""
 
     def _resource_apply_dense(self, grad, handle):
         self.updated.append(handle.op.name)

@@ -1,4 +1,4 @@
-"""An optimizer as a user would write it, and a training in a Session, for tests of kernels."""
+"""A simple optimizer, and a function that trains in a Session, for tests of native kernels."""
 
 import numpy as np
 import tensorflow as tf
@@ -10,7 +10,7 @@ START = np.arange(20, dtype=np.float32).reshape(5, 4)
 
 
 class Sgd(legacy_opt.RuleOptimizer):
-    """w -= learning_rate * g, as a user would write it."""
+    """Updates w -= learning_rate * g, and sums the gradients in a slot."""
 
     slots = {"sum": legacy_opt.Slot()}
 
@@ -22,7 +22,7 @@ class Sgd(legacy_opt.RuleOptimizer):
 
 
 def trained(optimizer, gradient=None, use_resource=True, feed=None, steps=1):
-    """Returns the variable and the slot after training in a Session, and the operations' types."""
+    """Trains in a Session; returns the variable, the slot, and the types of all operations."""
     with tf.Graph().as_default() as graph:
         variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
         gradient = tf.ones_like(START) if gradient is None else gradient(variable)

@@ -1,1 +1,1 @@
-"""Conversions of v1 optimizers to Keras' own optimizers, and back."""
+"""Tests of conversions of v1 optimizers to Keras' own optimizers, and back."""

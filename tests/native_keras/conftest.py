@@ -1,3 +1,3 @@
-"""The fixture `api`: Keras 2 or Keras 3."""
+"""Imports the fixture `api`, the Keras version that a test uses."""
 
 from tests.support.keras.keras_apis import api  # noqa: F401

@@ -1,4 +1,4 @@
-"""Checks docs/keras_native_differences.md: how Keras 3's optimizers differ from v1 optimizers."""
+"""Checks the claims of docs/keras_native_differences.md about optimizers of Keras 3 and v1."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from tests.support.paths import DOCS
 pytestmark = pytest.mark.keras3
 
 PAGE = DOCS / "keras_native_differences.md"
-ROUNDING = 1e-4  # a `Difference` is only rounding if its `share` is below this number
+ROUNDING = 1e-4  # a `Difference` with a smaller `share` is caused only by rounding
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
-# Optimizers whose Keras 3 counterparts change only the rows of the batch.
+# Optimizers whose Keras 3 counterparts update only the rows that the batch uses.
 ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")
 
 

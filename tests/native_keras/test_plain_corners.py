@@ -1,7 +1,7 @@
 """Tests to_plain_keras and from_plain_keras: features that only Keras 2 or only Keras 3 has.
 
-A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
-(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+to_plain_keras translates a v1 optimizer to one of Keras' own optimizers. from_plain_keras does the
+reverse. Each translation has a grade: "exact", "rounding" or "differs".
 """
 
 import numpy as np
@@ -49,7 +49,7 @@ def test_keras_2_in_a_graph():
 
 
 def test_deferred_slots_need_the_variables_argument(tmp_path):
-    """The model is built after restoring, so slots are restored only when they are created."""
+    """The model has no weight when the checkpoint is restored, so the slots are restored later."""
     weight = ones(2)
     plain = OPTIMIZER_V2.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, [weight], 1.0, 1.0)
@@ -79,7 +79,7 @@ def dense_only(pairs):
 
 @pytest.mark.parametrize("name", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators_are_carried_over(name):
-    """Only dense training can be measured, because the functions fail for sparse gradients."""
+    """Only dense training can be measured, because `dense_only` fails for sparse gradients."""
     if not hasattr(OPTIMIZER_V2.optimizers.SGD(0.1), name):  # true up to TensorFlow 2.3
         with pytest.raises(TypeError, match=name):
             OPTIMIZER_V2.optimizers.SGD(0.1, **{name: dense_only})
@@ -114,8 +114,8 @@ def test_averages_and_accumulated_gradients_are_carried_over():
     assert accumulated == [[1.0] * 2, [1.0] * 3]
     same = [each.numpy() for each in optimizer._model_variables_moving_average]
     assert all(map(np.array_equal, state(plain, "average"), same))
-    # The names of the accumulated gradients end with "accumulator", too. These gradients are 1, and
-    # the slots are 0.1 + 1**2.
+    # The names of the slots and of the accumulated gradients end with "accumulator". The
+    # accumulated gradients are 1, and the slots are 0.1 + 1**2.
     own = [each for each in state(plain, "accumulator") if each[0] != 1.0]
     np.testing.assert_allclose(np.concatenate(own), 1.1, rtol=1e-6)
     back = from_plain_keras(plain, v1.train.AdagradOptimizer(0.1)).optimizer

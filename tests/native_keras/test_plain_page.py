@@ -1,4 +1,4 @@
-"""Checks that docs/plain_keras.md is up to date. Its tables need Keras 2 and Keras 3."""
+"""Checks that docs/plain_keras.md is up to date. The page's tables need Keras 2 and Keras 3."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def test_the_tables_of_the_page_are_up_to_date():
 @pytest.mark.parametrize("api", plain_keras_page.APIS)
 @pytest.mark.parametrize("case", [plain_keras_page.CASES[3], plain_keras_page.CASES[-1]])
 def test_the_measurements_of_the_page_are_up_to_date(case, api):
-    """Compares only the grades of the numbers, because their digits depend on the machine."""
+    """Compares only the grades of the numbers, because the digits depend on the machine."""
     (line,) = [
         line
         for line in PAGE.read_text(encoding="utf-8").split("<!-- keras 2 -->")[-1].splitlines()

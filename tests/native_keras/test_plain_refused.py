@@ -1,6 +1,7 @@
 """Tests the errors of to_plain_keras and from_plain_keras.
 
-These functions translate v1 optimizers to Keras' own optimizers, and back.
+to_plain_keras translates a v1 optimizer to one of Keras' own optimizers. from_plain_keras does the
+reverse.
 """
 
 import pytest
@@ -77,7 +78,7 @@ def test_a_learning_rate_of_zero_would_lose_the_momentum(api):
     optimizer.learning_rate = 0.0
     with pytest.raises(ValueError, match="learning rate is 0.*momentum would be lost"):
         to_plain_keras(optimizer)
-    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # not trained: no momentum
+    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # untrained: no momentum is lost
     assert to_plain(api, optimizer, variables=[ones()]).grade == "rounding"
 
 
@@ -136,7 +137,7 @@ def test_from_other_settings_or_another_class(api):
         from_plain_keras(plain, "adam")
 
 
-# Variables that the optimizer does not know.
+# Optimizers whose variables are missing or wrong.
 
 
 def test_a_restored_optimizer_needs_its_variables(api, tmp_path):

@@ -1,7 +1,7 @@
 """Tests training that continues after to_plain_keras and after from_plain_keras.
 
-A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
-(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+to_plain_keras translates a v1 optimizer to one of Keras' own optimizers. from_plain_keras does the
+reverse. Each translation has a grade: "exact", "rounding" or "differs".
 """
 
 import numpy as np
@@ -18,16 +18,16 @@ from tests.support.processes import programs
 v1 = tf.compat.v1
 # Translations of these optimizers to Keras 2 have the grade "exact".
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")
-# Optimizers that change only the rows in the batch. Their counterparts in Keras 3 also change other
-# rows.
+# Optimizers that change only the rows that the batch uses. The optimizers' counterparts in Keras 3
+# also change other rows.
 MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
-# Optimizers that use squares or maxima of gradients. If an id is repeated in the batch, their
-# counterparts in Keras 3 compute other values.
+# Optimizers that use squares or maxima of gradients. If an id is repeated in the batch, the
+# optimizers' counterparts in Keras 3 compute other values.
 SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
 
 def problem_for(api, steps=2 * HALF):
-    """Returns a problem with repeated ids; for Keras 3, a problem with dense gradients only."""
+    """Returns a problem with only dense gradients for Keras 3, or with repeated ids for Keras 2."""
     make = plain_training.dense_problem if api is KERAS_3 else plain_training.sparse_problem
     return make(steps)
 
@@ -47,8 +47,8 @@ def test_training_continues_as_in_a_session(api, name):
     expected = plain_training.session(case, problem).steps[HALF:]
     if api is KERAS_3:
         plain_training.assert_as_graded(translation, after, expected)
-        # The report also measures sparse gradients and a change of the learning rate, which do not
-        # count for the grade.
+        # The report also measures sparse gradients and a change of the learning rate. These
+        # measurements do not count for the grade.
         found = figures(translation)
         assert (found["some rows"] == "differs") == name.startswith(MOVES_ROWS)
         assert (found["repeated ids"] == "differs") == name.startswith(SQUARES)
@@ -80,7 +80,7 @@ def test_there_and_back(api, name):
 
     def there_and_back(optimizer, variables):
         plain = to_plain(api, optimizer).optimizer
-        # In Keras 3, the optimizer already knows its variables.
+        # In Keras 3, `plain` already stores its variables.
         known = None if api is KERAS_3 else variables
         back = from_plain_keras(plain, case.make(None), variables=known)
         unused = api is KERAS_3 and name in ("RMSProp", "RMSProp centered")

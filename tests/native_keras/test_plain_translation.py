@@ -1,7 +1,7 @@
 """Tests the state, settings and report of translations with values computed by hand.
 
-A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
-(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+to_plain_keras translates a v1 optimizer to one of Keras' own optimizers. from_plain_keras does the
+reverse. Each translation has a grade: "exact", "rounding" or "differs".
 """
 
 import numpy as np

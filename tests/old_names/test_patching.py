@@ -1,4 +1,4 @@
-"""Tests the table of old names, and `compat.patch_tensorflow`, which adds them to TensorFlow."""
+"""Tests the table of old names, and that `compat.patch_tensorflow` adds old names to TensorFlow."""
 
 import concurrent.futures
 import importlib
@@ -24,7 +24,7 @@ DEEPREC = [
 
 
 def tensorflows_names():
-    """Returns all that a patch could change: names in TensorFlow's modules, and sys.modules."""
+    """Returns all names that a patch could change in TensorFlow's modules and in sys.modules."""
     modules = [tf, tf.train, v1, v1.train, importlib.import_module("tensorflow.python").training]
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
@@ -185,7 +185,8 @@ def test_an_exception_in_the_block_removes_the_names():
 
 
 def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
-    # tf.__version__ is a string, so adding LARS to it fails, after other names have been added.
+    # tf.__version__ is a string, so the patch fails when it adds LARS to it. Before that, the patch
+    # adds other names.
     monkeypatch.setitem(
         old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
     )
@@ -195,7 +196,7 @@ def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
 
 
 class Own(v1.train.GradientDescentOptimizer):
-    """The user's own optimizer class, added to TensorFlow under a name of DeepRec."""
+    """A user-defined optimizer class. Tests add it to TensorFlow under a name of DeepRec."""
 
 
 def test_existing_names_are_never_replaced():
@@ -228,7 +229,7 @@ def test_undo_keeps_a_name_that_other_code_replaced():
     del vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"]
 
 
-# Modules that TensorFlow 2.16 removed, or lacks beside Keras 3.
+# Modules that TensorFlow 2.16 removed, or that are missing if Keras 3 is used.
 
 
 @estimators.needed
@@ -338,7 +339,8 @@ def test_the_page_agrees_with_the_table():
                 several = len(news) == len(olds)
                 new = (news[number] if several else news[0]) if news else None
                 assert now == new, name
-    # The page lists optimizers, but not modules or helpers for DeepRec's variables.
+    # The page does not list modules and helpers for DeepRec's variables. All optimizers, and all
+    # names with a replacement, must be on the page.
     rest = set(old_names.FATES) - on_the_page
     missing_on_the_page = {
         name

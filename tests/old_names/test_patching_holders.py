@@ -11,8 +11,8 @@ import legacy_opt
 from legacy_opt import compat, versions
 
 v1 = tf.compat.v1
-# A dict from imports to expressions that use the imported module. TensorFlow 1.15 has tf.contrib;
-# no version of TensorFlow has adam_async, a module of DeepRec.
+# A dict from import statements to expressions that use the imported module. TensorFlow 1.15 has
+# tf.contrib. No version of TensorFlow has adam_async, a module of DeepRec.
 IMPORTS = {
     "from tensorflow.python.training import adam_async as held": "held.AdamAsyncOptimizer",
     "import tensorflow.python.training.adam_async as held": "held.AdamAsyncOptimizer",
@@ -50,7 +50,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def fails_by_itself(statement):
-    """Returns whether the import fails even inside a patch, as some do on TensorFlow 1.15."""
+    """Returns whether the import fails on TensorFlow 1.15 even inside a patch."""
     first = statement.split(" as ")[0]
     no = "from tensorflow.compat.v1 import contrib", "import tensorflow.python.training.adam_async"
     return versions.has_contrib() and first in no

@@ -1,8 +1,8 @@
 """Tests Adafactor: values computed by hand, slots, default learning rates, and errors.
 
-In the comments, vr and vc are the decayed means of the squared gradients of each row and column. u
-is the gradient divided by the root of the second moment. If the RMS (root mean square) of u exceeds
-1, u is clipped to an RMS of 1.
+In the comments, vr and vc are the decayed means of the squared gradients of each row and of each
+column. u is the gradient divided by the root of the second moment. If the RMS (root mean square) of
+u exceeds 1, u is clipped, which means divided by the RMS.
 """
 
 import inspect

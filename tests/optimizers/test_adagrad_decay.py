@@ -1,7 +1,7 @@
 """Tests AdagradDecay with values computed by hand and with TensorFlow's AdagradOptimizer.
 
 The slot accumulator_decay_power stores the number of decays so far. In AdagradDecayOptimizer, this
-slot has the shape of the variable, and only some of its elements are used, like in DeepRec. In
+slot has the shape of the variable, and only some elements of the slot are used, as in DeepRec. In
 AdagradDecayOptimizerV2, this slot has one element per row.
 """
 
@@ -119,7 +119,7 @@ def test_names_shapes_and_dtypes_of_slots(use_resource, step_dtype):
         assert accumulator.dtype.base_dtype == tf.float32 and power.dtype.base_dtype == step_dtype
         assert accumulator.shape == power.shape == (1000, 10)
         key = (graph, "scope_emb/inputs/weights")
-        # Newer versions of TensorFlow use another object than the graph in the key.
+        # In newer versions of TensorFlow, the key contains another object instead of the graph.
         if key not in optimizer._slots["accumulator"]:
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
@@ -295,7 +295,8 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
             # Row 4 does not exist, but AdagradDecayOptimizer's slot has a flat element 4. With the
-            # counts below, a decay is due for row 1, and none for row 4. Still nothing may change.
+            # counts below, a decay is due for row 1, but not for row 4. Even so, the failing step
+            # must change nothing.
             power = made.get_slot(table, "accumulator_decay_power")
             counts = np.full(power.shape, 9)
             counts.reshape(-1)[1] = 0
@@ -391,7 +392,7 @@ def silently(optimizer):
 @REF_AND_RESOURCE
 @BOTH
 def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp_path):
-    """Slices train like the whole variable, and the checkpoint has whole tensors."""
+    """Slices train like the whole variable, and the checkpoint contains whole tensors."""
     problem = problems.make("duplicates", steps=9)
 
     def build(partitions):
@@ -531,7 +532,8 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
             return super().apply_gradients(list(grads_and_vars) * 2, global_step, name)
 
-    # The gradient is 0 because the order of the two updates in a Session is not defined.
+    # The order of the two updates in a Session is undefined. With gradients of 0, the order does
+    # not matter.
     problem = problems.make("dense", steps=9)
     for gradients in problem.gradients:
         for gradient in gradients.values():

@@ -33,9 +33,9 @@ BY_HAND = {"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.75, "epsilon": 1.0}
 # The bias correction, sqrt(1 - beta2**t) / (1 - beta1**t), is 1 in step t=1, and R in step t=2:
 R = math.sqrt(7 / 16) / 0.75
 
-# All values start at 10. `dense` gets the gradients 2 and -4. In `table`, row 0 gets 1 twice in
-# step 1, row 1 gets -4 in step 2, and row 2 gets no gradient. An Adam that updates only rows with
-# a gradient computes in steps 1 and 2:
+# All values start at 10. `dense` gets the gradients 2 and -4. In `table`, row 0 gets the gradient 1
+# twice in step 1, row 1 gets -4 in step 2, and row 2 gets no gradient. A variant of Adam that
+# updates only rows with a gradient computes in steps 1 and 2:
 #   dense: m = 0.5 * 2 = 1,             v = 0.25 * 4 = 1,             w = 10 - 1 / (1 + 1)
 #          m = 0.5 * 1 - 0.5 * 4 = -1.5, v = 0.75 + 0.25 * 16 = 4.75,  w += R * 1.5 / (√4.75 + 1)
 #   table: row 0 like dense in step 1; row 1 in step 2: m = -2, v = 4, w = 10 + R * 2 / (2 + 1)
@@ -317,7 +317,7 @@ def test_a_gradient_in_the_buffer_of_a_ref_variable():
     value = np.arange(1, 2**16 + 1, dtype=np.float32)
     for _ in range(5):
         with tf.Graph().as_default(), v1.Session() as sess:
-            # tf.identity of a ref variable may return w's buffer, which the update overwrites.
+            # tf.identity(w) may return the buffer of the ref variable w. The update overwrites w.
             w = v1.get_variable("w", initializer=value, use_resource=False)
             optimizer = DiffGradOptimizer(0.5)
             optimizer.use_fused_kernels = False

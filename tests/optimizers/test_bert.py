@@ -89,8 +89,8 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # As with BERT's code, the checkpoint has w as one tensor with two slices, but each slot as
-    # two tensors.
+    # As with BERT's code, the checkpoint stores w as one tensor of two slices, but stores each slot
+    # as two tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", [4, 2], partitioner=v1.fixed_size_partitioner(2))
@@ -190,7 +190,7 @@ def test_a_sparse_gradient_moves_every_row(optimizer):
     assert np.all(values < 1) and values[0] == values[2] != values[1]
 
 
-# The global step. A line of BERT's script increments it, because BERT's optimizer does not.
+# The global step. BERT's optimizer does not increment the global step, but BERT's script does.
 
 
 def as_berts_script(optimizer, variable, step):
@@ -219,7 +219,8 @@ def step_and_warnings(build, optimizer, step_given=True):
 @BOTH
 def test_the_step_that_is_passed_advances(optimizer):
     assert step_and_warnings(without_the_line, optimizer(0.1)) == (1, [])
-    # `legacy-opt audit` reports a second increment: tests/source_analysis/test_global_steps.py.
+    # `legacy-opt audit` reports the second increment (see
+    # tests/source_analysis/test_global_steps.py).
     assert step_and_warnings(as_berts_script, optimizer(0.1)) == (2, [])
 
 

@@ -1,7 +1,7 @@
-"""Compares our BERT optimizers with copies of BERT's and ALBERT's originals, bit for bit.
+"""Compares our optimizers bit for bit with copies of the optimizers of BERT and ALBERT.
 
-Also tests BERT's learning rate schedule. In BERT's script, the schedule may read the global step
-before or after it is incremented (a race); see docs/weight_decay.md.
+The file also tests BERT's learning rate schedule. In BERT's script, it is undefined whether the
+schedule reads the global step before or after the increment (see docs/weight_decay.md).
 """
 
 import numpy as np
@@ -23,9 +23,10 @@ EPSILON = 1e-3
 
 
 class AsWritten(v1.train.Optimizer):
-    """Runs the operations of BERT's or (with `layers`) ALBERT's optimizer in the original order.
+    """Runs the operations of BERT's optimizer in the original order.
 
-    Like the originals, it does not increment the global step.
+    With `layers`, runs the operations of ALBERT's optimizer. Like the originals, this class does
+    not increment the global step.
     """
 
     def __init__(self, layers=False, rate=NUMBERS["learning_rate"]):
@@ -95,7 +96,7 @@ SCHEDULE = {"init_lr": 0.1, "num_train_steps": 10, "num_warmup_steps": 2}
 
 
 def berts_schedule(step):
-    """Returns the learning rate, by code copied from BERT's script."""
+    """Returns the learning rate. The code is copied from BERT's script."""
     rate = tf.constant(SCHEDULE["init_lr"])
     total, warmup = SCHEDULE["num_train_steps"], SCHEDULE["num_warmup_steps"]
     rate = v1.train.polynomial_decay(rate, step, total, end_learning_rate=0.0, power=1.0)
@@ -108,7 +109,8 @@ def berts_schedule(step):
 def original(read_after_the_assignment):
     """Returns a function that updates w and increments the step.
 
-    The schedule reads the step before the increment or (`read_after_the_assignment`) after it.
+    If `read_after_the_assignment`, the schedule reads the step after the increment. Otherwise, the
+    schedule reads the step before the increment.
     """
 
     def train(pairs, step):

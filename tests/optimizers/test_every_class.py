@@ -69,7 +69,8 @@ def required(name):
 def is_checked_by_others(name):
     """Returns whether the class adds weight decay to one of TensorFlow's optimizers.
 
-    TensorFlow's constructor then takes all arguments except `weight_decay`, often without checks.
+    TensorFlow's constructor then receives all arguments except `weight_decay`, and does not check
+    every argument.
     """
     base = getattr(CASES[name].optimizer, "base_optimizer", None)
     return base is not None and base.__module__.split(".")[0] != "legacy_opt"
@@ -129,7 +130,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
         state = v1.global_variables()
         right, two, nan = np.ones([4, 2]), np.ones([2, 2]), float("nan")
         # LARS uses TensorFlow's sparse Momentum kernel, which updates rows until it finds a wrong
-        # id. So LARS gets no right id before a wrong id, unlike the other classes.
+        # id. Therefore LARS gets only a wrong id. Other classes get a right id before a wrong id.
         wrong = 1 if isinstance(optimizer, legacy_opt.LARSOptimizer) else 2
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -253,7 +254,7 @@ def test_ids_and_the_global_step_may_be_int32(name):
 
 @pytest.mark.in_turn(name=CLASSES, way=["session-resource", "eager", "function"])
 def test_bfloat16(name, way):
-    """Checks that results are close to those of float32, and equal to those of a Session."""
+    """Checks that the results are close to float32 results, and equal to a Session's results."""
     problem = problems.everything("bfloat16", ("matrix", "scalar", "table"), steps=3)
     case = CASES[name]
     trace = running.WAYS[way](problem, case.make)
