@@ -1,6 +1,6 @@
-"""Tests every optimizer class in graphs and checkpoints, with one case (set of arguments) each.
+"""Tests every optimizer class, with one case (set of arguments) for each class.
 
-Tests learning rates of all types, several graphs, partitioned variables and object-based
+The tests cover learning rates of all types, several graphs, partitioned variables and object-based
 checkpoints.
 """
 
@@ -61,7 +61,7 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
             first = optimizer.apply_gradients(pairs, global_step=step)
             count = len(v1.global_variables())
             second = optimizer.apply_gradients(pairs, global_step=step)
-            assert len(v1.global_variables()) == count  # both train ops share the slots
+            assert len(v1.global_variables()) == count  # the second train op reuses the slots
             assert {variable.graph for variable in optimizer.variables()} <= {graph}
             sess.run(v1.global_variables_initializer())
             values = []
@@ -75,10 +75,10 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
 def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
-    """Checks that a restored training continues with the same bits.
+    """Checks that training continues with the same bits after a checkpoint is restored.
 
-    Also checks that slices train like the whole variable, unless the optimizer's `whole_tensor` is
-    true.
+    Also checks that two slices train like the whole variable, except with optimizers that need the
+    whole variable for an update (attribute `whole_tensor`).
     """
     problem = problems.everything(only=("table", "bias"), steps=6)
     with tf.Graph().as_default(), v1.Session() as sess:
@@ -101,10 +101,11 @@ def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path
 
 
 def in_parts(name, problem, use_resource):
-    """Builds the training of tables that are partitioned into two slices.
+    """Builds a graph that trains variables, each partitioned into two slices.
 
     Returns:
-      A function that runs some of the problem's training steps, and returns all variables by name.
+      A function that runs the training steps from `first` to `last` - 1, and returns the values of
+      all variables by name.
     """
     placeholders, losses = running._placeholders(problem), []
     for key, value in problem.values.items():
@@ -131,7 +132,7 @@ def in_parts(name, problem, use_resource):
 
 
 def parts_of(value):
-    """Returns an initializer that takes each slice of a variable from an array."""
+    """Returns an initializer that copies each slice of a variable from the array `value`."""
 
     def initializer(shape, dtype=None, partition_info=None):
         start = partition_info.var_offset[0]

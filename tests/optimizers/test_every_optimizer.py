@@ -1,9 +1,10 @@
 """Tests all public optimizers in every execution mode (`way`), with dense and sparse gradients.
 
-A Session with ref variables is compared with a NumPy reference (oracle), and the other execution
-modes with this Session, bit for bit where TensorFlow's graph rewriting allows it. An optimizer that
-uses a fused kernel (one TensorFlow op for the whole update) is also run without the kernel: then
-its method `rule` computes the update.
+The results of a Session with ref variables must be close to those of a NumPy reference (oracle).
+The results of the other execution modes must have the same bits as those of this Session, except
+where TensorFlow's graph rewriting changes bits. Optimizers with a fused kernel (one TensorFlow op
+that computes the whole update) are also tested without the kernel. In these tests, the optimizer's
+method `rule` computes the update.
 """
 
 import functools
@@ -26,7 +27,7 @@ def test_every_public_optimizer_has_a_case():
 
 
 def problems_of(dtype, full):
-    """Returns a list: one problem with all kinds of gradients; with --full, one for each kind."""
+    """Returns one problem with all kinds of gradients or, if `full`, a problem for each kind."""
     if full:
         return [problems.make(kind, dtype) for kind in KINDS]
     return [problems.everything(dtype, ("matrix", "vector", "table", "bias"), steps=11)]
@@ -38,7 +39,11 @@ def assert_follows(name, problem, trace):
 
 @functools.lru_cache(maxsize=None)
 def in_sessions(name, dtype, full):
-    """Returns (problem, trace) pairs from a Session with ref variables, checked by the oracle."""
+    """Trains in a Session with ref variables, and compares the results with the oracle.
+
+    Returns:
+      A list of pairs (problem, trace). A trace has the variables after each step, and the slots.
+    """
     found = [
         (each, running.session_ref(each, CASES[name].make)) for each in problems_of(dtype, full)
     ]
@@ -53,8 +58,9 @@ def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way, 
     for problem, expected in in_sessions(name, dtype, full):
         trace = running.WAYS[way](problem, case.make)
         # For a `regrouped` case, graph rewriting changes the last bits of sparse updates. So eager
-        # code is compared with a Session without rewriting. A float16 function is compared only
-        # with the oracle, because TensorFlow rewrites functions and Sessions differently.
+        # results are compared with a Session without graph rewriting. A tf.function with float16
+        # variables is compared only with the oracle, because TensorFlow rewrites the graphs of
+        # functions and of Sessions differently.
         if case.regrouped and problem.sparse:
             if (way, dtype) == ("function", "float16"):
                 assert_follows(name, problem, trace)
@@ -69,7 +75,7 @@ def has_a_kernel(case):
     return fused is not RuleOptimizer.fused
 
 
-# The test above already runs the rules of optimizers that have no fused kernel.
+# The optimizers with a fused kernel. The test above already runs the rules of all other optimizers.
 WITH_A_KERNEL = [name for name in CASES if has_a_kernel(CASES[name])]
 
 

@@ -1,6 +1,7 @@
 """Tests functions, tensors and variables as hyperparameters, where the v1 optimizer accepts them.
 
-A Keras optimizer made by `to_keras` must compute the same as its v1 optimizer, or raise an error.
+The Keras optimizer that `to_keras` makes from a v1 optimizer must compute the same values as the v1
+optimizer, or raise an error.
 """
 
 import functools
@@ -41,7 +42,10 @@ GIVEN = {
 
 
 def changed(case, change):
-    """Returns a function that creates a case's optimizer with arguments changed by `change`."""
+    """Returns a function that creates a case's optimizer with the arguments from `change`.
+
+    `change` takes the dict of the case's arguments, and returns the dict of arguments to use.
+    """
     cls, init = case.optimizer, case.optimizer.__init__
 
     @functools.wraps(init)
@@ -75,9 +79,9 @@ def giving(case, names, given):
 
 
 def taken(case, one_problem, given):
-    """Returns the names of the numeric arguments for which the v1 optimizer accepts `given(value)`.
+    """Returns the names of the numeric arguments whose value `given(value)` may replace.
 
-    The optimizer accepts this value if one training step raises no error.
+    The replacement is allowed if one training step of the v1 optimizer raises no error.
     """
     found = []
 
@@ -91,7 +95,7 @@ def taken(case, one_problem, given):
 
     changed(case, note)(None)
     refusals = (TypeError, ValueError, tf.errors.OpError)
-    if case is CASES.get("contrib.opt Shampoo"):  # looks up a slot that it has not created
+    if case is CASES.get("contrib.opt Shampoo"):  # it looks up a slot that does not exist
         refusals += (AttributeError,)
     short = one_problem._replace(gradients=one_problem.gradients[:1])
     names = []
@@ -129,7 +133,7 @@ def test_betas_that_are_functions(api, name, kind):
     )
 
 
-# Checkpoints, conversions and configs of optimizers with functions, tensors or variables.
+# Checkpoints, conversions and configs of optimizers with such hyperparameters.
 
 
 def adam(given, step=None):

@@ -32,7 +32,11 @@ BY_STEP = [name for name in CASES if reads_the_global_step(name)]
 
 
 def trained_from(step, make, dtype="float32", steps=2):
-    """Trains from a global step (a NumPy integer); returns the variable after each update."""
+    """Trains from the global step `step` (a NumPy integer).
+
+    Returns:
+      A list with the value of the trained variable after each step.
+    """
     with tf.Graph().as_default(), v1.Session() as session:
         kept = [v1.GraphKeys.GLOBAL_STEP, v1.GraphKeys.GLOBAL_VARIABLES]
         global_step = v1.get_variable(
@@ -96,8 +100,9 @@ def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     assert np.array_equal(variable.numpy(), VALUE)
 
 
-# Adafactor's default decay rate is 1 - (step + 1)**-0.8. From global step 2.6e9 on, this rate would
-# round to 1 in float32, and the accumulators would ignore all gradients.
+# Adafactor's default decay rate is 1 - (step + 1)**-0.8. From global step 2.6e9 on, this formula
+# gives 1 in float32. With a rate of 1, the accumulators would ignore all gradients. Therefore
+# AdafactorOptimizer keeps the rate below 1.
 
 
 @pytest.mark.defect(20)
@@ -107,8 +112,8 @@ def test_adafactor_starts_at_any_step(factored):
         return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
 
     early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
-    # The accumulators start at 0, so the decay rate only scales the update u. Clipping u to an RMS
-    # of 1 removes this scale.
+    # The accumulators start at 0, so in the first steps the decay rate only scales the update.
+    # Clipping the update to an RMS (root mean square) of 1 removes this scale.
     np.testing.assert_allclose(late, early, rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""Tests LARS: values computed by hand, and which variables and gradients get plain momentum."""
+"""Tests LARS: values computed by hand, cases in which LARS equals plain momentum, and errors."""
 
 import numpy as np
 import pytest
@@ -14,9 +14,13 @@ v1 = tf.compat.v1
 
 
 def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float32"):
-    """Trains one variable in a Session; returns the variable and its momentum after each step.
+    """Trains one variable in a Session, one step for each gradient.
 
-    The optimizer and the gradients may be callables, which are called while the graph is built.
+    The optimizer and each gradient may be a function without arguments, which is called while the
+    graph is built.
+
+    Returns:
+      For each step, the values of the variable and of its momentum after the step.
     """
     with tf.Graph().as_default():
         w = v1.get_variable(name, initializer=tf.constant(value, dtype), use_resource=use_resource)

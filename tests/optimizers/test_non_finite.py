@@ -1,4 +1,4 @@
-"""Tests gradients that are NaN or infinite: their effects, and that `check_numerics` stops them."""
+"""Tests the effects of NaN and infinite gradients, and the errors raised by `check_numerics`."""
 
 import re
 
@@ -38,7 +38,10 @@ def test_the_tables_in_the_docs(number, name, full):
 
 
 class Checked:
-    """Builds a training in which two of three gradients are fed, and the loss is finite."""
+    """Builds a training of three variables; the gradients of two variables are fed.
+
+    The loss is always finite.
+    """
 
     def __init__(self, name, helper, use_resource):
         self.graph = tf.Graph()
@@ -50,14 +53,14 @@ class Checked:
             self.dense = v1.placeholder(tf.float32, [4, 3])
             self.rows = v1.placeholder(tf.float32, [2, 2])
             step = v1.train.get_or_create_global_step()
-            # The fed values appear in the gradients, not in the loss.
+            # The fed values affect the gradients, but not the loss.
             loss = (
                 multiplied(w, self.dense)
                 + multiplied(tf.gather(table, [3, 1]), self.rows)
                 + tf.reduce_sum(other)
             )
             optimizer = MADE[name](step)
-            if helper == "create_train_op":  # check_numerics=True is its default
+            if helper == "create_train_op":  # check_numerics=True is the default
                 self.train_op = create_train_op(loss, optimizer)
             else:
                 self.train_op = optimize_loss(
@@ -80,7 +83,7 @@ class Checked:
 
 
 def multiplied(values, gradient):
-    """Returns the sum of `values`, as a loss whose gradient with respect to them is `gradient`."""
+    """Returns the sum of `values`; its gradient with respect to `values` is `gradient`."""
 
     @tf.custom_gradient
     def loss(values):
@@ -135,13 +138,13 @@ def test_a_loss_that_is_not_finite_with_finite_gradients(helper, use_resource):
             assert not any(np.any(value) for value in session.run(everything))
             session.run(ops[False])
             np.testing.assert_array_equal(session.run(made.w), [-3, -4])
-            if "loss" in ops:  # like in the original, the check may run after the updates
+            if "loss" in ops:  # as in the original, this check may run after the updates
                 with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or"):
                     session.run(ops["loss"])
 
 
 def test_a_loss_scale_may_overflow():
-    """Checks that a NaN loss is an error, but an overflow of a scaled gradient is not.
+    """Checks that a NaN loss raises an error, but an overflow of a scaled gradient does not.
 
     After an overflow, the loss scaling optimizer skips the update and halves the scale.
     """
@@ -193,9 +196,9 @@ def waited_for(operation):
 
 
 def test_operations_that_wait_for_the_checks():
-    """Checks that all writes wait for the checks, even writes that do not depend on gradients.
+    """Checks that all writes wait for both checks, even writes that do not depend on gradients.
 
-    The gradients (and their check) wait for the check of the loss.
+    The check of the gradient must wait for the check of the loss.
     """
     made = Stepping()
     with made.graph.as_default():
@@ -244,10 +247,10 @@ def test_on_several_parameter_servers_all_writes_wait_for_all_checks(use_resourc
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("holder", ["itself", "wrapped"])
 def test_synchronous_replicas(holder):
-    """Checks that the threads of SyncReplicasOptimizer do not apply a wrong gradient.
+    """Checks that the threads of SyncReplicasOptimizer do not apply a NaN gradient.
 
-    These threads run operations that do not depend on the loss, so an error in the train op does
-    not stop them.
+    The threads run operations that do not depend on the loss, so an error in the train op does not
+    stop the threads.
     """
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()

@@ -1,7 +1,9 @@
-"""Tests that code written for the original optimizers works with ours, on every TensorFlow version.
+"""Tests that code written for the original optimizers also works with legacy_opt's optimizers.
 
-Tests arguments, protected attributes that subclasses read, and errors that callers catch.
-tests/contrib/test_contrib_calls.py compares our optimizers with `tf.contrib` itself.
+The originals are the optimizers of `tf.contrib` and other projects that legacy_opt reimplements.
+The tests cover arguments, protected attributes that subclasses read, and errors that callers catch.
+They run on every TensorFlow version. tests/contrib/test_contrib_calls.py compares the optimizers
+with `tf.contrib` itself.
 """
 
 import numpy as np
@@ -34,8 +36,8 @@ def trained(make, steps=2, read=lambda optimizer: (), use_resource=True):
     """Trains a variable in a Session.
 
     Returns:
-      The variable after each step, and the values of the tensors from `read` before and after all
-      steps.
+      Three values: a list with the variable after each step; the values of the tensors that `read`
+      returns, before the first step; and the same after the last step.
     """
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=use_resource)
@@ -49,7 +51,7 @@ def trained(make, steps=2, read=lambda optimizer: (), use_resource=True):
         return values, first, session.run(fetches)
 
 
-# `_get_beta_accumulators`, which returns the powers of beta in the original Adam.
+# The method `_get_beta_accumulators`: in the original Adam, it returns the powers of beta.
 
 
 def powers_of(optimizer):
@@ -122,7 +124,7 @@ def test_a_subclass_that_overrides_the_update(optimizer):
     assert np.array_equal(mine, expected)
 
 
-# Attributes (tensors and hyperparameters) with the names that they have in the originals.
+# Attributes (hyperparameters and their tensors) whose names are the same as in the originals.
 
 KEPT = [
     (AddSignOptimizer(0.5), {"_lr": 0.5}, {"_lr_t": 0.5, "_alpha_t": 1.0, "_beta_t": 0.9}),
@@ -187,7 +189,7 @@ def test_a_constant_step_may_be_any_number(optimizer, step):
 
 @pytest.mark.defect(11)
 def test_a_step_with_a_fraction():
-    # Like in the original, t is global_step + 1 = 2.5, so m is divided by 1 - 0.5**2.5.
+    # As in the original, t is global_step + 1 = 2.5, so m is divided by 1 - 0.5**2.5.
     optimizer = AdamGSOptimizer(1.5, 1.0, beta1=0.5, beta2=0.75, epsilon=0.0)
     w = tf.Variable(0.0)
     optimizer.apply_gradients([(tf.constant(3.0), w)])
@@ -229,8 +231,8 @@ def test_multipliers_of_untrained_variables_alone():
         optimize_loss(tf.reduce_sum(w), step, 0.1, "SGD", gradient_multipliers={})
 
 
-# Errors. Where the original raises a ValueError and we raise a TypeError, our error is also a
-# ValueError.
+# Errors. If the original raises a ValueError where legacy_opt raises a TypeError, the TypeError is
+# also an instance of ValueError.
 
 
 def w_():

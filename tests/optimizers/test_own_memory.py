@@ -1,7 +1,7 @@
 """Tests gradients that share the buffer of a variable or slot, such as `tf.identity(ref_variable)`.
 
-An update must use the gradient's values from before the training step. So it is compared with an
-update whose gradients are fed as copies.
+An update must use the values that the gradient had before the training step. So each update is
+compared with an update that is fed copies of these values.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ STEPS = 2
 
 
 def crossed(one, two):
-    """Returns `two` and `one`, passed through operations that do not copy the values."""
+    """Returns `two` and `one`, passed through operations that do not copy values."""
     with tf.control_dependencies([tf.reshape(two, [-1])]):
         return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
             one, [0, 0], SHAPE
@@ -40,9 +40,9 @@ ALIASES = {
 
 
 def slots_as_gradients(optimizer, one, two):
-    """Returns a slot of `two` and a slot of `one`, to be the gradients of `one` and `two`.
+    """Returns a slot of `two` and a slot of `one`, to use as the gradients of `one` and `two`.
 
-    If a variable has no slot of its shape and dtype, the variable is returned instead of a slot.
+    If a variable has no slot of its shape and dtype, the variable is used instead of a slot.
     """
     found = []
     for variable in (two, one):
@@ -89,14 +89,14 @@ class Graph:
             self.reset = [v1.assign(variable, value) for variable, value in pairs]
 
     def start(self, session):
-        """Initializes all variables; each call of `run` starts from these values."""
+        """Initializes all variables; each call of `run` starts from the initial values."""
         session.run(self.initializer)
         self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
 
     def run(self, session, key, feed):
         """Updates once with random gradients, and then `STEPS` times with the gradients of `key`.
 
-        With `feed`, the gradients of `key` are fed as copies.
+        If `feed` is true, copies of the gradients of `key` are fed.
 
         Returns:
           The final values of all variables.
@@ -149,8 +149,9 @@ def test_a_hyperparameter_that_the_step_trains_has_its_value_from_before(use_res
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(train_op)
-            # The factor of the weight decay is `rate`, so 0.5 * 0.5 is subtracted from `rate`, and
-            # 0.5 * 1 from the other variables. The update is 0.25 * 1 / sqrt(3 + 1) = 0.125.
+            # The weight decay is `rate`, that is 0.5. So the decay subtracts 0.5 * 0.5 from `rate`,
+            # and 0.5 * 1 from each other variable. RegAdagrad's update subtracts 0.25 * 1 /
+            # sqrt(3 + 1) = 0.125 from each variable.
             np.testing.assert_allclose(session.run(rate), 0.5 - 0.25 - 0.125)
             for value in session.run(others):
                 np.testing.assert_allclose(value, np.full(SHAPE, 1 - 0.5 - 0.125), rtol=1e-6)

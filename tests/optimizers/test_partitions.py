@@ -1,7 +1,7 @@
-"""Tests checkpoints of partitioned variables, restored with the same or with other partitions.
+"""Tests that checkpoints of partitioned variables can be restored, also with other partitions.
 
 If an optimizer updates rows independently, the slices (`parts`) train like the whole variable. So a
-training that changes the partitions is compared with a training of the whole variable.
+training that continues with other partitions is compared with a training without partitions.
 """
 
 import warnings
@@ -34,7 +34,7 @@ class Training:
       parts: the number of slices; 0 for a variable that is not partitioned.
       axis: the axis along which the variable is partitioned.
       sparse: if true, a batch is a list of ids, and the loss is the sum of the squares of the rows
-        with these ids; otherwise a batch is a gradient.
+        with these ids; otherwise a batch is the variable's gradient.
     """
 
     def __init__(self, make, shape, parts, axis=0, sparse=False, use_resource=True):
@@ -95,7 +95,7 @@ def batches(shape, count, sparse):
 
 
 def moved(make, shape, parts, steps, folder, sparse=False, axis=0, use_resource=True):
-    """Trains a variable of parts[0] slices, then continues with parts[1] slices.
+    """Trains a variable with parts[0] slices, then continues the training with parts[1] slices.
 
     Returns:
       The trained variable, and the variable after the same training without partitions.
@@ -126,13 +126,13 @@ def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tm
     before.train([3, 6])
     after = Training(accumulated, [7, 2], parts, **options).restore(before.save(tmp_path))
     touched = np.isin(np.arange(7), [0, 3, 6])[:, np.newaxis]
-    # The gradient of a row in a batch is 2 * row. Each touched row is in only one of the two
-    # batches, so the mean gradient is the row itself. The learning rate is 2.
+    # In a batch that contains a row, the row's gradient is 2 * row. Each touched row is in only one
+    # of the two batches, so the mean of its gradients is the row itself. The learning rate is 2.
     expected = start([7, 2]) - touched * 2 * start([7, 2])
     np.testing.assert_array_equal(after.train([0]), expected)
 
 
-# --- The counts of past decays of AdagradDecay.
+# --- AdagradDecay's counts of past decays.
 
 
 REPEATED = pytest.mark.defect(14)
@@ -175,14 +175,14 @@ def test_decay_counts_by_position_warn():
 
 # --- Every class.
 
-# Like their originals, these optimizers have state that fits one slice only, or save the slots of
-# each slice under the slice's own name.
+# These optimizers cannot be restored with other partitions. As in the originals, their state fits
+# only one slice, or the slots of each slice are saved under the name of the slice.
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
 @pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
-    """Checks that two slices get the whole state of three slices, or that an error is raised."""
+    """Restores the state of three slices into two slices, or checks that this raises an error."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)
     before = Training(make, shape, 3, axis)
     before.train(*data[:3])
@@ -214,7 +214,7 @@ def test_state_of_a_part_is_not_restored_into_another_part(name, tmp_path):
 
 
 def of_keras(step):
-    """Returns Keras' Adam, converted by `to_v1` to train in a graph."""
+    """Returns Keras' Adam, which `to_v1` converts to a v1 optimizer for graphs."""
     del step
     optimizers = tf.keras.optimizers
     generation = versions.keras_facts()["generation"]
@@ -239,7 +239,7 @@ def saved(make, shape, parts, folder, *data, **options):
 
 
 def found_in(checkpoint):
-    """Returns the slots of w in a checkpoint: a dict from suffix to (kind, shape, role)."""
+    """Returns the slots of w in a checkpoint, as a dict from suffix to (kind, shape, role)."""
     (variable,) = checkpoint_contents.contents(checkpoint).variables
     return {slot.suffix: (slot.item.kind, slot.item.shape, slot.role) for slot in variable.slots}
 

@@ -1,9 +1,9 @@
-"""Compares our optimizers with values of the originals, recorded on TensorFlow 1.15.
+"""Compares legacy_opt's optimizers with the originals, whose results were recorded.
 
-Differences up to a bound are allowed, because one TensorFlow may round differently on two
-processors: square roots and matrix products use instructions that depend on the processor.
-tests/contrib/test_contrib.py and test_bert_original.py can compare bits, because they run both the
-originals and our optimizers on one processor.
+The originals ran on TensorFlow 1.15. Small differences are allowed, because the same TensorFlow may
+round differently on two processors: the instructions for square roots and matrix products depend on
+the processor. tests/contrib/test_contrib.py and tests/optimizers/test_bert_original.py run the
+originals and legacy_opt's optimizers on the same processor, so those tests compare bits.
 """
 
 import numpy as np
@@ -15,15 +15,16 @@ from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
-# Bound of the difference, relative to the largest absolute element of each variable, or to 1 if all
-# elements are smaller.
-# Between two processors with TensorFlow 1.15, the originals differ by up to 1.3e-7 (Adagrad), and
-# so do our optimizers. Our Adafactor differs from its original by 1.8e-7, because it multiplies in
-# another order. Between TensorFlow 1.15 and 2.21, our optimizers differ by up to 2.4e-7.
+# The largest difference that is allowed. It is relative to the largest absolute value in the
+# variable, or to 1 if this value is less than 1. These differences were measured:
+# * between two processors, with TensorFlow 1.15: up to 1.3e-7 (Adagrad), for the originals and for
+#   legacy_opt's optimizers
+# * between the original Adafactor and legacy_opt's: 1.8e-7, because the order of products differs
+# * between TensorFlow 1.15 and 2.21, for legacy_opt's optimizers: up to 2.4e-7
 TOLERANCE = 1e-6
 # These optimizers use only additions, products, divisions and comparisons, whose results IEEE 754
-# defines. TensorFlow 1.15 computes them separately (without fused multiply-add), so their bits are
-# the same on every processor.
+# defines. TensorFlow 1.15 rounds the result of each operation (it uses no fused multiply-add), so
+# the bits are the same on every processor.
 ON_EVERY_PROCESSOR = ("AdaMax", "AddSign", "MomentumW use_nesterov")
 
 
@@ -32,7 +33,7 @@ def tolerance(name):
 
 
 def assert_followed(name, moments, expected):
-    """Asserts that values after the steps in `recorded.MOMENTS` are close to `expected`."""
+    """Asserts that the values at the steps in `recorded.MOMENTS` are close to `expected`."""
     for number, values, wanted in zip(recorded.MOMENTS, moments, expected):
         assert set(values) == set(wanted) | {"global_step"}
         for variable, value in wanted.items():
@@ -44,7 +45,7 @@ def assert_followed(name, moments, expected):
 
 
 def trained(name, **changed):
-    """Returns all variables after each number of steps in `recorded.MOMENTS`."""
+    """Trains a case; returns all variables at the steps in `recorded.MOMENTS`."""
     case = CASES[name]
     training = FedTraining(lambda step: case.make(step, **changed), RECORDED[name].problem())
     values = training.train(0, recorded.STEPS)
@@ -63,11 +64,11 @@ def test_trajectories_of_the_originals(name):
     assert_followed(name, trained(name), RECORDED[name].moments)
 
 
-# The bound itself: which differences pass, and which fail.
+# Tests of the bound itself: smaller differences pass, larger differences fail.
 
 
 def moved(name, share):
-    """Returns the recorded values, each moved by `share` times what `TOLERANCE` allows."""
+    """Returns the recorded values plus `share` times the difference that `TOLERANCE` allows."""
     return [
         dict(
             {
@@ -90,9 +91,9 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields a case's name and an argument's name, for each float argument that is not 0 or 1.
+    """Yields (name of a case, name of an argument) for each float argument except 0 and 1.
 
-    Only the first argument of each case runs daily.
+    Without --full, only the first argument of each case is tested.
     """
     for name in RECORDED:
         marks = ()

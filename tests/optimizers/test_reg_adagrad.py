@@ -1,4 +1,4 @@
-"""Tests RegAdagrad: values by hand, equality with TensorFlow's Adagrad, `avoid_updating_slots`."""
+"""Tests RegAdagrad: values computed by hand, equality with Adagrad, and `avoid_updating_slots`."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, sparse, fused):
-    # Learning rate 0.5; the accumulator starts at 1, w at 2.
+    # Learning rate 0.5. Initially, the accumulator is 1 and w is 2.
     # Gradient 3, slot updated: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
     # Gradient 4, slot not updated: accumulator = 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
     with tf.Graph().as_default():
@@ -58,7 +58,7 @@ def test_it_is_stock_adagrad(way, kind):
 def counts(optimizer, apply=None):
     """Returns whether an eager update changes the accumulator.
 
-    `apply` is the Keras optimizer to use instead of `optimizer`.
+    If `apply` (a Keras optimizer) is given, it is used instead of `optimizer`.
     """
     w = tf.Variable([2.0])
     (apply or optimizer).apply_gradients([(tf.constant([3.0]), w)])

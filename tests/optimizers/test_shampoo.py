@@ -24,8 +24,9 @@ def trained(optimizer, gradients, start):
 
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
-    # Learning rate 1, epsilon 0, w 0. The gradient diag(2, 8) keeps all matrices diagonal.
-    # The update is (L / 2)**(-1/4) g (R / 2)**(-1/4), where 2 is the length of each axis.
+    # Learning rate 1, epsilon 0, w 0. The gradient g is diag(2, 8), so all matrices are diagonal.
+    # The update is (L / 2)**(-1/4) g (R / 2)**(-1/4), where 2 is the length of each axis, and L and
+    # R (slots Gbar_0 and Gbar_1) are the sums of g g^T and g^T g over all steps.
     # Step 1: L = R = diag(4, 64). L / 2 = diag(2, 32). So g is divided by diag(sqrt(2), sqrt(32)):
     #         2 / sqrt(2) = sqrt(2);  8 / sqrt(32) = sqrt(2)
     # Step 2: L / 2 = diag(4, 64):    2 / 2 = 1;  8 / 8 = 1
@@ -80,8 +81,8 @@ def test_defaults_of_the_original():
 
 
 def test_powers_are_computed_at_their_interval():
-    # In the first update H is the identity. In the second update H is computed from the sum of both
-    # squared gradients: [[4 + 4]] ** -0.5.
+    # In the first update, the power H is the identity. In the second update, H is computed from the
+    # sum of both squared gradients: [[4 + 4]] ** -0.5.
     step, w = tf.Variable(0, dtype=tf.int64), tf.Variable([0.0])
     optimizer = ShampooOptimizer(step, epsilon=0.0, svd_interval=2)
     for expected in [-2], [-2 - 2 / np.sqrt(8)]:
@@ -121,7 +122,8 @@ def test_powers_of_matrices(power, exponent):
     values, vectors = np.linalg.eigh(matrix + 0.1 * np.eye(4))
     expected = (vectors * values**exponent) @ vectors.T
     found = power(tf.constant(matrix), 4, exponent, 0.1).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # iterations stop at 1e-6
+    # The iterations of power_by_iteration stop at an error of 1e-6.
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
 def one_step(make, gradient):
@@ -137,11 +139,11 @@ def one_step(make, gradient):
 
 
 def test_iterations_for_small_matrices_stop_too_early_as_in_the_original():
-    # For a gradient of 0.5 I, both matrices are 0.25 I / 25 = 0.01 I. Their exact power -1/4 is
-    # 3.16 I, so the update should be 0.5 * 3.16 ** 2 = 5. But the iterations stop at their start
-    # value: in place of the square root 0.1 I they return 0.01 I / sqrt(norm), where norm is the
-    # Frobenius norm 0.01 * 5. The power -1/2 of this value is 4.73 I. So the update is more than
-    # twice as large as it should be.
+    # For a gradient of 0.5 I (I is the 25 x 25 identity), both matrices are 0.25 I / 25 = 0.01 I.
+    # The exact power -1/4 of 0.01 I is 3.16 I, so the update should be 0.5 * 3.16 ** 2 = 5. But the
+    # iterations for the square root return their start value 0.01 I / sqrt(0.05) instead of 0.1 I.
+    # (0.05 = 0.01 * 5 is the Frobenius norm of 0.01 I.) The power -1/2 of this start value is
+    # 4.73 I. So the update is more than twice as large as it should be.
     gradient = 0.5 * np.eye(25, dtype=np.float32)
     power = (0.01 / np.sqrt(0.05)) ** -0.5
     assert round(power, 2) == 4.73 and round(0.01**-0.25, 2) == 3.16

@@ -1,4 +1,4 @@
-"""Tests AddSign and PowerSign: values by hand, sign decays, and the global step of the decays."""
+"""Tests AddSign and PowerSign: values computed by hand, sign decays, and their global step."""
 
 import json
 import math
@@ -33,9 +33,9 @@ BOTH = pytest.mark.parametrize("optimizer", [AddSignOptimizer, PowerSignOptimize
     ids=["AddSign", "PowerSign"],
 )
 def test_two_steps_by_hand(use_resource, fused, make, agreed, opposed):
-    # beta .5, learning rate .5, w [8, 8, 8]. The update multiplies g by a if m and g have the same
-    # sign, and by o if their signs are opposite. In AddSign, a = 2 + 1 = 3 and o = 2 - 1 = 1. In
-    # PowerSign, a = 4 and o = 1 / 4.
+    # beta .5, learning rate .5, w [8, 8, 8]. The update multiplies the gradient g by a if m and g
+    # have the same sign, and by o if their signs are opposite. In AddSign, a = 2 + 1 = 3 and
+    # o = 2 - 1 = 1. In PowerSign, a = 4 and o = 1 / 4.
     # g [4, 4, 0]: m = [2, 2, 0], so w -= .5 * a * [4, 4, 0]
     # g [2, -1, 1]: m = [2, .5, .5], so w -= .5 * [a * 2, o * -1, a * 1]
     with tf.Graph().as_default():
@@ -149,7 +149,7 @@ def make_decay(name, makers=MAKERS):
 
 
 def in_a_session(decay, steps, dtype="int64"):
-    """Returns the sign decay at each value of a global step that a Session increments."""
+    """Returns the sign decays at the global steps from 0 to `steps` - 1, computed in a Session."""
     with tf.Graph().as_default():
         step = v1.get_variable("step", [], dtype, v1.zeros_initializer(), trainable=False)
         advance, value = step.assign_add(1), decay(step)
@@ -329,7 +329,7 @@ def test_logbase_cannot_be_set():
 
 
 class Halving(AddSignOptimizer):
-    """Creates the sign decay function in its constructor, so that a config can be saved."""
+    """Creates its sign decay function in the constructor, so that its config can be saved."""
 
     def __init__(self, learning_rate=0.1, half_life=10, name="Halving"):
         self._half_life = half_life

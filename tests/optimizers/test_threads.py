@@ -1,4 +1,4 @@
-"""Tests which updates are never lost when eight Python threads run the same train_op."""
+"""Tests in which cases no update is lost when eight Python threads run the same train op."""
 
 import pytest
 import tensorflow as tf
@@ -19,7 +19,8 @@ def test_eight_threads(name, use_resource, use_locking, full):
     lost = threads.train(
         threads.COUNTED[name], use_resource, use_locking, steps=3000 if full else 100
     )
-    # If the global step is a ref variable, TensorFlow's optimizers increment it without a lock.
+    # If the global step is a ref variable, TensorFlow's optimizers increment it without a lock, so
+    # increments may be lost.
     if use_resource or not name.startswith("tf."):
         assert lost.global_step == 0
     is_kernel = name in ("AdagradDecay", "tf.train.Adagrad")
@@ -51,7 +52,7 @@ def test_the_global_step_is_advanced_under_its_lock(name):
 
 
 def variable_of(operation):
-    """Returns the variable that an operation writes, even if the operation is in a tf.cond."""
+    """Returns the variable that an operation writes; the operation may be in a tf.cond."""
     source = operation.inputs[0].op
     while source.type == "RefSwitch":
         source = source.inputs[0].op

@@ -1,6 +1,6 @@
 """Tests AdamW, MomentumW and decoupled weight decay for any optimizer.
 
-tests/optimizers/test_every_optimizer.py also tests these classes.
+tests/optimizers/test_every_optimizer.py also tests these optimizers.
 """
 
 import pickle
@@ -30,7 +30,7 @@ def run(build, values, steps, use_resource=False):
     """Trains in a Session; `build` takes the variables and returns the train op.
 
     Returns:
-      For each step, a dict from names to the values of all variables.
+      A list: for each step, the values of all variables by name.
     """
     with tf.Graph().as_default(), v1.Session() as sess:
         train = build(
@@ -49,7 +49,7 @@ def run(build, values, steps, use_resource=False):
 
 
 def fed(optimizer, grad, **arguments):
-    """Returns a `build` for `run` that applies one gradient to all variables."""
+    """Returns a function for the argument `build` of `run`; all variables get the same gradient."""
 
     def build(*variables):
         return optimizer.apply_gradients([(grad(), v) for v in variables], **arguments)
@@ -91,7 +91,8 @@ def test_adam_w():
 def test_only_rows_in_the_gradient_decay_and_only_once(base, use_resource):
     """Trains one row whose id is repeated in the gradient.
 
-    Adagrad first sums the gradients of a repeated id; GradientDescent applies them one by one.
+    Adagrad first sums the gradients of a repeated id. GradientDescent applies each gradient
+    separately.
     """
     # Row 0 decays to 4 * 0.5 = 2. The sum of its gradients is 1 + 1 = 2.
     # GradientDescent: 2 - 0.25 * 2 = 1.5. Adagrad: 2 - 0.5 * 2 / sqrt(12 + 4) = 1.75.
@@ -132,13 +133,13 @@ def test_types_of_weight_decay():
         decay.assign(0.25)
 
 
-# The order: first gradients, then weight decay, then the update.
+# The order in a step: first the gradients, then the weight decay, then the update.
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("way", ["ref", "resource", "wrap_function", "function", "eager"])
 def test_gradients_are_computed_before_anything_decays(way, sparse):
-    """Trains w and v. The gradient of v reads w late (after a slow operation)."""
+    """Trains w and v. The gradient of v is the value of w, which is read after a slow operation."""
     rows, columns, steps = 64, 4096, 20
     start = np.random.RandomState(0).randn(rows, columns).astype(np.float32)
     decay, rate = np.float32(0.01), np.float32(0.1)

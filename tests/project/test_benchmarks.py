@@ -1,8 +1,9 @@
 """Tests the benchmarks: workloads, timing, goals and the report.
 
-A contestant is one optimizer on one workload. In names of contestants, "bridged" optimizers are
-made by `to_keras` from v1 optimizers, and "stock" optimizers are those of TensorFlow. The workloads
-B1 to B4 measure the Keras bridge; W1 to W4 measure optimizers without Keras.
+A contestant is one optimizer on one workload. A goal is an upper bound of the ratio of two
+contestants' times. In the names of contestants, "bridged" optimizers are made by `to_keras` from v1
+optimizers, and "stock" optimizers are those of TensorFlow. The workloads B1 to B4 measure the Keras
+bridge; W1 to W4 measure optimizers without Keras.
 """
 
 import contextlib
@@ -27,7 +28,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(run.__file__)))
 
 @pytest.fixture(scope="module", autouse=True)
 def frozen_objects():
-    """Excludes existing objects from garbage collection, which each contestant runs at its end."""
+    """Excludes the existing objects from the garbage collection at the end of each contestant."""
     gc.freeze()
 
 
@@ -111,8 +112,8 @@ def test_workloads_and_goals():
     }
 
 
-# A sparse update of these optimizers touches the whole table by definition. So its time grows with
-# the table, and there is no goal for the growth.
+# By definition, a sparse update of these optimizers changes the whole table. So the time of the
+# update grows with the table, and there is no goal for the growth.
 WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
 WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
 
@@ -160,7 +161,7 @@ def test_a_step_in_a_function_trains_like_in_a_session(name):
     in_function = trained(keras_bridge.Step(TINY[name], make))
     in_session = trained(workloads.Contestant(TINY[name], make, use_resource=True))
     assert in_function.any()
-    # Building the function runs a step, so its ids are those of one batch more.
+    # Building the function runs one more step, which trains the rows of one more batch.
     assert in_function.sum() >= in_session.sum()
 
 
@@ -180,7 +181,7 @@ def test_trainings_with_an_embedding():
 @pytest.mark.parametrize("slots", range(1, limits.MOST_SLOTS + 1))
 @pytest.mark.parametrize("name", ["W1", "W3"])
 def test_the_c_loop_updates_each_element_once(name, slots):
-    """After one step from zero, the gradient has reached all slots, and the variable is -0.1."""
+    """Runs one step from zero: touched elements become -0.1 in the variable, 0.1 in all slots."""
     loop = limits.Loop(
         workloads.WORKLOADS[0].scaled_down(100) if name == "W1" else TINY[name], slots
     )
@@ -248,7 +249,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.setattr(optimizers, "ENTRIES", never)
     path = tmp_path / "bench.json"
-    # B2 is left out, because it equals B1 if both are scaled down. B4 includes runs on B3.
+    # B2 is left out, because B1 and B2 are equal if they are scaled down. B4 also runs B3.
     names = "W1,W2,W3,W4,B1,B4"
     arguments = ["--only", names, "--scale-down", "5000", "--repeats", "2", "--json", str(path)]
     assert run.main(arguments) == 0
@@ -321,7 +322,7 @@ SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
 
 
 def trained(kind, generation, name, optimizer, steps=3):
-    """Returns the variables after some steps, and the value of the optimizer's step counter."""
+    """Trains for some steps; returns the variables and the optimizer's step counter."""
     contestant = keras_bridge.contestant(SMALL[name], keras_bridge.Way(kind, generation), optimizer)
     if kind == "fit":
         assert len(contestant.step.times(steps)) == steps
@@ -334,14 +335,14 @@ def trained(kind, generation, name, optimizer, steps=3):
     return values, count
 
 
-# The modes of a benchmark: a graph with Keras 2 (like in TensorFlow 1.15), and eager execution with
-# each installed generation of Keras (like in TensorFlow 2).
+# The modes of a benchmark: a graph with Keras 2 (as in TensorFlow 1.15), and eager execution with
+# each installed generation of Keras (as in TensorFlow 2).
 MODES = [("graph", 2)] + [("eager", generation) for generation in GENERATIONS]
 
 
 @pytest.fixture(params=MODES, ids="{0[0]}-keras{0[1]}".format)
 def generation(request):
-    """Yields the generation of Keras of each mode, inside a graph if the mode is "graph"."""
+    """Yields the generation of Keras of a mode; in the mode "graph", the test runs in a graph."""
     mode, generation = request.param
     with tf.Graph().as_default() if mode == "graph" else contextlib.ExitStack():
         yield generation
@@ -382,7 +383,7 @@ def test_goals_of_the_bridge_are_measured():
 
 
 def goals(workload, generation):
-    """Returns a dict from (way.kind, name of one contestant, name of the other) to the goal."""
+    """Returns a dict from (kind of way, name of one contestant, name of the other) to the goal."""
     return {
         (way.kind, one[1], other[1]): goal
         for way in keras_bridge.ways(workload)

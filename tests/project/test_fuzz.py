@@ -47,8 +47,8 @@ def test_every_extreme_number(name):
                 checking.check(fuzzed(name, ids=ids, kind="extreme", **{key: number}))
 
 
-# Cases that failed earlier, because of errors in an optimizer, in its oracle (a NumPy reference) or
-# in the comparison.
+# Cases that failed in the past, because of an error in the optimizer, in its oracle (a NumPy
+# reference) or in the comparison.
 FOUND = {
     "an id in a table whose rows are empty": fuzzed("AdamGS", (1, 0), (0,)),
     "more axes than GatherNd has": fuzzed("AdagradDecay", (2,) + (1,) * 7, (0, 1, 1)),
@@ -108,8 +108,8 @@ def test_it_finds_arguments_that_should_be_refused():
 def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1), way=way)
     assert checking.check(case) == {"failed cleanly": 1}
-    # LARS updates with a kernel of TensorFlow, which updates row 0 before it fails at the id -1.
-    # `in_place` makes the check accept this.
+    # LARS uses a kernel of TensorFlow, which updates row 0 before it fails at the id -1. The check
+    # accepts the changed row, because `checking.in_place` returns True for this case.
     case = case._replace(name="LARS")
     assert checking.check(case) == {"failed cleanly": 1}
     monkeypatch.setattr(checking, "in_place", lambda case: False)

@@ -1,4 +1,4 @@
-"""Tests the table of lanes, the sharing of tests between the lanes, and the account of a run.
+"""Tests the table of lanes, the division of tests among the lanes, and the account of a run.
 
 A lane is an environment with one TensorFlow version; a cell is a test with one combination of its
 parameters. The account is a JSON file with a run's outcomes and durations.
@@ -42,7 +42,7 @@ def test_size(full):
     assert full in (True, False)
 """
 MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"])
-# A `legacy_opt.versions` that does not import TensorFlow, for the copy of conftest.py.
+# The source of the module `legacy_opt.versions` in `run_suite`. It does not import TensorFlow.
 VERSIONS = """
 def keras_facts():
     return {"generation": %d}
@@ -115,7 +115,7 @@ def test_the_page_of_horovod_has_its_version_and_the_lanes():
     *most, newest = [lane.name for lane in lanes.LANES]
     assert lanes.HOROVOD in page
     assert f"for TensorFlow {', '.join(most)} and {newest}." in page
-    assert {newest} == set(lanes.HOROVOD_WITHOUT_XLA)  # the page says what to do on it
+    assert {newest} == set(lanes.HOROVOD_WITHOUT_XLA)  # the page says what to do
     assert f"On TensorFlow {newest} the compiler stops" in page
 
 
@@ -180,7 +180,8 @@ class Item:
 def lanes_of(tmp_path, monkeypatch):
     """Returns a function that computes which of five lanes run each cell.
 
-    The function takes the cells, and `cost`: the seconds that all cells of one test take together.
+    The function takes a list of cells, and `cost`, the seconds that all cells of one test take
+    together. It returns a set of lane numbers for each cell.
     """
 
     def find(items, cost):
@@ -199,7 +200,7 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        # A checksum of a cell's parameters decides which lanes run it, so the loads are not equal.
+        # A checksum of a cell's parameters decides which lanes run the cell, so the loads differ.
         assert min(loads) > 0 and max(loads) < 20 * times
 
 
@@ -259,7 +260,7 @@ def test_cells_with_other_results_on_each_lane_are_not_divided(lanes_of, markers
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # If all lanes run, `make oldest-keras` has turn 1/2: it runs what the last lane leaves out.
+    # If all lanes run, `make oldest-keras` runs the cells that the last lane leaves out (turn 1/2).
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]

@@ -1,4 +1,4 @@
-"""Tests that packages import only allowed packages, even in functions and by lazy imports."""
+"""Tests that packages import only allowed packages, also inside functions and by lazy imports."""
 
 import ast
 
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.once
 
 OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
 # The packages and modules that each package may import besides itself. A name that begins with a
-# dot is a part of compat.
+# dot is a package or module of compat.
 ALLOWED = {
     "_checkout": [".compat"],  # has the string "legacy_opt.compat", but does not import it
     "versions": [],
@@ -73,7 +73,8 @@ def modules():
 def package_of(module):
     """Returns the key in `ALLOWED` that applies to a module."""
     words = module.split(".")[1:]
-    if words == ["native"]:  # the public names; the modules of the package do not import them
+    # native/__init__.py has the public names. The other modules of native do not import it.
+    if words == ["native"]:
         return "native's face"
     if words[:1] == ["compat"]:
         return "." + (words + ["compat"])[1 if words[1:] else 0]
@@ -81,7 +82,7 @@ def package_of(module):
 
 
 def names_in(module, source, is_package, known):
-    """Yields the names that a module imports, and modules in `known` that its strings contain."""
+    """Yields the names that a module imports, and the modules in `known` that its strings name."""
     here = module.split(".")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -91,7 +92,8 @@ def names_in(module, source, is_package, known):
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif type(node).__name__ in ("Constant", "Str"):  # Python 3.7 has Str
-            # The string may be an argument of import_module or a lazy name of compat.
+            # The string may be an argument of import_module, or name a module that compat imports
+            # lazily.
             text = node.s if type(node).__name__ == "Str" else node.value
             for name in text, f"{module}.{text}":
                 if "." in str(name) and name in known:

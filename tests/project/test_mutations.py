@@ -1,6 +1,6 @@
 """Tests the mutations (changes that break the code on purpose) of `make mutations`.
 
-Each mutation must apply to the present code.
+It must be possible to apply each mutation to the current code.
 """
 
 import ast

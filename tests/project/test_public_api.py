@@ -1,6 +1,6 @@
-"""Checks docs/public_api.txt, the list of the public API.
+"""Checks that docs/public_api.txt, which lists the public API, is up to date.
 
-`python -m tests.tools.public_api` updates the list.
+`python -m tests.tools.public_api` updates the file.
 """
 
 from tests.tools import public_api

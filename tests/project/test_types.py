@@ -1,4 +1,4 @@
-"""Tests that the public API has complete type annotations, which Python and editors can resolve."""
+"""Tests that all of the public API has type annotations that Python and editors can resolve."""
 
 import inspect
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 
 
 def public_functions():
-    """Yields the name and the function of each signature in docs/public_api.txt."""
+    """Yields (name, function) for each function and method in docs/public_api.txt."""
     public = [
         (name, getattr(module, name)) for module in (legacy_opt, compat) for name in module.__all__
     ]
@@ -30,7 +30,7 @@ def public_functions():
 
 
 def functions_of(name, cls):
-    """Yields (name, function) of the methods and properties that legacy_opt defines for a class."""
+    """Yields (name, function) for each method and property of a class that legacy_opt defines."""
     for member in {"__init__", *public_api.members(cls)}:
         value = inspect.getattr_static(cls, member)
         value = getattr(value, "fget", None) or getattr(value, "__func__", value)
@@ -73,7 +73,7 @@ def test_every_field_of_a_result_has_a_type(cls):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """Creates a jedi project in which, like in an installed package, compat is in legacy_opt."""
+    """Creates a jedi project with compat inside legacy_opt, as in the installed package."""
     home = tmp_path_factory.mktemp("installed")
     shutil.copytree(str(ROOT / "legacy_opt"), str(home / "legacy_opt"))
     shutil.copytree(str(ROOT / "compat"), str(home / "legacy_opt" / "compat"))
@@ -95,6 +95,6 @@ def test_an_editor_completes_an_import(project):
 def test_an_editor_knows_what_a_package_has(module, project):
     name = module.__name__
     found = completions(f"import {name}\n{name}.", project)
-    # jedi also offers the files in the folder of the package, one of which is public.
+    # jedi also offers the names of the files in the folder of the package.
     files = {path.stem for path in Path(str(project.path), *name.split(".")).iterdir()}
     assert set(module.__all__) <= found <= set(module.__all__) | files

@@ -1,7 +1,7 @@
 """Trains a wide & deep model on made-up clicks, in the style of scripts for DeepRec.
 
-Written for TensorFlow 1.15 with DeepRec's optimizers. `python -m legacy_opt run` runs it unchanged
-on TensorFlow without DeepRec.
+The script was written for TensorFlow 1.15 with DeepRec's optimizers. `python -m legacy_opt run`
+runs the script unchanged on TensorFlow without DeepRec.
 """
 
 import os
@@ -41,7 +41,7 @@ def made_up_clicks():
 
 
 def input_fn():
-    """Returns tensors of one batch."""
+    """Returns the tensors of one batch: (features, labels)."""
     dataset = tf.data.Dataset.from_tensor_slices(made_up_clicks())
     dataset = dataset.shuffle(EXAMPLES, seed=1).repeat().batch(FLAGS.batch_size)
     return tf.data.make_one_shot_iterator(dataset).get_next()

@@ -1,7 +1,7 @@
 """Trains a ranking model in the style of DeepRec's model zoo; switches turn on DeepRec features.
 
-Written for DeepRec, a fork of TensorFlow 1.15. Without switches, the script uses only classes of
-DeepRec that legacy_opt has, too, so `python -m legacy_opt run` can run it on plain TensorFlow.
+The script was written for DeepRec, a fork of TensorFlow 1.15. Without switches, `python -m
+legacy_opt run` can run it on plain TensorFlow, because legacy_opt has all DeepRec classes it uses.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Trains a table in the style of EasyRec: names in a configuration choose the optimizer and table.
 
-Written for any TensorFlow from 1.12 on, including DeepRec and PAI's TensorFlow. So some branches
-and functions use names that exist in only one of these versions.
+The script was written for any TensorFlow from 1.12 on, including DeepRec and PAI's TensorFlow. So
+some branches and functions use names that only one of these versions has.
 """
 
 import json

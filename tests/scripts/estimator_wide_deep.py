@@ -1,4 +1,4 @@
-"""A wide and deep model of census-like data, in the style of TensorFlow's tutorials of 2018."""
+"""Trains a wide and deep model on census-like data, in the style of TensorFlow's 2018 tutorials."""
 
 import os
 import random

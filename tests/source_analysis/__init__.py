@@ -1,1 +1,1 @@
-"""Tests of the analysis of Python sources."""
+"""Tests of the package that analyses Python sources."""

@@ -22,10 +22,10 @@ V1 = "tf.compat.v1.train."
 
 @pytest.fixture
 def uses(tmp_path):
-    """Returns a function that audits files, given as keyword arguments (name=code).
+    """Returns a function that writes and audits files, which are keyword arguments (name=code).
 
-    In a name, `_in_` stands for a slash. The function returns a list with a tuple (kind, line,
-    column, status, name, instead) for each use.
+    `package_in_module=code` writes the file package/module.py. The function returns a tuple (kind,
+    line, column, status, name, instead) for each use.
     """
 
     def run(**files):

@@ -1,6 +1,6 @@
-"""Tests `legacy-opt audit` of packages that define optimizers, and of classes with unknown bases.
+"""Tests `legacy-opt audit` for packages that define optimizers, and classes with unknown bases.
 
-If the base is known at run time only, the audit guesses whether the class is an optimizer.
+If a base class is known only at run time, the audit guesses whether the class is an optimizer.
 """
 
 import os
@@ -28,7 +28,7 @@ def default(): return YellowFinOptimizer(1.0)
 
 @pytest.fixture
 def uses(tmp_path):
-    """Audits files, a dict from paths to code; returns the uses in the last file."""
+    """Returns a function that audits files ({path: code}) and returns the uses in the last file."""
 
     def run(files):
         for name, code in files.items():

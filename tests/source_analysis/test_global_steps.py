@@ -1,8 +1,9 @@
 """Tests that `legacy-opt audit` finds lines of scripts that increment a global step a second time.
 
-The original classes of BERT (AdamWeightDecayOptimizer) and ALBERT (LAMBOptimizer) do not increment
-the global step, so their scripts do. The classes of these names in legacy_opt increment it
-themselves. The audit reports such lines only for these two classes.
+The original AdamWeightDecayOptimizer of BERT and LAMBOptimizer of ALBERT do not increment the
+global step, so the scripts of BERT and ALBERT increment it. legacy_opt's classes of the same names
+do increment the global step, so with these classes the scripts would count each step twice. The
+audit reports the lines only for these two classes.
 """
 
 import textwrap
@@ -17,7 +18,7 @@ BERTS = "legacy_opt.AdamWeightDecayOptimizer"
 LAMB = "legacy_opt.LAMBOptimizer"
 IMPORTS = "import legacy_opt, optimization, tensorflow as tf\n"
 
-# google-research/bert, optimization.py, shortened.
+# A shortened copy of optimization.py in google-research/bert.
 OPTIMIZATION = """
 import tensorflow as tf
 
@@ -42,7 +43,7 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
 
 @pytest.fixture
 def counted_twice(tmp_path):
-    """Audits files, given as name=code; returns the uses of the kind "global step"."""
+    """Returns a function that audits files (name=code) and returns the uses of "global step"."""
 
     def run(**files):
         for name, code in files.items():

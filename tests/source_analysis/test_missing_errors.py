@@ -1,6 +1,6 @@
 """Tests the errors that `legacy-opt run` raises if a script uses a name that TensorFlow lacks.
 
-The error message says what to use instead, or why the name is missing.
+Each error message says what to use instead, or why the name is missing.
 """
 
 import re
@@ -13,7 +13,7 @@ from tests.support.processes.command_line import ROOT, start
 
 SCRIPTS = ROOT / "tests" / "scripts"
 ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
-# A dict from code that uses a missing name to the beginning of the error message.
+# Keys: code that uses a missing name. Values: the beginning of the error message.
 ODD = {
     "tf.get_embedding_variable": "tf.get_embedding_variable: Only DeepRec has EmbeddingVariables",
     "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: Only DeepRec",
@@ -111,9 +111,9 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         expected = place("odd", odd_line(number)) + re.escape(text)
         kind = r"(ModuleNotFound|Import)Error\|" if "import n" in use else r"\w+Error\|"
         assert re.match(kind + expected, found), (use, found)
-    # In an installed package, the error has Python's own message.
+    # If an installed package uses a missing name, the error has Python's own message.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
-    # The script does not catch the last error. The error's message was also printed as a warning.
+    # The script does not catch its last error. The message was also printed as a warning before.
     assert re.search(r"\nAttributeError: {}".format(place("deeprec_style_zoo", 29)), errors), errors
     assert "missing_errors" not in errors
     warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)
@@ -122,5 +122,5 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
 
 
 def odd_line(number):
-    """Returns the line of odd.py in which a use begins."""
+    """Returns the line of odd.py at which the use with this number begins."""
     return 3 + sum(2 + use.count("\n") for use in list(ODD)[:number])

@@ -1,4 +1,4 @@
-"""Tests the search for missing names of TensorFlow, before `legacy-opt run` runs a script."""
+"""Tests how `legacy-opt run` finds missing names of TensorFlow before it runs a script."""
 
 import sys
 import textwrap
@@ -20,7 +20,10 @@ GONE = "tf.get_embedding_variable"
 
 @pytest.fixture
 def missing(tmp_path, monkeypatch):
-    """Writes a script and modules; returns missing names as "line name" or "module:line name"."""
+    """Returns a function that writes a script and modules, and returns the missing names.
+
+    The function returns strings: "line name" for the script, "module:line name" for other modules.
+    """
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def find(code, files=()):
@@ -203,7 +206,7 @@ def test_names_from_other_packages_are_not_missing(missing):
 
 
 def test_names_are_missing_without_the_packages(missing, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tf_keras.api._v1.keras", None)  # its import raises an error
+    monkeypatch.setitem(sys.modules, "tf_keras.api._v1.keras", None)  # importing it raises an error
     monkeypatch.setattr(versions.estimators, "_installed_version", lambda package: None)
     generation = versions.keras_facts()["generation"]
     expected = ["2 tf.layers.dense", "3 tf.nn.rnn_cell.LSTMCell"] if generation == 3 else []

@@ -1,6 +1,6 @@
-"""Tests which missing names of TensorFlow keep `legacy-opt run` from running a script.
+"""Tests for which missing names of TensorFlow `legacy-opt run` refuses to run a script.
 
-If the command can tell that every run of the script reaches a missing name, it does not start the
+If the command finds that every run of the script reaches a missing name, it does not start the
 script. If the name is in code that a run might skip, such as a function or an `if`, the command
 prints a warning and starts the script.
 """
@@ -23,9 +23,10 @@ GONE = "tf.get_embedding_variable"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Returns a function that writes files, the first of which is a script for `legacy-opt run`.
+    """Returns a function that writes files and calls `legacy-opt run` with the first file.
 
-    The function returns (exit code, lines on stderr) of the command, which only checks the script.
+    The command is patched so that it checks the script, but does not run it. The function returns
+    the command's exit code and its lines on stderr.
     """
     monkeypatch.syspath_prepend("replaced by the command")  # the command assigns sys.path[0]
     monkeypatch.setattr(run_command, "prepare", lambda native: tf if versions.speaks_v1() else v1)

@@ -12,7 +12,7 @@ import pytest
 # whole reason.
 KNOWN_SKIPS = (r"this tf\.function cannot ask for XLA",)
 # Further reasons that are allowed without --report, because optional requirements may be missing
-# when somebody calls pytest directly. `make test` installs them all, and passes --report.
+# when somebody calls pytest directly. `make test` installs all requirements, and passes --report.
 KNOWN_SKIPS_BY_HAND = (
     r"tensorflow-estimator is not installed",
     r"example dependencies not installed",
@@ -23,7 +23,7 @@ KNOWN_SKIPS_BY_HAND = (
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_fixture_setup(fixturedef, request):
-    """Adds the duration of each fixture to the test's reports, from which `Account` reads it."""
+    """Adds the duration of a fixture to the test's `user_properties`, which `Account` reads."""
     started = time.time()
     yield
     name = f"{fixturedef.baseid}::{fixturedef.argname}"
@@ -32,7 +32,7 @@ def pytest_fixture_setup(fixturedef, request):
 
 
 def pytest_sessionfinish(session):
-    """With xdist, sends a worker's counts of left-out tests to the process with the `Account`."""
+    """In a worker of pytest-xdist, sends the counts of left-out tests to the main process."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.left_out
 
@@ -64,7 +64,7 @@ class Account:
             for kind, value in report.user_properties:
                 if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
-                elif kind == "shared fixture":  # not a part of the duration of this one test
+                elif kind == "shared fixture":  # does not count for this one test
                     self.seconds_of_shared_fixtures[value[0]] += value[1]
                     self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:
@@ -86,7 +86,7 @@ class Account:
             self.outcomes[report.nodeid] = outcome
 
     def unknown(self):
-        """Returns the skip reasons that no list allows, sorted."""
+        """Returns a sorted list of the skip reasons that are not allowed."""
         reasons = set(self.skips.values())
         return sorted(r for r in reasons if not any(re.fullmatch(a, r, re.S) for a in self.allowed))
 

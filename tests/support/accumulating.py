@@ -1,7 +1,7 @@
 """Helpers for tests of GradientAccumulationOptimizer.
 
-Training with accumulated gradients of small batches must equal training with large batches, whose
-gradients are the means of the small batches' gradients.
+A training that accumulates the gradients of small batches must equal a training with large batches.
+The gradient of a large batch is the mean of the gradients of small batches.
 """
 
 import functools
@@ -20,8 +20,8 @@ from tests.support import problems, running
 
 v1 = tf.compat.v1
 
-# In the Sessions, graph rewriting is off, because it regroups products. Which products it regroups
-# depends on the rest of the graph.
+# The Sessions run without graph rewriting, because it would regroup products differently in
+# different graphs.
 WAYS = dict(
     running.WAYS,
     **{
@@ -59,7 +59,7 @@ def accumulated(make, steps=BATCHES, **arguments):
 
 
 def small_problem(kind, dtype, name):
-    """Returns a problem of a few batches; it has two variables, or more for a MultiOptimizer."""
+    """Returns a problem of a few batches, with two variables, or all for a MultiOptimizer."""
     problem = problems.make(kind, dtype, steps=2 * BATCHES)
     if "multi" in name:
         return problem
@@ -76,7 +76,7 @@ def only(problem, names):
 
 
 def large_batches(problem, batches=BATCHES):
-    """Returns the problem with each group of `batches` gradients replaced by the group's mean."""
+    """Returns the problem after replacing each group of `batches` gradients by the group's mean."""
     gradients = []
     for first in range(0, problem.steps, batches):
         part = problem.gradients[first : first + batches]
@@ -115,7 +115,10 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
 
 
 def assert_equal(actual, expected, only=None):
-    """Asserts that the arrays in two dicts are equal bit for bit: all, or those named in `only`."""
+    """Asserts that the arrays in two dicts are equal bit for bit.
+
+    If `only` is given, only the arrays with the keys in `only` are compared.
+    """
     assert only is not None or set(actual) == set(expected)
     for key in only or expected:
         running._assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)

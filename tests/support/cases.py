@@ -46,7 +46,7 @@ CASES: Any = {
 
 
 def public_optimizers_with_cases():
-    """Returns the public classes of all cases."""
+    """Returns the set of public classes that have a case."""
     classes = {case.optimizer for case in CASES.values()}
     # Classes returned by extend_with_decoupled_weight_decay have no public name.
     return {each for each in classes if "base_optimizer" not in vars(each)}

@@ -1,4 +1,4 @@
-"""NumPy references of gradient clipping, and of gradient descent with clipped gradients."""
+"""NumPy references for gradient clipping, and for gradient descent with clipped gradients."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ RATE = np.float32(0.5)
 
 
 def summed(rows, size):
-    """Returns a sparse gradient as a dense array, summing rows of equal ids."""
+    """Converts a sparse gradient to a dense array; rows with equal ids are summed."""
     result = np.zeros([size, rows.values.shape[1]], "f")
     np.add.at(result, rows.ids, rows.values)
     return result

@@ -1,4 +1,4 @@
-"""Compares variables trained by our optimizers with variables trained by tf.contrib."""
+"""Compares variables trained by legacy_opt with variables trained by tf.contrib."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""The mark of tests that need Estimators."""
+"""A pytest mark for tests that need TensorFlow's Estimators."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Parameters and helpers of the tests that run with every optimizer class."""
+"""Parameters and helpers for tests that run with every optimizer class."""
 
 import pytest
 import tensorflow as tf

@@ -3,8 +3,8 @@
     python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow version
     python tests/support/exactness.py PAGE.md JSON…       writes the page from all results
 
-A cell is a case (optimizer and arguments), trained in one way with one dtype. `make matrix` runs
-both commands, the first command on every lane (an environment with one TensorFlow version).
+A cell is a case (optimizer and arguments) that is trained in one way with one dtype. `make matrix`
+runs the first command on every lane (an environment with one TensorFlow version), then the second.
 """
 
 import functools
@@ -72,13 +72,13 @@ nothing but rounding errors, which the matrix power amplifies.
 # Allowed differences in `fit`, where Keras builds the graph that computes the gradients. Each entry
 # is (start of the case's name, dtypes, largest difference).
 KNOWN_IN_FIT = (
-    # The smallest singular values of rank-deficient matrices are nothing but rounding errors.
+    # The smallest singular values of rank-deficient matrices are only rounding errors.
     ("Shampoo", ("float32",), 1e-4),
     ("Shampoo", ("float64",), 1e-12),
-    # In 16 bits, a tf.function computes the sparse update of TensorFlow's Adam differently than a
-    # Session.
+    # In 16 bits, a tf.function and a Session compute the sparse update of TensorFlow's Adam
+    # differently.
     ("AdamW", ("float16", "bfloat16"), 1e-2),
-    # On TensorFlow 1.15, norms round differently in `fit` than in a Session.
+    # On TensorFlow 1.15, norms are rounded differently in `fit` and in a Session.
     ("LAMB bias_correction=False", ("float64",), 1e-15),
     ("LARS nesterov, skip_list", ("float64",), 1e-15),
 )
@@ -98,7 +98,7 @@ def is_known(name, way, dtype, result):
 
 @functools.lru_cache(maxsize=None)
 def reference(run, task, name, dtype, steps):
-    """Returns the trace of the v1 optimizer without the bridge, or the error that it raises."""
+    """Trains the v1 optimizer without the bridge; returns the trace, or the error that occurs."""
     from tests.support.keras.keras_cases import CASES
 
     return _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
@@ -114,11 +114,11 @@ def _attempt(run, task, make):
 
 
 def cell(name, way, dtype, api="optimizer_v2", steps=24):
-    """Trains one case through the bridge and compares it with the v1 optimizer.
+    """Trains one case through the bridge, and compares the results with the v1 optimizer.
 
     Returns:
-      EQUAL; UNSUPPORTED if both the v1 optimizer and the bridge raise an error; else a sentence
-      that describes the difference.
+      EQUAL if all bits are equal; UNSUPPORTED if both the v1 optimizer and the bridge raise an
+      error; otherwise a text that describes the difference.
     """
     from tests.support.keras.keras_cases import CASES
     from tests.support.keras.keras_ways import WAYS_OF
@@ -127,9 +127,9 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     expected = reference(reference_run, task, name, dtype, steps)
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
-    # On TensorFlow 1.15, some operations run only in a Session, on its XLA device. Others (Sigmoid
-    # of bfloat16) run only eagerly. So, for a second comparison, `own` trains the v1 optimizer like
-    # the bridge, in a function or eagerly.
+    # On TensorFlow 1.15, some operations run only in a Session (on its XLA device), and others only
+    # eagerly (Sigmoid of bfloat16). So there is a second comparison: `own` trains the v1 optimizer
+    # in the same way as the bridge, in a function or eagerly.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
@@ -144,9 +144,9 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
 
 
 def _equals_own(actual, own):
-    """Returns whether a trace of the bridge equals `own`, apart from slots that `own` lacks.
+    """Returns whether a trace of the bridge equals the trace `own`.
 
-    If `own` is an error, returns False.
+    Slots that `own` lacks are ignored. If `own` is an error, the result is False.
     """
     if isinstance(own, Exception):
         return False
@@ -157,7 +157,7 @@ def _equals_own(actual, own):
 def largest_difference(actual, expected):
     """Returns the largest difference between two traces, or None if they are equal bit for bit.
 
-    If a NaN or infinity, a dtype or a name differs, the result is infinity.
+    If the traces differ in a NaN, an infinity, a dtype or a name, the result is infinity.
     """
     import numpy as np
 
@@ -177,7 +177,7 @@ def largest_difference(actual, expected):
 
 
 def run_lane(path, dtypes=()):
-    """Runs every cell and writes the results to a JSON file: column -> case -> dtype -> way."""
+    """Runs every cell; writes the results to a JSON file, by column, case, dtype and way."""
     import tensorflow as tf
 
     from legacy_opt import versions
@@ -192,7 +192,7 @@ def run_lane(path, dtypes=()):
 
 
 def run_api(api, dtypes=()):
-    """Runs every cell of one Keras API; returns the results as case -> dtype -> way."""
+    """Runs every cell of one Keras API; returns nested dicts by case, dtype and way."""
     from tests.support.keras.keras_cases import CASES
     from tests.support.keras.keras_ways import DTYPES, WAYS_OF
 

@@ -1,4 +1,4 @@
-"""Trains a v1 optimizer in a separate graph and returns all variables by name."""
+"""Trains with a v1 optimizer in a separate graph, and returns all variables by name."""
 
 import tensorflow as tf
 
@@ -8,10 +8,10 @@ v1 = tf.compat.v1
 
 
 class FedTraining:
-    """Trains an optimizer in a separate graph and Session; gradients are fed through placeholders.
+    """Trains in a separate graph and Session; the gradients are fed through placeholders.
 
     Args:
-      make: called with the global step variable, returns the optimizer.
+      make: a function from the global step variable to the optimizer.
       problem: the `problems.Problem`.
       use_resource: whether to use resource variables instead of ref variables.
 
@@ -51,7 +51,7 @@ class FedTraining:
         """Runs the training steps from `first` to `last` - 1.
 
         Returns:
-          For each step, the values of all variables by name after the step.
+          A list: for each step, the values of all variables by name, after the step.
         """
         values = []
         for gradients in self.problem.gradients[first:last]:

@@ -1,4 +1,4 @@
-"""Arrays of many dtypes, and functions that write them into a checkpoint and compare them."""
+"""Arrays of many dtypes, and functions that write checkpoints of arrays and compare them."""
 
 import shutil
 from pathlib import Path

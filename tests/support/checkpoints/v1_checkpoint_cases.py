@@ -1,4 +1,4 @@
-"""Optimizers, scopes, partitions and models for tests of name-based checkpoints."""
+"""Optimizers, scopes, partitions and models for tests of name-based (Saver) checkpoints."""
 
 import contextlib
 import re
@@ -28,9 +28,9 @@ from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
-# The daily run has one case of each class outside tf.contrib.opt, and a second case of RMSProp with
-# more slots. Further cases of a class have similar checkpoints, and checkpoints of tf.contrib.opt
-# are like those of our classes.
+# The daily run has one case of each class outside tf.contrib.opt, and a second case of RMSProp,
+# which has more slots. Other cases of the same class have similar checkpoints. The checkpoints of
+# tf.contrib.opt's classes are like those of legacy_opt's classes.
 FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
 DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
 EVERY_OPTIMIZER = [
@@ -74,7 +74,7 @@ def assert_goes_on(path, training, expected, way="function", **options):
 
 
 def round_trip(path, one_problem, make, api, options=None, make_keras=None, **loading):
-    """Trains in a TF1 graph; asserts that training continues equally in Keras and in a graph."""
+    """Trains in a TF1 graph; asserts that further steps in Keras and in a graph are equal."""
     options = options or {}
     path = trained_in_v1(path, one_problem, make, **options)
     options = {name: value for name, value in options.items() if name != "saver"}
@@ -85,8 +85,9 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
 
 def way_of(name):
     """Returns a way to train in Keras, and the configuration of a Session with equal results."""
-    # For these two optimizers, TensorFlow's graph rewriting depends on whether the learning rate is
-    # a constant (in a Session) or a variable (in Keras). So they train without rewriting.
+    # For these two optimizers, the result of TensorFlow's graph rewriting depends on whether the
+    # learning rate is a constant (in a Session) or a variable (in Keras). So these optimizers train
+    # without graph rewriting.
     if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
@@ -110,12 +111,12 @@ SCOPES = {"variable scope": variable_scope, "name scope": name_scope, "both": bo
 
 
 def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, **options):
-    """Trains partitioned variables and saves them.
+    """Trains partitioned variables and saves a checkpoint.
 
-    With `part_by_part`, each partition is saved under a separate name.
+    If `part_by_part` is true, each partition is saved under a separate name.
 
     Returns:
-      The checkpoint's path, and its state with the partitions of variables joined.
+      The checkpoint's path, and the saved state, in which the partitions are joined.
     """
     with v1_training(one_problem, make, parts=number, **options) as training:
         training.train(0, BEFORE)
@@ -179,10 +180,10 @@ class Net:
 
     @staticmethod
     def v1_name(name):
-        """Returns a variable's name in a TF1 graph from its name in Keras.
+        """Converts a variable's name in Keras to its name in a TF1 graph.
 
-        Some versions of Keras begin the name with the name of a Sequential or subclassed model.
-        TensorFlow 1.15 appends numbers to the names of layers in functional models.
+        In some versions of Keras, the name begins with the name of a Sequential or subclassed
+        model. TensorFlow 1.15 appends numbers to the names of layers in functional models.
         """
         return re.sub(r"^net/|_\d+(?=/)", "", name)
 
@@ -267,7 +268,7 @@ def both(training):
 
 
 def described(path):
-    """Returns {name: (dtype, shape)} of a checkpoint, read by TensorFlow."""
+    """Returns {name: (dtype, shape)} for the arrays that TensorFlow reads from a checkpoint."""
     return {name: (array.dtype, array.shape) for name, array in tensors(path).items()}
 
 
@@ -278,7 +279,7 @@ def trained_in_keras(one_problem, make, api, way="function", **options):
 
 
 def assert_goes_on_in_v1(path, training, make, way="function", config=None, **options):
-    """Restores a checkpoint in a graph; asserts that the graph continues like `training`."""
+    """Restores a checkpoint in a graph; asserts that further steps equal those of `training`."""
     saved, steps, end = training.state(), training.train(BEFORE, END, way), training.state()
     with v1_training(training.problem, make, config=config, **options) as session:
         session.restore(path)
@@ -288,14 +289,14 @@ def assert_goes_on_in_v1(path, training, make, way="function", config=None, **op
 
 
 def assert_restores(path, state, make, var_list=None, **options):
-    """Restores a checkpoint in a graph; asserts that the graph then has this `state`."""
+    """Restores a checkpoint in a graph; asserts that the restored state equals `state`."""
     with v1_training(problem(), make, **options) as session:
         session.restore(path, None if var_list is None else var_list(session))
         assert_equal(session.state(), state)
 
 
 def moved_over(path, make, api, one_problem=None, **options):
-    """Returns a new Keras training into which the checkpoint was loaded."""
+    """Loads a checkpoint into a new `KerasTraining`; returns the training."""
     training = KerasTraining(problem() if one_problem is None else one_problem, make, api)
     load_v1_checkpoint(path, training.variables, training.optimizer, **options)
     return training

@@ -1,9 +1,9 @@
 """TF1 graphs that save and restore Saver checkpoints, and Keras trainings of the same variables.
 
-`V1Training` gives the expected values. It trains variables with a v1 optimizer in a Session, and
-uses TensorFlow's Saver. `KerasTraining` has the same variables, by default initially zero, and the
-bridged optimizer (made by `to_keras`). In both classes, `state` returns a dict with the keys
-``(variable,)``, ``(variable, slot)``, ``("shared", name)`` and ``("step",)``.
+`V1Training` trains with a v1 optimizer in a Session, and uses TensorFlow's Saver. Its results are
+the expected values. `KerasTraining` trains the same variables with the bridged optimizer (made by
+`to_keras`). By default, its variables are initially zero. In both classes, `state` returns a dict
+with the keys ``(variable,)``, ``(variable, slot)``, ``("shared", name)`` and ``("step",)``.
 """
 
 import contextlib
@@ -43,13 +43,13 @@ class V1Training:
       make: a function from the global step (or None) to the optimizer.
       use_resource: whether to use resource variables instead of ref variables.
       scope: a function that returns the scope in which apply_gradients is called.
-      step: the name of the global step; None for a graph without one.
+      step: the name of the global step; None for a graph without a global step.
       step_dtype: the dtype of the global step.
       parts: the number of partitions of each variable, by rows; 0 for unpartitioned variables.
       extra: a dict from names to values of further variables, which are not trained.
       only: the names of the variables that `make`'s optimizer trains; None for all.
-      other: like `make`, for a second optimizer, which trains the variables that are not in `only`;
-        or None.
+      other: None, or a function like `make` that returns a second optimizer. The second optimizer
+        trains the variables that are not in `only`.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class V1Training:
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):
-        """Returns a dict from names to the graph's variables, with a name for each partition."""
+        """Returns the graph's variables by name; each partition is a separate variable."""
         return {variable.op.name: variable for variable in v1.global_variables()}
 
     def put(self, state):
@@ -215,7 +215,7 @@ def v1_training(*args, config=None, **options):
 
 
 def trained_in_v1(path, *args, saver=None, **options):
-    """Trains `BEFORE` steps in a Session and returns the path of the checkpoint that Saver wrote.
+    """Trains for `BEFORE` steps in a Session and saves a checkpoint; returns the checkpoint's path.
 
     Args:
       path: the prefix of the checkpoint.
@@ -257,9 +257,9 @@ class KerasTraining:
     Args:
       problem: the `Problem`.
       make: a function that returns the v1 optimizer; it is called with None.
-      api: the `api` of `to_keras`.
+      api: the argument `api` of `to_keras`.
       variables: the variables by name; None to create them.
-      start: a factor for the problem's values; 0 gives variables that are zeros.
+      start: a factor; the variables start with the problem's values times this factor.
       **arguments: further arguments of `to_keras`.
     """
 
@@ -312,13 +312,13 @@ def keras_variables(problem, api, start=0):
 
 
 def tensors(path):
-    """Returns the arrays of a checkpoint by name, read by TensorFlow."""
+    """Returns the arrays that TensorFlow reads from a checkpoint, by name."""
     reader = tf.train.load_checkpoint(str(path))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
 def write_tensors(path, arrays):
-    """Writes a Saver checkpoint of these arrays by name and returns its path."""
+    """Writes a dict of arrays to a Saver checkpoint; returns the checkpoint's path."""
     with tf.Graph().as_default(), v1.Session() as sess:
         for name, array in arrays.items():
             constant = v1.constant_initializer(array)
@@ -339,7 +339,7 @@ def assert_equal(actual, expected, what=""):
 
 
 def assert_same_steps(actual, expected):
-    """Asserts that two trainings have equal values after each step, and that steps change them."""
+    """Asserts that two trainings have equal values after each step, and change each variable."""
     assert len(actual) == len(expected) == AFTER
     for number, (one, other) in enumerate(zip(actual, expected)):
         assert_equal(one, other, f"after step {number}")

@@ -1,4 +1,4 @@
-"""Finds finished and unfinished checkpoint files; kills a process while it writes them."""
+"""Finds finished and unfinished checkpoints, and kills a process while it writes a checkpoint."""
 
 import os
 import pathlib
@@ -7,11 +7,11 @@ import time
 
 from tests.support.faults.lives import SECONDS
 
-A_MOMENT = 0.01  # seconds; an idle machine writes a checkpoint of the tests in less time
+A_MOMENT = 0.01  # seconds; on an idle machine, a test's checkpoint is written in less time
 
 
 def newest(directory):
-    """Returns the number of the newest checkpoint in the file "checkpoint", or 0."""
+    """Returns the number of the newest checkpoint that the file "checkpoint" lists, or 0."""
     try:
         text = (pathlib.Path(directory) / "checkpoint").read_text()
     except FileNotFoundError:
@@ -33,7 +33,7 @@ def files(directory):
 
 
 def unfinished(directory):
-    """Returns the `files` that are temporary or belong to a checkpoint newer than `newest`."""
+    """Returns the files that are temporary, or belong to a checkpoint newer than `newest`."""
     good, found = newest(directory), files(directory)
     numbers = {each: re.search(r"ckpt-(\d+)", each[0]) for each in found}
     return {
@@ -46,8 +46,8 @@ def unfinished(directory):
 def kill_in_a_save(life, directory, moments):
     """Kills a process while it writes a checkpoint.
 
-    The process is paused shortly after files of a checkpoint have appeared. It is killed if the
-    checkpoint is unfinished by then; otherwise it continues until its next save.
+    The process is paused shortly after files of a checkpoint have appeared. If the checkpoint is
+    still unfinished, the process is killed. Otherwise, the process continues until its next save.
 
     Returns:
         Whether the process was still alive when it was killed.

@@ -3,10 +3,10 @@
     python -m tests.support.faults.cluster FAULT
 
 FAULT is a key of `FAULTS`. The check of each fault starts two parameter servers and a chief; the
-check of "worker" also starts workers. Chief and workers train a small model with
+check of "worker" also starts workers. The chief and the workers train a small model with
 `tf.compat.v1.train.Server`, `replica_device_setter` and `MonitoredTrainingSession`. If the chief
-trains alone, training is deterministic: variables, slots and global step must equal those of a
-single process, bit for bit.
+trains alone, training is deterministic. Then the variables, slots and global step must equal those
+of a training in a single process, bit for bit.
 """
 
 import argparse
@@ -31,7 +31,7 @@ v1 = tf.compat.v1
 
 
 class Cluster:
-    """The processes of a cluster on this machine, which are killed when `with` ends."""
+    """A cluster of processes on this machine; the end of the `with` block kills all processes."""
 
     def __init__(self, **jobs):
         self.spec = {job: free_addresses(count) for job, count in jobs.items()}
@@ -68,8 +68,8 @@ class Cluster:
         """Starts a chief or worker that trains with a `Learner`."""
 
         def live(send):
-            # Without the filter, a session waits for all workers and never starts if one of them is
-            # dead.
+            # Without the device filters, a session waits for all workers, so it never starts if a
+            # worker is dead.
             filters = ["/job:ps", "/job:" + job]
             config = v1.ConfigProto(device_filters=filters, **CONFIG)
             server = v1.train.Server(self.spec, job, 0, config=config)
@@ -99,7 +99,7 @@ class Learner:
     Args:
         name: the optimizer, one of `NAMES`.
         stop: training ends when all processes together have trained this many batches.
-        own: the number of batches after which this process ends.
+        own: training ends when this process has trained this many batches.
         send_all: whether to send the state after each batch.
     """
 
@@ -110,8 +110,8 @@ class Learner:
         """Trains and sends messages.
 
         Each process sends "trained" after each batch. A chief also sends "at" with the digests
-        (hashes) of all variables: when it starts, restores a checkpoint or ends, and every 20
-        batches.
+        (hashes) of all variables. It sends "at" when it starts, after it has restored a checkpoint,
+        every 20 batches, and when it ends.
         """
         with tf.Graph().as_default():
             with v1.device(device):
@@ -131,8 +131,8 @@ class Learner:
             trained = []
 
             def step(step_context):
-                # If a parameter server fails, the session repeats this whole step function, which
-                # then reads the new position. A plain `run` would be repeated with the old feed.
+                # If a parameter server fails, the session repeats this whole function, which then
+                # reads the new position. A plain `session.run` would be repeated with the old feed.
                 values = step_context.run_with_hooks(model.position)
                 batch = batch_of(values)
                 ends = batch == self.stop or len(trained) == self.own
@@ -228,7 +228,7 @@ def check_against_one_process(name, chiefs):
     """Compares all states that chiefs sent with the states of a training in a single process.
 
     Returns:
-        The number of states.
+        The number of compared states.
     """
     states = [m for chief in chiefs for m in chief.messages if m["event"] == "at"]
 
@@ -253,7 +253,7 @@ FAULTS = {"worker": worker_killed, "ps": ps_killed, "chief": chief_killed}
 def names_for(fault):
     """Returns the optimizers to test with a fault.
 
-    With several workers, as in the fault "worker", gradients cannot be accumulated
+    The fault "worker" excludes gradient accumulation, which is impossible with several workers
     (docs/wrappers.md).
     """
     return [name for name in NAMES if not (fault == "worker" and "accumulated" in name)]

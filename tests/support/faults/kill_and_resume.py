@@ -1,17 +1,18 @@
-"""Kills a training repeatedly with SIGKILL and compares it with an uninterrupted one.
+"""Kills a training repeatedly with SIGKILL and compares it with an uninterrupted training.
 
     python tests/support/faults/kill_and_resume.py --kills 50
 
-A process trains a small model and saves a checkpoint every 20 batches. It is killed and started
-again. Every second kill is in the middle of a save, the other kills are at random moments. Then the
-same training runs once without interruption. Each restarted process reports its state after
-restoring, at each checkpoint and at the end. Each reported state (variables, slots, global step)
-must equal that of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The
-optimizers are AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, most of
-whose checkpoints are in the middle of an accumulation.
+A process trains a small model and saves a checkpoint every 20 batches. The process is killed and
+started again. Every second kill is in the middle of a save; the other kills are at random moments.
+Then the same training runs once without interruption. Each restarted process reports its state
+(variables, slots, global step) after restoring, at each checkpoint and at the end. Each reported
+state must equal that of the uninterrupted run bit for bit, and no finished checkpoint may be
+missing. The optimizers are AdagradDecay, LazyAdam, and AdagradDecay in a
+GradientAccumulationOptimizer. With GradientAccumulationOptimizer, most checkpoints are saved in the
+middle of an accumulation.
 
-Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
-while it imports TensorFlow. The last line of the output has the number of kills after which
+Most processes are forked (see lives.py). One process in five is a new Python process, which may be
+killed while it imports TensorFlow. The last line of the output has the number of kills after which
 something was lost. If this number is not 0, the exit code is 1.
 """
 
@@ -31,7 +32,7 @@ from tests.support.faults.checkpoints import kill_in_a_save, unfinished
 from tests.support.faults.lives import SECONDS, Life, sender
 from tests.support.faults.training import EVERY, NAMES, Training
 
-# Every fifth process is a new Python process. 5 is odd, so new processes, too, are killed
+# Every fifth process is a new Python process. Because 5 is odd, new processes are also killed
 # alternately at random moments and in the middle of a save.
 NEW_PYTHON = 5
 
@@ -54,11 +55,11 @@ def parse_arguments(argv=None):
 
 
 class Run:
-    """The repeatedly killed training of one optimizer.
+    """A training with one optimizer that is killed repeatedly.
 
     Attributes:
-        lives: a list of messages for each process, in order; all but the last process were killed,
-            or failed.
+        lives: the list of messages of each process, in order. All processes except the last were
+            killed, or failed.
         in_a_save: how many kills left a checkpoint unfinished.
     """
 
@@ -75,8 +76,8 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first kill in a save waits for a finished checkpoint. Before, there is none
-                # that a kill could destroy.
+                # The first kill in a save waits for a finished checkpoint, because otherwise there
+                # is no checkpoint that the kill could destroy.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)
@@ -92,7 +93,7 @@ class Run:
         """Continues the training for two checkpoints; then trains from the start, uninterrupted.
 
         Returns:
-            A dict from the numbers of batches to the uninterrupted run's digests after them.
+            The digests of the uninterrupted run, as a dict from the number of trained batches.
         """
         reached = max([m["batch"] for life in self.lives for m in life if "batch" in m] or [0])
         stop = (reached // EVERY + 2) * EVERY + EVERY // 2
@@ -128,7 +129,7 @@ def losses(lives, expected):
     """Compares the restarted processes with the uninterrupted run.
 
     Args:
-        lives: the messages of each process; all but the last process were killed.
+        lives: the messages of each process; all processes except the last were killed, or failed.
         expected: the result of `Run.finish`.
 
     Returns:

@@ -1,10 +1,10 @@
-"""Processes that tests kill. They send messages to the test through a pipe.
+"""Processes that tests kill, and that send messages to the test through a pipe.
 
 Most processes are forked after the import of TensorFlow, because the import takes seconds and a
 fork almost no time. The parent never creates a graph, a Session or a server. So a forked process
 gets its whole training state from a checkpoint. Unlike new processes, forked processes share state
-that does not belong to the training, such as the seed of Python's hashes. Processes started with a
-`command` are new.
+that does not belong to the training, such as the seed of Python's hashes. If a `Life` has a
+`command`, it is a new process.
 """
 
 import json
@@ -18,24 +18,25 @@ import traceback
 
 SECONDS = 300  # the timeout for events that must happen, even on a busy machine
 
-# Only the parent keeps the writing end of this pipe open. When the parent exits, forked children
-# read the end of the file, and exit, too.
+# Only the parent keeps the writing end of this pipe open. When the parent exits, the pipe ends. The
+# forked children wait for the end of the pipe, and then exit, too.
 _LIFELINE = os.pipe()
 
 
 class Life:
-    """A child process, which is killed when `with` ends, unless it has ended before.
+    """A child process; the end of the `with` block kills the process if it still exists.
 
     Args:
-        live: the function to run; called in the child process with a function that sends messages.
+        live: a function that the child process calls. Its argument is a function that sends
+            messages.
         command: a program and its arguments to run in a new process instead of `live`. The file
             descriptor for messages is appended to the arguments.
 
     Attributes:
         pid: the process id.
         started: the time of its start.
-        messages: the received messages. Each is a dict with the event, the "seconds" since the
-            start of the process, and the values that were sent.
+        messages: the received messages. Each message is a dict with the "event", the "seconds"
+            since the start of the process, and the values that were sent.
     """
 
     def __init__(self, live, command=None):
@@ -67,10 +68,10 @@ class Life:
             self.kill()
 
     def wait_for(self, seconds, event=None):
-        """Waits until a new message with this event arrives, the process ends, or the time is over.
+        """Waits for a new message with this event; if `event` is None, for the end of the process.
 
-        A call also receives the messages that arrive together with its message. The next call does
-        not return them, but waits for later messages.
+        Several messages may arrive at once. Then the call receives all of them, but returns only
+        the first message with the event. The next call waits for later messages.
 
         Returns:
             The message; None after a timeout or if the process has ended.
@@ -87,7 +88,7 @@ class Life:
                     return message
 
     def expect(self, event):
-        """Waits for a message, like `wait_for`; raises an error if it does not arrive."""
+        """Waits for a message, like `wait_for`; raises an error if the message does not arrive."""
         message = self.wait_for(SECONDS, event)
         if message is None:
             raise RuntimeError(f"no message {event!r}; the last messages: {self.events[-20:]}")
@@ -128,7 +129,7 @@ class Life:
         Returns:
             Whether the process was alive.
         """
-        # No other process can have this pid, because the process has not been waited for.
+        # No other process can have this pid, because waitpid has not been called for it.
         os.kill(self.pid, signal.SIGKILL)
         _, self.status = os.waitpid(self.pid, 0)
         while self._read():

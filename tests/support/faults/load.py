@@ -2,16 +2,16 @@
 
     python tests/support/faults/load.py --minutes 15
 
-The cluster is that of examples_graph_mode/parameter_servers.py --restart, with more workers. Every
-20 seconds, a process is killed by SIGKILL. First its kind is drawn (server, worker, chief), then
-the process. It may be just starting. After the last kill each worker must train on some more
-batches, and the chief must end by itself.
+The cluster is that of examples_graph_mode/parameter_servers.py --restart, but has more workers.
+Every 20 seconds, a process is killed by SIGKILL, even if it is just starting. First, the kind of
+process (server, worker or chief) is chosen at random, then a process of this kind. After the last
+kill, each worker must train on some more batches, and the chief must end by itself.
 
 The exit code is 1 if, according to the logs of the workers,
 
-* after a restore a variable, slot or step has other bits than in the checkpoint,
-* a checkpoint is restored that is older than the last one, or
-* a worker leaves out a batch or repeats one, other than by a restore.
+* a variable, slot or step has other bits after a restore than in the checkpoint,
+* a restored checkpoint is older than the last checkpoint, or
+* a worker leaves out or repeats a batch without a restore.
 """
 
 import argparse
@@ -39,13 +39,13 @@ from flights.restarts import POSITIONS, RestartableTraining
 from parameter_servers import SERVER, write_flights
 from tests.support.faults import load_log
 
-BATCHES, BATCH = 2000, 64  # a worker that has trained on BATCHES batches begins again
+BATCHES, BATCH = 2000, 64  # after BATCHES batches, a worker repeats the same batches
 MORE = 100  # batches of each worker after the last kill
 ENDLESS = 1 << 40
 
 
 class LoggedTraining(RestartableTraining):
-    """Writes a log, checks each restore, and trains until the file `stop` says how far."""
+    """Writes a log, checks each restore, and trains on the number of batches in the file `stop`."""
 
     def __init__(self, graph, flights, predictions, index, shares, arguments):
         super().__init__(graph, flights, predictions, index, shares, arguments)
@@ -66,7 +66,7 @@ class LoggedTraining(RestartableTraining):
         self.file.write(json.dumps(values) + "\n")
 
     def restore(self, session, path):
-        """Restores, then compares all variables with the checkpoint, bit for bit."""
+        """Restores a checkpoint; compares all variables with the checkpoint, bit for bit."""
         super().restore(session, path)
         found, different = session.run(self.variables), []
         if path:
@@ -77,14 +77,14 @@ class LoggedTraining(RestartableTraining):
         self.log("restored", positions=positions, number=number_of(path), different=different)
 
     def save_if_due(self, session, batches, finished):
-        """Saves; writes it to the log when the checkpoint is finished."""
+        """Saves a checkpoint if necessary; logs each finished checkpoint."""
         before = self.saved
         super().save_if_due(session, batches, finished)
         if self.saved != before:
             self.log("saved", number=self.saved)
 
     def step(self, session, position):
-        """Trains on a batch, and writes its position to the log."""
+        """Trains on a batch, and writes the batch's position to the log."""
         positions = super().step(session, position % BATCHES)
         self.log("trained", position=position)
         self.look_at_stop()
@@ -109,16 +109,16 @@ def differences(found, expected):
 
 
 class Killer(threading.Thread):
-    """Kills a process of a cluster every so many seconds.
+    """Kills a process of a cluster every `arguments.every` seconds.
 
     Args:
       cluster: a `Cluster`.
       arguments: the command line.
-      checkpoint: the path of a file. The first kill is after it has appeared.
+      checkpoint: the path of a file. The kills begin after this file has appeared.
       at_end: a function to call after the last kill.
 
     Attributes:
-      kills: list of pairs: the time, and the name of the process.
+      kills: a list of pairs (time, name of the killed process).
     """
 
     def __init__(self, cluster, arguments, checkpoint, at_end):

@@ -14,33 +14,34 @@ def kind_of(name):
 
 
 def read(paths, kills=()):
-    """Returns the events of a training, in the order of time.
+    """Returns the events of a training, sorted by time.
 
-    Each event is a dict with the "event", its "time" and, unless a process was killed, the "worker"
-    (its number) and the "pid":
+    Each event is a dict with the keys "event" (the kind of event), "time" and the keys in this
+    list. All events except "killed" also have the keys "worker" (the worker's number) and "pid".
 
-    * "trained" on the batch at a "position" in the worker's share
-    * "saved" a checkpoint, with its "number"
-    * "restored" a checkpoint: its "number", the "positions" of all workers in it, and the names of
-      variables that are "different" afterwards. Number 0: all variables were initialized.
-    * "killed" the process with a "name"
+    * "trained": the worker trained on the batch at "position" in its share of the data.
+    * "saved": the worker saved the checkpoint "number".
+    * "restored": the worker restored the checkpoint "number", or initialized all variables if the
+      number is 0. "positions" are the positions of all workers in the checkpoint. "different" are
+      the names of the variables that differ from the checkpoint after the restore.
+    * "killed": the process "name" was killed.
 
     Args:
       paths: the logs of the workers; missing files are skipped.
       kills: pairs of a time and the name of a process.
     """
     lines = [line for path in paths if path.exists() for line in path.read_text().splitlines()]
-    # The last line of a process may be incomplete.
+    # The last line that a killed process has written may be incomplete.
     events = [json.loads(line) for line in lines if line.startswith("{") and line.endswith("}")]
     events += [{"event": "killed", "time": at, "name": name} for at, name in kills]
     return sorted(events, key=lambda event: event["time"])
 
 
 def faults(events):
-    """Returns descriptions of what must not happen, and how many steps each restore undid."""
+    """Returns a description of each fault, and the number of steps that each restore undid."""
     found, undone, newest = [], [], 0
     expected = collections.Counter()  # the next position of each worker
-    kills = collections.Counter()  # of each worker, since its last batch
+    kills = collections.Counter()  # the kills of each worker since its last batch
     for event in events:
         if event["event"] == "killed":
             kills[event["name"]] += 1
@@ -69,9 +70,9 @@ def faults(events):
 def seconds_until_training(events):
     """Returns, for each kind of process, the seconds from each kill until training went on.
 
-    After the kill of a server, this is until any worker trains after a restore. After the kill of a
-    worker or the chief, it is until this process trains again. Kills without such an end are left
-    out.
+    After the kill of a server, training goes on when any worker trains after a restore. After the
+    kill of a worker or the chief, training goes on when this worker or chief trains again. Kills
+    after which training did not go on are left out.
     """
     found = {kind: [] for kind in KINDS}
     for number, kill in enumerate(events):
@@ -92,7 +93,7 @@ def seconds_until_training(events):
 
 
 def figures(events):
-    """Returns lines with the figures of a training."""
+    """Returns a list of lines with the numbers of kills, checkpoints and steps of a training."""
     count = collections.Counter(each["event"] for each in events)
     kinds = collections.Counter(kind_of(each["name"]) for each in events if "name" in each)
     kills = ", ".join(f"{kinds[kind]} of a {kind}" for kind in KINDS)

@@ -53,8 +53,8 @@ class Model(NamedTuple):
 def build(name):
     """Builds a model with sparse and dense gradients, and the optimizer with this name.
 
-    Initial values are seeded, so that every process without a checkpoint starts with the same
-    values.
+    The random initial values are seeded, so that every process without a checkpoint starts with the
+    same values.
     """
     step = v1.train.get_or_create_global_step()
     ids = v1.placeholder(tf.int32, [None, FIELDS])
@@ -93,7 +93,7 @@ def rows_of(batch):
 
 
 class Training:
-    """A training with one optimizer, which resumes at the batch of its last checkpoint.
+    """Trains with one optimizer, and resumes after the last batch of the last checkpoint.
 
     Args:
         name: one of `NAMES`.
@@ -113,7 +113,7 @@ class Training:
             self.initializer = v1.global_variables_initializer()
 
     def live(self, send, stop=None):
-        """Restores the last checkpoint, if any, and trains until batch `stop`, or endlessly.
+        """Restores the last checkpoint, if any, and trains until batch `stop` (None: endlessly).
 
         Sends the messages "begins", "saved" (after each checkpoint) and "ends". Each message has
         the batch number and the digests of all variables.

@@ -35,7 +35,7 @@ def session(name, rates=RATES, problem=PROBLEM, config=None):
     made = []
 
     def make(step):
-        # Ftrl's constructor accepts only a number, so the attribute is replaced afterwards.
+        # Ftrl's constructor accepts only a number, so a variable replaces its attribute afterwards.
         rate = tf.compat.v2.Variable(np.float32(0.0), trainable=False)
         made.append(rate)
         optimizer = MAKERS[name](1.0, step)
@@ -62,8 +62,8 @@ DECAYS = {
 }
 
 
-# {hyperparameter: (function that creates the optimizer, first value of the hyperparameter, second
-# value, attribute of the optimizer that contains the hyperparameter)}
+# Keys: names of hyperparameters. Values: a function from the hyperparameter to the optimizer, two
+# values of the hyperparameter, and the name of the optimizer's attribute for the hyperparameter.
 SETTABLE = {
     "momentum": (lambda value: v1.train.MomentumOptimizer(0.1, value), 0.9, 0.5, "_momentum"),
     "beta1": (lambda value: v1.train.AdamOptimizer(0.1, value), 0.9, 0.5, "_beta1"),

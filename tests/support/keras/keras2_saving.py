@@ -98,7 +98,8 @@ def _save_weights(name, **arguments):
 def _checkpoint(early):
     """Returns functions that save and restore a tf.train.Checkpoint.
 
-    The checkpoint is restored before (`early`) or after the new optimizer has slots.
+    If `early` is true, the checkpoint is restored before the new optimizer has slots; otherwise,
+    after the slots have been created.
     """
 
     def save(model, home):
@@ -118,7 +119,7 @@ def _checkpoint(early):
 
 
 def by_callback(api, name, load, **options):
-    """Returns (save, load), where `save` calls ModelCheckpoint like `fit` does in one epoch."""
+    """Returns (save, load); `save` calls ModelCheckpoint as `fit` would do in one epoch."""
 
     def save(model, home):
         callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)

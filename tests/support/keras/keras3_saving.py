@@ -33,7 +33,7 @@ DAILY = ["Adam", "AdagradDecay", "RowAdagrad", "DiffGrad"]
 
 
 def small_layers(values=None):
-    """Returns a Keras model like the one that `keras_ways.session_model` trains."""
+    """Returns a Keras model with the layers that `keras_ways.session_model` builds in a graph."""
     layers = KERAS_3.keras.Sequential(
         [
             KERAS_3.keras.Input([3], dtype="int64"),
@@ -62,7 +62,7 @@ def state(model):
     """Returns the model's weights and optimizer variables by name, and the optimizer's config."""
     names = {f"weight {n}": value for n, value in enumerate(model.get_weights())}
     for number, variable in enumerate(model.optimizer.variables):
-        # Strip the layer's name, which contains a number.
+        # The layer's name is removed, because it contains a number that differs between models.
         name = re.sub(r"\w*(embeddings|kernel|bias)_", r"\1_", variable.name)
         names[f"{number} {name}"] = variable.numpy()
     return names, model.optimizer.get_config()
@@ -122,7 +122,8 @@ def _load_weights(home, make):
 def _checkpoint(early):
     """Returns functions that save and restore a tf.train.Checkpoint.
 
-    The checkpoint is restored before (`early`) or after the new optimizer is built.
+    If `early` is true, the checkpoint is restored before the new optimizer is built; otherwise,
+    afterwards.
     """
 
     def save(model, home):

@@ -1,6 +1,6 @@
 """One interface to the two Keras APIs (Keras 2's OptimizerV2 and Keras 3) for tests of the bridges.
 
-The inputs of the models are the gradients of a `keras_models.problem`.
+The models take the gradients of a `keras_models.problem` as their inputs.
 """
 
 import functools
@@ -17,7 +17,7 @@ from tests.support.keras import keras_models
 class KerasApi:
     """A Keras API; `name` is the value of `to_keras`'s argument `api`.
 
-    Keras is imported lazily, so that tests can refer to Keras 3 where it is not installed.
+    Keras is imported lazily, so that tests can refer to `KERAS_3` where Keras 3 is not installed.
     """
 
     def __init__(self, name):
@@ -33,9 +33,9 @@ class KerasApi:
         """The module with Keras' own optimizers of this API."""
         home = self.keras.optimizers
         is_this_api = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
-        # From TensorFlow 2.11 on, the subclasses of OptimizerV2 are in the module `legacy`.
-        # TensorFlow 2.10 has a module `legacy`, too, but its classes are not those of
-        # `tf.keras.optimizers`.
+        # From TensorFlow 2.11 on, the subclasses of OptimizerV2 are in the module `legacy`. Up to
+        # TensorFlow 2.10, they are in `tf.keras.optimizers` itself. TensorFlow 2.10 has a module
+        # `legacy`, too, but with different classes.
         return home if is_this_api else home.legacy
 
     def bridged(self, optimizer, **arguments):
@@ -58,7 +58,7 @@ class KerasApi:
         return optimizer.learning_rate if self.name == "optimizer_v2" else optimizer._learning_rate
 
     def recorder(self):
-        """Returns a callback whose list `steps` gets the weights after each batch of `fit`."""
+        """Returns a callback that appends the weights to its `steps` after each batch of `fit`."""
         return _classes(self.keras)[1]()
 
     def fed_model(self, problem, cls=None, **arguments):
@@ -110,14 +110,14 @@ def _classes(keras):
     """Returns the classes of the layer and the callback for one Keras module."""
 
     class FedLoss(keras.layers.Layer):
-        """Outputs a loss whose gradients for the problem's variables are the layer's inputs."""
+        """Outputs a loss; its gradients with respect to the variables are the layer's inputs."""
 
         def __init__(self, values, constraint=None, **kwargs):
             # On TensorFlow 1.15 the default dtype would be int64, the dtype of the first input.
             super().__init__(dtype="float32", **kwargs)
             self.values = values
             self.constraint = constraint
-            self.runs = 0  # counts calls of `call`: one for each trace, or for each eager step
+            self.runs = 0  # the number of calls of `call`, one for each trace or eager step
 
         def build(self, shapes):
             for name, value in self.values.items():

@@ -18,9 +18,9 @@ class KerasCase(NamedTuple):
 
     Attributes:
       optimizer: the class.
-      make: called with the global step (None with the bridge, which uses Keras' `iterations`),
-        returns a new optimizer.
-      only: the problem's variables that the optimizer can train; empty for all.
+      make: a function from the global step to a new optimizer. With the bridge, which uses Keras'
+        `iterations`, the global step is None.
+      only: the names of the problem's variables that the optimizer can train; empty for all.
     """
 
     optimizer: type
@@ -93,7 +93,7 @@ if _accepts_beta():
 
 OURS: Any = {name: KerasCase(case.optimizer, case.make) for name, case in cases.CASES.items()}
 
-# A user's own rule with non-slot variables, from docs/write_an_optimizer.md.
+# A user's optimizer with non-slot variables, from docs/write_an_optimizer.md.
 COMPOSED: Any = {"DiffGrad (your own rule)": _case(rules.MyDiffGradOptimizer, 0.05, **_ADAM)}
 
 # The classes of tf.contrib.opt, on TensorFlow 1.15. The prefix distinguishes them from this
@@ -106,8 +106,8 @@ def _around_sgd(optimizer, **arguments):
     return _case(optimizer, v1.GradientDescentOptimizer(0.1), **arguments)
 
 
-# Optimizers for which `to_keras` raises an error. Values: a case, and a part of the error's
-# message.
+# Optimizers for which `to_keras` raises an error. Each value is a pair: a case, and a part of the
+# error's message.
 REFUSED: Any = {
     "SyncReplicas": (
         _around_sgd(v1.SyncReplicasOptimizer, replicas_to_aggregate=1),
@@ -178,9 +178,9 @@ CASES: Any = {**TENSORFLOW, **OURS, **COMPOSED, **CONTRIB}
 
 
 def ways_of_the_day(name, ways, count):
-    """Returns the ways to train a case in the daily run; they depend on the case's name.
+    """Returns the ways to train a case in the daily run, chosen by the case's name.
 
-    The full run (tests with --full) has all ways.
+    The full run (with --full) trains each case in all ways.
 
     Args:
       name: the case. Cases of our optimizers except AdagradDecay have two ways, because

@@ -89,7 +89,7 @@ def pairs(gradients, variables):
 
 
 def loss(gradients, variables):
-    """Returns a scalar whose gradients are `gradients`, bit for bit."""
+    """Returns a scalar; its gradients with respect to `variables` are `gradients`, bit for bit."""
     total = 0.0
     for gradient, variable in pairs(gradients, variables):
         if isinstance(gradient, tf.IndexedSlices):
@@ -109,10 +109,10 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
       way: "function" or "eager".
       between: called with (variables, step number) before each step.
       apply: called with (optimizer, gradients, variables) instead of `apply_gradients`.
-      variables: a dict of variables; None to create those of the problem.
+      variables: a dict of variables; None to create the problem's variables.
 
     Returns:
-      The `Trace`, and how often `tf.function` traced again after the first step. For "eager", this
+      The `Trace`, and how often `tf.function` retraced after the first step. For "eager", this
       number has no meaning.
     """
     variables = variables_of(problem) if variables is None else variables

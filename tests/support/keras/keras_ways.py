@@ -1,9 +1,9 @@
 """Ways to train with a bridged optimizer (made by `to_keras` from a v1 optimizer).
 
-Each way must equal a training of the v1 optimizer in a Session. Each training returns a
-`running.Trace`. The `slots` of the trace contain the final slots, and the state before each step
-except the first step. In this state, slots have the keys ``(step, variable's name, slot)``, and
-non-slot variables (such as powers of beta) have the keys ``(step, "shared", name)``.
+The results of each way must equal a training with the v1 optimizer in a Session. Each training
+returns a `running.Trace`. The trace's dict `slots` contains the final slots, and also the state
+before each step except the first. In this state, slots have the keys ``(step, variable's name,
+slot)``, and non-slot variables (such as powers of beta) have the keys ``(step, "shared", name)``.
 """
 
 import contextlib
@@ -258,8 +258,8 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
         step = running._global_step("int64")
         optimizer = make(step)
         pairs = optimizer.compute_gradients(loss, list(variables.values()))
-        # Like in Keras, all gradients are computed before a weight changes. Otherwise, in a
-        # Session, the weight decay of tf.contrib.opt would race with the forward pass.
+        # As in Keras, all gradients are computed before a weight changes. Otherwise, in a Session,
+        # the weight decay of tf.contrib.opt would race with the forward pass.
         with tf.control_dependencies([tf.convert_to_tensor(gradient) for gradient, _ in pairs]):
             train_op = optimizer.apply_gradients(pairs, step)
         with v1.Session(config=config) as sess:
@@ -285,11 +285,13 @@ class Way(NamedTuple):
     """A way to train with a bridged optimizer.
 
     Attributes:
-      task: called with a dtype and a case's `only`, returns a `Problem` or a `Model`.
-      run: called with the task and a case's `make`, trains through the bridge, returns the `Trace`.
-      reference: like `run`, with the v1 optimizer in a Session.
-      own: trains with the v1 optimizer instead of the bridge: in a `tf.function` if `run` uses one,
-        eagerly if `run` trains eagerly; otherwise None.
+      task: a function of a dtype, a case's `only` and a number of steps; returns a `Problem` or a
+        `Model`.
+      run: a function of this `Problem` or `Model` and a case's `make`; trains through the bridge
+        and returns the `Trace`.
+      reference: like `run`, but trains with the v1 optimizer in a Session.
+      own: like `run`, also in a `tf.function` or eagerly, but trains with the v1 optimizer. None if
+        `run` uses a Session or `fit`.
       dtypes: the supported dtypes. Layers of some Keras 2 versions do not support 16 bits.
     """
 

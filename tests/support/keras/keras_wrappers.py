@@ -27,10 +27,10 @@ class Wrapper(NamedTuple):
     """A wrapper around one or more optimizers.
 
     Attributes:
-      make: called with the global step (None with the bridge, which uses Keras' `iterations`),
-        returns a new wrapper.
+      make: a function from the global step to a new wrapper. With the bridge, which uses Keras'
+        `iterations`, the global step is None.
       only: the names of the variables to train.
-      batches: after how many batches the wrapper increments the global step.
+      batches: the number of batches after which the wrapper increments the global step.
     """
 
     make: Callable
@@ -85,7 +85,7 @@ STEPS = 6
 
 
 def task(name, way, dtype):
-    """Returns the `Problem` or `Model` for a wrapper and one of `keras_ways.WAYS_OF`."""
+    """Returns the `Problem` or `Model` for a wrapper and a `keras_ways.Way`."""
     wrapper = WRAPPERS[name]
     made = way.task(dtype, wrapper.only, STEPS)
     if isinstance(made, keras_ways.Model):

@@ -1,13 +1,13 @@
-"""Trains on two replicas and compares with a Session.
+"""Trains on two replicas and compares the results with a Session.
 
     python -m tests.support.keras.mirrored CHECK…
 
 CHECK is the name of a function `check_…(strategy)` in this module, without "check_".
 
-This is a separate program because virtual devices must be configured before TensorFlow is
-initialized, and because from TensorFlow 2.15 on, a second MirroredStrategy in one process sometimes
-fails. `tests.keras_bridge.test_mirrored` runs the program; `mirrored_training` describes the
-options.
+This is a separate program for two reasons: virtual devices must be configured before TensorFlow is
+initialized, and from TensorFlow 2.15 on, a second MirroredStrategy in a process sometimes fails.
+`tests.keras_bridge.test_mirrored` runs the program; the docstring of `mirrored_training` describes
+the program's options.
 """
 
 import glob
@@ -76,14 +76,14 @@ def two_devices(**arguments):
 
 
 def check_bridge(strategy):
-    """Trains bridged optimizers (made by `to_keras`) in a custom loop; compares with a Session."""
+    """Trains with bridged optimizers (made by `to_keras`) in a custom loop."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
         print("bridge", name)
 
 
 def check_v1(strategy):
-    """Trains v1 optimizers in a custom loop without the bridge; compares with a Session."""
+    """Trains with v1 optimizers in a custom loop, without the bridge."""
     batches = data()
     for name in SOME:
         make = OPTIMIZERS[name]
@@ -98,14 +98,14 @@ def check_v1(strategy):
 
 
 def multi(step):
-    """Makes moving averages around three optimizers; one optimizer and the averages use `step`."""
+    """Makes a MovingAverageOptimizer around a MultiOptimizer of three optimizers."""
     makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
     several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
     return MovingAverageOptimizer(several, 0.75, num_updates=step)
 
 
 def check_multi(strategy):
-    """Trains moving averages around a MultiOptimizer in a custom loop; compares with a Session."""
+    """Trains with the optimizer from `multi` in a custom loop, without the bridge."""
     batches = data()
     expected = session(multi, [summed(batch) for batch in batches])
     loop = Loop(strategy, multi, apply_v1)
@@ -133,7 +133,7 @@ def check_names(strategy):
 
 
 def check_learning_rate(strategy):
-    """Checks that setting the attribute `learning_rate` changes the rate of all replicas."""
+    """Checks that setting the attribute `learning_rate` has an effect on all replicas."""
     batches, make = data(), OPTIMIZERS["adam"]
 
     def make_changing(step):
@@ -259,9 +259,9 @@ class OverridingOptimizer(v1.train.GradientDescentOptimizer):
 
 
 def check_refusal(strategy):
-    """Checks that wrappers, and v1 optimizers that override apply_gradients, raise errors.
+    """Checks that wrappers, and other v1 optimizers that override apply_gradients, raise errors.
 
-    The overriding method would run for one replica only.
+    Otherwise, the overriding method would run on only one replica.
     """
     loop = Loop(strategy, bridged(lambda step: OverridingOptimizer(0.25)), apply_bridged)
     assert_refused(loop, data(), "overrides apply_gradients")
@@ -322,14 +322,14 @@ def as_checkpoint(loop):
 
 
 def check_fit(strategy):
-    """Trains with `model.fit`; compares with the v1 optimizer in a Session."""
+    """Trains with `model.fit`; compares the results with the v1 optimizer in a Session."""
     for name in FEW if FULL else FEW[1:]:
         check_fit_with(strategy, name)
         print("fit", name)
 
 
 class Reader(v1.train.SessionRunHook):
-    """Reads all variables of the graph, with the copies of both replicas, when training ends."""
+    """When training ends, reads all variables of the graph, including both replicas' copies."""
 
     def begin(self):
         self.tensors, self.values = {}, {}
@@ -344,13 +344,13 @@ class Reader(v1.train.SessionRunHook):
 
 
 def check_estimator(strategy):
-    """Trains v1 optimizers in an Estimator with `train_distribute`; compares with a Session."""
+    """Trains with v1 optimizers in an Estimator with `train_distribute`."""
     batches = data()
     halves = [
         {key: value * np.float32(0.5) for key, value in batch.items() if key != "ids"}
         for batch in batches
     ]
-    # The Estimator's loss is the mean of the two replicas' losses, so their gradients are halved.
+    # The Estimator's loss is the mean of the two replicas' losses, so each gradient is halved.
     gradients = [summed(dict(half, ids=b["ids"])) for half, b in zip(halves, batches)]
     for name in FEW + ("adagrad decay",) * FULL + ("multi",):
         make = OPTIMIZERS.get(name, multi)
@@ -410,7 +410,7 @@ def main(checks):
     """Runs checks on two replicas."""
     arguments = {}
     if "estimator" in checks:
-        # In Sessions of TensorFlow 2.15, the default (a collective sum) hangs.
+        # In Sessions of TensorFlow 2.15, the default (a sum by collective operations) hangs.
         arguments["cross_device_ops"] = tf.distribute.ReductionToOneDevice()
     strategy = two_devices(**arguments)
     run_checks([globals()["check_" + check] for check in checks], strategy)

@@ -1,4 +1,4 @@
-"""Checks that `model.fit` under a distribution strategy equals a Session, bit for bit."""
+"""Checks that training with `model.fit` on several replicas equals a Session, bit for bit."""
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +26,7 @@ def keras():
 
 
 def examples(repeated=False):
-    """Returns x, ids and y of all steps; with `repeated`, all steps have the same examples."""
+    """Returns x, ids and y of all steps; if `repeated`, all steps have the same examples."""
     random = np.random.RandomState(1)
     drawn, times = (1, STEPS) if repeated else (STEPS, 1)
     x = random.randint(-4, 5, size=(drawn * BATCH, 3)).astype("f")
@@ -36,7 +36,7 @@ def examples(repeated=False):
 
 
 def problem_of(x, ids, y):
-    """Returns a `Problem` with the gradients of these examples, which do not depend on weights."""
+    """Returns a `Problem` with the examples' gradients, which do not depend on the weights."""
     gradients = []
     for start in range(0, len(x), BATCH):
         part = slice(start, start + BATCH)
@@ -67,12 +67,12 @@ def fit_arrays(model, x, ids, y):
 
 
 def check_fit_with(strategy, name, fit=fit_arrays, repeated=False):
-    """Trains with `fit`; compares variables, slots, beta powers, `iterations` with a Session.
+    """Trains with `fit`; compares variables, slots, beta powers and `iterations` with a Session.
 
     Args:
       strategy: the strategy.
       name: the optimizer, a key in `OPTIMIZERS`.
-      fit: a function of the model, x, ids and y, which trains the model.
+      fit: a function that takes the model, x, ids and y, and trains the model.
       repeated: whether all steps have the same examples.
     """
     found = examples(repeated)
