@@ -26,7 +26,7 @@ def monitored(train_op, hooks, steps, directory=None, steps_between_saves=4):
 
 
 def written(directory):
-    """Returns the scalars in a directory's event files, by (tag, global step)."""
+    """Returns a dict from (tag, global step) to the scalars in a directory's event files."""
     found = {}
     for path in sorted(glob.glob(os.path.join(str(directory), "events.out*"))):
         for event in v1.train.summary_iterator(path):

@@ -30,7 +30,8 @@ def sgd():
     return v1.train.GradientDescentOptimizer(RATE)
 
 
-# Each wrapper contains gradient descent, in which a NaN damages only one element of the variable.
+# Each wrapper contains gradient descent, because gradient descent changes only one element of a
+# variable to NaN if one element of the gradient is NaN.
 WRAPPERS = {
     "ClipByValueOptimizer": lambda: legacy_opt.ClipByValueOptimizer(sgd(), -1.0, 1.0),
     "ClipByNormOptimizer": lambda: legacy_opt.ClipByNormOptimizer(sgd(), 1.0),
@@ -49,7 +50,7 @@ WRAPPERS = {
 def optimizers():
     """Returns a dict from class names to functions that make an optimizer from the global step.
 
-    Classes that `extend_with_decoupled_weight_decay` has made are left out.
+    Leaves out the classes that `extend_with_decoupled_weight_decay` has made.
     """
     made = {CASES[name].optimizer.__name__: CASES[name].make for name in one_of_each_class()}
     return {name: make for name, make in made.items() if "With" not in name}
@@ -64,10 +65,10 @@ class Damage(NamedTuple):
 
     Attributes:
       variable: how much of the variable is not finite, one of `_EXTENTS`.
-      state: the largest such extent among the variable's slots.
-      other: whether any variable, apart from this one and its slots, is not finite.
-      error: the name of the error that a step raised, if any. Then `variable`, `state` and `other`
-        have their defaults.
+      state: the largest extent among the variable's slots; "" if it has no slots.
+      other: whether other variables, apart from the slots, have elements that are not finite.
+      error: the class name of the error that a step raised, or "". After an error, `variable`,
+        `state` and `other` have their defaults.
     """
 
     variable: str = ""
@@ -99,9 +100,11 @@ def extent(array):
     return "all" if wrong.all() else "rows"
 
 
-# "element": only the element whose gradient was not finite; "row": elements of its row; "rows":
-# elements of other rows, too; "part": some elements of an array with another shape than the
-# variable's.
+# The extents of damage, from the smallest to the largest:
+# "element": only the element whose gradient was not finite;
+# "row": elements of this element's row;
+# "rows": elements of other rows, too, but not all elements;
+# "part": some elements of an array whose shape is not the variable's.
 _EXTENTS = ("nothing", "element", "row", "rows", "part", "all")
 
 
@@ -112,8 +115,8 @@ def worst(arrays):
 class Training:
     """A graph that trains three variables.
 
-    The variable `dense` gets a dense gradient and `sparse` gets IndexedSlices, both from
-    placeholders. The gradient of `other` is always 1.
+    The variable `dense` has a dense gradient, and the variable `sparse` has IndexedSlices. The
+    values of these two gradients come from placeholders. The gradient of `other` is always 1.
     """
 
     def __init__(self, make, use_resource):
@@ -143,7 +146,8 @@ class Training:
     def step(self, kind="", value=None):
         """Runs a training step.
 
-        If `kind` is "dense" or "sparse", one element of this variable's gradient is `value`.
+        If `kind` is the name of a variable ("dense" or "sparse"), one element of the variable's
+        gradient is `value`. All other elements are 0.5.
         """
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:
@@ -151,7 +155,7 @@ class Training:
         self.session.run(self.train_op, {self.fed[key]: array for key, array in fed.items()})
 
     def damage(self, kind):
-        """Returns the current `Damage`, after a non-finite gradient of the variable `kind`."""
+        """Returns the `Damage` that gradients of the variable `kind` have caused until now."""
         arrays = self.session.run(self.floating)
         variable, state = arrays.pop(kind), []
         for name in list(arrays):
@@ -163,8 +167,8 @@ class Training:
     def measure(self, kind, value):
         """Returns the damage right after a step with `value`, and after `HEALTHY_STEPS` more steps.
 
-        Each measurement uses a new session. In a used session, the initializer of a moving average
-        might read the variable before the variable is initialized again.
+        Each measurement uses a new session, because in a used session the initializer of a moving
+        average might read the variable before the variable is initialized again.
         """
         with v1.Session(graph=self.graph) as self.session:
             self.session.run(self.initializer)

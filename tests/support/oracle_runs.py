@@ -6,7 +6,7 @@ from tests.support.cases import CASES
 
 
 def run_oracles(name, problem):
-    """Runs the oracles of a case, one for each variable; does not update empty variables.
+    """Runs a case's oracle for each variable; does not update empty variables.
 
     Returns:
       The values of all variables after each step, and the final slots.

@@ -1,10 +1,10 @@
-"""The base class of NumPy references (oracles), which compute the formula of an optimizer."""
+"""The base class of NumPy references (oracles); an oracle computes the formula of an optimizer."""
 
 import numpy as np
 
 
 def sum_duplicates(values, ids):
-    """Sums the rows of equal ids in the order of the rows; returns (summed, distinct ids)."""
+    """Sums the rows that have equal ids, in the given order; returns (sums, distinct ids)."""
     distinct = np.unique(ids)
     summed = np.zeros((len(distinct),) + values.shape[1:], values.dtype)
     for value, row in zip(values, ids):
@@ -38,7 +38,7 @@ class Oracle:
         return whole
 
     def apply(self, gradient, step):
-        """Applies one gradient, an array or `Rows`, at this global step."""
+        """Applies one gradient, an array or `Rows`; `step` is the global step."""
         if hasattr(gradient, "ids"):
             values, rows = sum_duplicates(*gradient)
             self.update(values, rows, step)

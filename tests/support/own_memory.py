@@ -1,4 +1,4 @@
-"""Makes optimizers for tests in which the gradient shares its memory with the variable."""
+"""Makes optimizers for tests in which a gradient and its variable share their memory."""
 
 import tensorflow as tf
 

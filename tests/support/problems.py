@@ -6,7 +6,7 @@ import numpy as np
 
 
 class Rows(NamedTuple):
-    """A sparse gradient: one row of `values` for each of `ids`, which may repeat."""
+    """A sparse gradient; `values` has a row for each element of `ids`, and ids may repeat."""
 
     values: np.ndarray
     ids: np.ndarray

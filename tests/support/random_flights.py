@@ -1,4 +1,4 @@
-"""Random flights, for tests that need no real ones: reading those takes seconds."""
+"""Random flights for tests, because reading the real flights takes seconds."""
 
 import sys
 
@@ -14,7 +14,7 @@ VOCABULARY = 20
 
 
 def random_flights(size):
-    """Returns `Flights` of one month with 3 fields and 2 features."""
+    """Returns `Flights` of one month, with 3 id columns and 2 numeric columns."""
     random = np.random.RandomState(0)
     return Flights(
         ids=random.randint(0, VOCABULARY, [size, 3]).astype(np.int32),

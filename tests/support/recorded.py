@@ -23,7 +23,7 @@ class Recorded(NamedTuple):
     """One optimizer's trajectory.
 
     Attributes:
-      name: the case of `tests.support.cases` with the same arguments.
+      name: the name of the case in `tests.support.cases` that has the same arguments.
       arguments: the repr of a dict of those arguments that are numbers or strings.
       trained: the names of the variables that were trained.
       moments: for each of `MOMENTS` a dict from a variable's name in a checkpoint to its value.
@@ -54,8 +54,8 @@ def save(path, recorded):
         dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
         about = repr((each.arguments, each.trained, shapes, dtypes))
         arrays[each.name + "/about"] = np.array(about)
-        # All values are in one array, because each array adds a few hundred bytes to the file. The
-        # integer slots are small counts, which float32 represents exactly.
+        # All values are in one array, because each array adds a few hundred bytes to the file.
+        # float32 represents the integer slots exactly, because they are small counts.
         arrays[each.name + "/values"] = np.stack(
             [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]
         )

@@ -1,4 +1,4 @@
-"""Subclasses of RuleOptimizer for tests: three of TensorFlow's optimizers, and two others."""
+"""Subclasses of RuleOptimizer for tests; three of them compute formulas of TensorFlow."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ from legacy_opt.access import Rows
 
 
 class AdagradRule(RuleOptimizer):
-    """`tf.compat.v1.train.AdagradOptimizer`."""
+    """The formula of `tf.compat.v1.train.AdagradOptimizer`."""
 
     def __init__(
         self, learning_rate, initial_accumulator_value=0.1, use_locking=False, name="Adagrad"
@@ -21,7 +21,7 @@ class AdagradRule(RuleOptimizer):
 
 
 class MomentumRule(RuleOptimizer):
-    """`tf.compat.v1.train.MomentumOptimizer`."""
+    """The formula of `tf.compat.v1.train.MomentumOptimizer`."""
 
     slots = {"momentum": Slot()}
 
@@ -40,7 +40,7 @@ class MomentumRule(RuleOptimizer):
 
 
 class AdamRule(RuleOptimizer):
-    """`tf.compat.v1.train.AdamOptimizer`; it also updates rows without a gradient."""
+    """The formula of `tf.compat.v1.train.AdamOptimizer`; also updates rows without a gradient."""
 
     slots = {"m": Slot(), "v": Slot()}
     whole_tensor = True
@@ -80,7 +80,7 @@ class AdamRule(RuleOptimizer):
 
 
 class MyDiffGradOptimizer(RuleOptimizer):
-    """Adam with friction where the gradient changes little (Dubey et al. 2019)."""
+    """Adam with smaller updates where the gradient changes little (Dubey et al. 2019)."""
 
     slots = {"m": Slot(), "v": Slot(), "prev_grad": Slot()}
 
@@ -121,7 +121,7 @@ class MyDiffGradOptimizer(RuleOptimizer):
 
 
 class AccumulatedSGDOptimizer(RuleOptimizer):
-    """Gradient descent with the mean gradient of every `micro_batches` steps."""
+    """Gradient descent that updates every `micro_batches` steps, with the mean gradient."""
 
     slots = {"total": Slot()}
 
@@ -135,7 +135,7 @@ class AccumulatedSGDOptimizer(RuleOptimizer):
     def apply_update(self, update):
         variable, total, everything = update.variable, update.slots.total, update.access.whole
         due = tf.equal(update.hyper.remaining, 0)
-        if update.sparse:  # all rows if an update is due; otherwise none, to save time
+        if update.sparse:  # all rows if an update is due; otherwise no rows, to save time
             everything = Rows(tf.range(tf.where(due, tf.shape(variable)[0], 0)))
         with tf.control_dependencies([update.access.add(total, update.grad)]):
             summed = everything.read(total)

@@ -1,4 +1,4 @@
-"""Trains v1 optimizers on a `Problem` in a Session, eagerly or in functions; returns a `Trace`."""
+"""Trains v1 optimizers on a `Problem`: in a Session, eagerly or in functions."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["
 
 
 def config_of(way):
-    """Returns the config of the reference Session for a way to train, such as "eager"."""
+    """Returns the ConfigProto of the Session with which training in the way `way` is compared."""
     return AS_WRITTEN if way == "eager" else None
 
 
@@ -28,7 +28,7 @@ def inside(construct, train):
     Args:
       construct: "cond" or "while_loop".
       train: a function that builds the training step, and returns an int32 scalar that depends on
-        the step.
+        the step. For "while_loop", the function gets the loop variable.
     """
     if construct == "cond":
         return v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
@@ -127,13 +127,14 @@ def slots_of(optimizer, variables):
 
 
 def session(problem, make_optimizer, use_resource=False, between=None, config=None):
-    """Trains in a graph-mode Session.
+    """Trains in a graph-mode Session; returns the `Trace`.
 
     Args:
       problem: the `Problem`.
-      make_optimizer: called with the global step variable, returns the optimizer.
-      use_resource: whether to use resource instead of ref variables.
-      between: called with (session, optimizer, variables, step number) before each step.
+      make_optimizer: a function of the global step variable that returns the optimizer.
+      use_resource: whether to use resource variables instead of ref variables.
+      between: a function that is called before each step with the session, the optimizer, the
+        variables and the step number, or None.
       config: a ConfigProto.
     """
     with tf.Graph().as_default():
@@ -170,7 +171,7 @@ def session_resource(problem, make_optimizer):
 
 
 def _eagerly(problem, make_optimizer, wrap):
-    """Trains eager variables; `wrap(train, problem)` returns the function called for each step."""
+    """Trains eager variables; `wrap(train, problem)` returns the function to call in each step."""
     variables = {
         name: tf.Variable(value, name=name, dtype=value.dtype)
         for name, value in problem.values.items()
@@ -203,7 +204,7 @@ def function(problem, make_optimizer, **options):
 
 
 def signature(problem):
-    """Returns the TensorSpecs of one step's gradients; sparse ones may have any number of rows."""
+    """Returns the TensorSpecs of a step's gradients, with any number of rows if they are sparse."""
     specs = {}
     for name, value in problem.values.items():
         dtype = tf.as_dtype(value.dtype)
@@ -218,7 +219,7 @@ def signature(problem):
 
 
 def wrap_function(problem, make_optimizer):
-    """Trains in a `v1.wrap_function` of a TF1-style function, which creates its own variables."""
+    """Trains with `v1.wrap_function`; the wrapped function creates the variables."""
     structure = signature(problem)
     slot_keys = []
 

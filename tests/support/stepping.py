@@ -1,4 +1,4 @@
-"""A graph with one variable and known gradients, for tests with values computed by hand."""
+"""A graph with one variable and known gradients, for tests with results computed by hand."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,14 +9,14 @@ v1 = tf.compat.v1
 
 
 def variable(name, value, use_resource=True, dtype=tf.float32, **options):
-    """Returns a variable with this initial value."""
+    """Returns a variable with the initial value `value`."""
     value = np.array(value, dtype.as_numpy_dtype)
     start = v1.constant_initializer(value)
     return v1.get_variable(name, value.shape, dtype, start, use_resource=use_resource, **options)
 
 
 def dot(variable, *gradient):
-    """Returns a loss whose gradient is the given numbers."""
+    """Returns a loss; the elements of its gradient are the given numbers."""
     return tf.reduce_sum(variable * tf.constant(np.array(gradient), variable.dtype.base_dtype))
 
 
@@ -47,13 +47,13 @@ class Stepping:
             return losses, session.run(variables)
 
     def written(self, train_op):
-        """Runs one training step; returns its summaries in the form that `by_tag` returns."""
+        """Runs one training step; returns its summaries, parsed by `by_tag`."""
         losses, _ = self.run([train_op, v1.summary.merge_all()])
         return by_tag(losses[0][1])
 
 
 def by_tag(text):
-    """Parses serialized summaries into a dict from tag to a scalar or to a histogram's count."""
+    """Returns a dict from the tags in serialized summaries to scalars or histograms' counts."""
     return {
         each.tag: each.histo.num if each.HasField("histo") else each.simple_value
         for each in v1.Summary.FromString(text).value

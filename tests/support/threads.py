@@ -44,7 +44,7 @@ class Counted(NamedTuple):
     """An optimizer with a slot that counts the training steps if all gradients are 1.
 
     Attributes:
-      make: called with the global step and use_locking, returns the optimizer.
+      make: a function of the global step and `use_locking` that returns the optimizer.
       slot: the name of the slot.
       start: the slot's initial value.
     """
@@ -89,7 +89,8 @@ class Lost(NamedTuple):
       global_step: the number of steps that are missing in the global step.
       dense: for the variable with dense gradients, the largest number of steps that are missing in
         an element of its slot.
-      sparse: the same for the variable with sparse gradients, in the rows that have gradients.
+      sparse: for the variable with sparse gradients, the largest number of steps that are missing
+        in an element of its slot, in the rows that have gradients.
     """
 
     steps: int

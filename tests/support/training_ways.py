@@ -19,8 +19,8 @@ STEPS = 11
 CLASSES = one_of_each_class()
 
 
-# Three dicts, which say for each class whether it trains resource variables. None stands for
-# TensorFlow's default.
+# Each value is a dict from class names to the argument `use_resource` of the class's variables.
+# None means TensorFlow's default.
 KINDS: Any = {
     "in turn": {name: number % 2 == 0 for number, name in enumerate(CLASSES)},
     "the other way round": {name: number % 2 == 1 for number, name in enumerate(CLASSES)},
@@ -29,7 +29,7 @@ KINDS: Any = {
 
 
 def model(use_resource, ids=None):
-    """Returns a loss of two variables, with a sparse and a dense gradient."""
+    """Returns a loss with a sparse gradient for `table` and a dense gradient for `weights`."""
     random = np.random.RandomState(0)
     table, weights = random.randn(9, 4).astype("f"), random.randn(4, 2).astype("f")
     table = v1.get_variable("table", initializer=table, use_resource=use_resource)
@@ -58,7 +58,7 @@ def named(name):
 
 
 def models(kinds, ids=None):
-    """Creates a `Model` for each class, each in its own variable scope."""
+    """Creates a `Model` for each class, in a variable scope with the class's name."""
     made = []
     for name, use_resource in kinds.items():
         with named(name), v1.variable_scope(scope(name)):
@@ -88,7 +88,7 @@ def global_variables():
 
 
 def plain(kinds, steps=STEPS):
-    """Trains in a plain Session; returns all variables by name, the expected results of tests."""
+    """Trains in a plain Session; returns all variables by name, as the reference for tests."""
     with tf.Graph().as_default():
         train_op = minimize(models(kinds))
         with v1.Session() as sess:

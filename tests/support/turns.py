@@ -1,10 +1,14 @@
-"""Selects the cells of a run: all combinations of parameters, all pairs, or a lane's share.
+"""Selects the cells of a test run.
 
-A cell is a test with one combination of parameters; a lane is one TensorFlow version. If a single
-lane runs, it runs all daily cells. If all lanes run, each lane gets its number (`--turn 2/5` is the
-second of five lanes). The cells of a test that takes longer than `BUDGET` are then divided among
-the lanes: each cell runs on as many lanes as the budget allows, but at least on one lane. Tests
-marked `every_lane` are never divided.
+A cell is a test with one combination of parameters; a lane is one TensorFlow version. With the
+option `--full`, all cells run. Otherwise only the daily cells run: the cells without the mark
+`full`. For tests with the mark `pairwise` or `in_turn`, the daily cells have only some combinations
+of the parameters.
+
+If a single lane runs, it runs all daily cells. If all lanes run, each lane gets its number
+(`--turn 2/5` is the second of five lanes). If the cells of a test take longer than `BUDGET`, they
+are then divided among the lanes: each cell runs on as many lanes as the budget allows, but at least
+on one lane. Tests with the mark `every_lane` are never divided.
 
 If possible, cells of one file with the same optimizer and dtype run on the same lanes, because they
 are compared with the same Session runs, which are cached. If possible, tests of one file that use
@@ -25,15 +29,15 @@ from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
 BUDGET = 0.1  # seconds that all cells of a test may take on one lane
-# A file of durations in seconds, by name: of tests whose cells together take longer than `BUDGET`
-# on one lane, and of shared fixtures. `python -m tests.tools.seconds` writes it.
+# A JSON file with the durations in seconds of shared fixtures, and of tests whose cells together
+# take longer than `BUDGET` on one lane. `python -m tests.tools.seconds` writes this file.
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Matches the ids of cells that exist on some lanes only. These cells run on each such lane.
+# Matches the ids of cells that exist only on some lanes. Each of these lanes runs the cells.
 _NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
 
 
@@ -57,7 +61,7 @@ def pytest_make_parametrize_id(val):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects slow tests and the shares of other lanes; counts these cells in config.left_out."""
+    """Deselects slow cells and cells of other lanes; config.left_out gets their counts."""
     left = {TOO_SLOW: [], ANOTHER_LANES_TURN: []}
     if not config.getoption("full"):
         left[TOO_SLOW] = [item for item in items if item.get_closest_marker("full")]
@@ -80,14 +84,14 @@ def every_cell(axes):
 
 
 def pairwise(axes):
-    """Returns a few combinations that contain each pair of values of any two axes."""
+    """Returns a few combinations, in which each pair of values of two axes occurs."""
     if len(axes) < 3:
         return every_cell(axes)
     return [tuple(cell) for cell in AllPairs(list(axes.values()))]
 
 
 def in_turn(axes):
-    """Returns each value of the first axis once, with the next combination of the other axes."""
+    """Combines each value of the first axis with one combination of the other axes, in turn."""
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
     return [
@@ -125,7 +129,7 @@ def share(items, number, total):
         times = int(BUDGET * lanes / cost) if cost else lanes
         if item.get_closest_marker("once"):
             times = 1
-        # The position depends on names alone, because a lane does not know the other lanes' cells.
+        # The position depends only on names, because other lanes may have other cells.
         position = _number(file_of(item.nodeid))
         if not fixture_seconds:
             position += _number(_compared_by(item))
@@ -141,8 +145,8 @@ def longest_first(items):
 
     def seconds_of(file):
         tests = {test_of(item) for item in files[file]}
-        # xdist workers must sort alike, but may iterate a set in different orders. The result of
-        # fsum does not depend on the order.
+        # All xdist workers must return the same order, but may iterate over a set in different
+        # orders. Therefore use fsum, whose result does not depend on the order of the summands.
         return math.fsum(seconds().get(test, 0) for test in tests) + _longest_fixture(files[file])
 
     return [item for file in sorted(files, key=seconds_of, reverse=True) for item in files[file]]
@@ -171,7 +175,7 @@ def test_of(item):
 
 
 def _lanes_with(item, number, total):
-    """Returns this lane's number among the lanes that share a cell, and how many these are.
+    """Returns this lane's number among the lanes that share a cell, and the number of these lanes.
 
     Returns (1, 1) for a cell that is not divided but runs on every lane that can run it.
     """
@@ -179,7 +183,7 @@ def _lanes_with(item, number, total):
         return 1, 1
     if item.get_closest_marker("keras3"):
         # Two runs share the tests of Keras 3: the newest lane, and the nox session `oldest_keras`,
-        # which has an older Keras and `--turn 1/2`.
+        # which has an older version of Keras 3 and runs with `--turn 1/2`.
         return 1 + (number == total), 2
     if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1
@@ -187,7 +191,7 @@ def _lanes_with(item, number, total):
 
 
 def _compared_by(item):
-    """Returns a key made of the parameters that determine the Session run to compare with."""
+    """Returns a key of the Session run with which a cell is compared, from its parameters."""
     parameters = getattr(item, "callspec", None) and item.callspec.params or {}
     values = [parameters[name] for name in _COMPARED_BY if name in parameters]
     names = [
@@ -197,5 +201,5 @@ def _compared_by(item):
 
 
 def _number(text):
-    """Returns a checksum, the same in each process. The text may contain lone surrogates."""
+    """Returns a checksum that is the same in each process; lone surrogates are allowed."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))

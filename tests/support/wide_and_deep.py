@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def no_global_step_warnings():
-    """Turns GlobalStepWarning into an error, because nearly all tests increment the global step."""
+    """Turns GlobalStepWarning into an error; tests that increment the global step must not warn."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
         yield
@@ -36,8 +36,8 @@ def wide_and_deep():
     ids = v1.placeholder_with_default(np.int64([1, 5, 5, 0]), [None], "ids")
 
     def variable(name, *shape):
-        # These are resource variables, because ref variables might be updated before gradients read
-        # them.
+        # Resource variables, because a ref variable might be updated before the computation of
+        # another variable's gradient reads it.
         value = random.randn(*shape).astype("f")
         return v1.get_variable(name, initializer=value, use_resource=True)
 

@@ -1,4 +1,4 @@
-"""Makes a MultiOptimizer, and wrappers that contain such a MultiOptimizer."""
+"""Makes a MultiOptimizer, and wrappers around a MultiOptimizer."""
 
 import legacy_opt
 

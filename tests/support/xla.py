@@ -5,8 +5,8 @@ import tensorflow as tf
 
 
 def with_xla():
-    """Returns the argument of tf.function that compiles with XLA."""
-    # Before TensorFlow 2.5, the name is experimental_compile.
+    """Returns the keyword argument with which tf.function compiles with XLA, as a dict."""
+    # Before TensorFlow 2.5, the argument's name is experimental_compile.
     for name in ("jit_compile", "experimental_compile"):
         try:
             tf.function(lambda: 0, **{name: True})

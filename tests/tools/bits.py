@@ -2,7 +2,7 @@
 
 Compares TensorFlow versions, instruction sets and numbers of threads.
 
-python -m tests.tools.bits FOLDER PYTHON…   # compares the TensorFlows of several Pythons
+python -m tests.tools.bits FOLDER PYTHON…   # compares the given Python interpreters' TensorFlows
 python -m tests.tools.bits --train THREADS   # prints the hashes of trainings
 """
 
@@ -16,8 +16,9 @@ from pathlib import Path
 
 THREADS = ("1", "2", "4")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-# For each instruction set: a flag for the C compiler, and a feature of processors that have it.
-# "all" is what users get: a kernel contains code for all sets, and chooses one when it is loaded.
+# A dict from each instruction set to a flag for the C compiler and to the name of a feature that
+# processors with the instruction set have. Users get "all": a kernel contains code for all
+# instruction sets, and chooses one when it is loaded.
 INSTRUCTION_SETS = {
     "all": ("", ""),
     "x86-64": ("-march=x86-64", "sse2"),
@@ -27,7 +28,11 @@ INSTRUCTION_SETS = {
 
 
 def main(folder, *pythons):
-    """Compares all trainings. Returns 0 if those of each dtype have the same bits, else 1."""
+    """Compares all trainings.
+
+    Returns:
+      0 if, for each dtype, all trainings have the same bits; otherwise 1.
+    """
     found = {}
     has_compiler = shutil.which(os.environ.get("CC", "cc"))
     for instructions, (flags, feature) in INSTRUCTION_SETS.items():
@@ -60,7 +65,7 @@ def processor_features():
 
 
 def compiler(home, flags):
-    """Returns the path of a C compiler that compiles for one instruction set only."""
+    """Returns the path of the C compiler, or of a script that calls the compiler with `flags`."""
     cc = os.environ.get("CC", "cc")
     if not flags:
         return cc
@@ -98,13 +103,14 @@ def trained(optimizer, dtype, use_resource, threads):
     import numpy as np
     import tensorflow.compat.v1 as tf
 
-    random = np.random.RandomState(0)  # draws only integers: all versions of NumPy draw the same
+    random = np.random.RandomState(0)  # draws only integers, equal with all versions of NumPy
 
     def numbers(*shape):
         return tf.cast((random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32), dtype)
 
     optimizer.native = "require"
-    # The matrix has more elements than a thread updates at a time; the table's ids repeat.
+    # The matrix has more elements than a thread updates at a time. The ids of the table's gradient
+    # are repeated.
     shapes = {"matrix": (601, 257), "vector": (37,), "table": (60, 5)}
     config = tf.ConfigProto(intra_op_parallelism_threads=threads)
     with tf.Graph().as_default(), tf.Session(config=config) as session:

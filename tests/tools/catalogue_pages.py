@@ -1,4 +1,4 @@
-"""Writes tables on the optimizers' pages in docs/: arguments, slots, differences from Keras.
+"""Writes the tables of optimizers' pages in docs/: arguments, slots, differences from Keras.
 
 python -m tests.tools.catalogue_pages          prints the differences from Keras' own optimizers
 python -m tests.tools.catalogue_pages docs     writes all tables
@@ -22,7 +22,7 @@ from tests.support.keras.native_keras import PROBLEMS, SHAPE, STEPS, difference,
 from tests.support.problems import Problem
 
 v1 = tf.compat.v1
-# The v1 expressions below are evaluated with these names. The pages show the same expressions.
+# The names that the v1 expressions below may use. The pages show these expressions.
 NAMES = {**vars(v1.train), **{name: getattr(legacy_opt, name) for name in legacy_opt.__all__}}
 
 
@@ -30,11 +30,12 @@ class Replacement(NamedTuple):
     """An optimizer of this package, and its nearest counterparts among Keras' own optimizers.
 
     Attributes:
-      v1: the expression that creates the optimizer of this package; `step` is the global step.
-      keras_2: the expression for Keras 2, with names of `tf_keras.optimizers`; None if there is no
-        counterpart.
-      keras_3: the expression for Keras 3, with names of `keras.optimizers`; None if there is no
-        counterpart.
+      v1: the expression that creates the optimizer of this package; it may use the global step as
+        `step`.
+      keras_2: the expression that creates the Keras 2 optimizer with names of
+        `tf_keras.optimizers`; None if there is no counterpart.
+      keras_3: the expression that creates the Keras 3 optimizer with names of `keras.optimizers`;
+        None if there is no counterpart.
     """
 
     v1: str
@@ -53,7 +54,7 @@ class Replacement(NamedTuple):
         return self.keras_2 if generation == 2 else self.keras_3
 
     def generations(self):
-        """Returns the generations of Keras, 2 or 3, that have a counterpart."""
+        """Returns a list of the Keras generations (2, 3) that have a counterpart."""
         return [generation for generation in (2, 3) if self.expression(generation)]
 
 
@@ -163,8 +164,8 @@ class Facts(NamedTuple):
     """The variables that an optimizer creates.
 
     Attributes:
-      slots: a dict from the names of trained variables to dicts from slot names to (name, shape,
-        dtype).
+      slots: a dict from each trained variable's name to another dict, which maps slot names such as
+        "m" to (name in a checkpoint, shape, dtype).
       shared: the names of the non-slot variables.
     """
 
@@ -301,7 +302,7 @@ def keras_run(one_problem, optimizer, generation):
 def _gradient(tensors, shape):
     """Returns a gradient.
 
-    A sparse gradient gets a tensor as its dense shape, like the gradient of an embedding layer.
+    The dense shape of a sparse gradient is a tensor, as in the gradient of an embedding layer.
     """
     if not isinstance(tensors, tuple):
         return tensors
@@ -342,7 +343,7 @@ MEASURED = {"versions": lambda page: measured_versions(), "replacements": replac
 
 
 def written(text, page, makers):
-    """Returns a page's text with the tables of `makers` replaced by new ones."""
+    """Returns a page's text with new contents for the tables that are named in `makers`."""
     for name, make in makers.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, found, rest = text.partition(start)

@@ -4,8 +4,8 @@
 
 runs the tests marked ``@pytest.mark.defect(number)`` twice on each lane (TensorFlow version): with
 the product of that commit, and with the present product. Each test must fail with the old product
-on at least one lane, but not in its setup or teardown. With the present product, it must pass on
-each lane on which it runs. Each number in `DEFECTS` must have a test.
+on at least one lane, but its setup and teardown must not fail. With the present product, the test
+must pass on each lane on which it runs. Each number in `DEFECTS` must have a test.
 """
 
 import argparse
@@ -77,8 +77,8 @@ def run(path):
     """Runs all marked tests on this lane; writes their outcomes to a JSON file."""
     import pytest
 
-    # The plugin typeguard is switched off, because TensorFlow 2.4 imports setuptools, in which
-    # pytest would find an incompatible typeguard.
+    # The plugin typeguard is switched off, because TensorFlow 2.4 imports setuptools. pytest would
+    # then find the incompatible typeguard that setuptools contains.
     words = "-q -m defect --tb=no -W ignore -n 2 -p tests.tools.defects -p no:typeguard"
     pytest.main(words.split(), plugins=[Recorder(path)])
 
@@ -87,8 +87,8 @@ def compare(paths):
     """Prints for each defect how many tests failed with the old product, and how many pass now.
 
     Args:
-      paths: the files that `run` wrote: for each lane first that of the old product, then that of
-        the present product.
+      paths: the files that `run` wrote. For each lane, the file of the old product comes before the
+        file of the present product.
 
     Returns:
       A list of messages, one for each requirement that is not met.

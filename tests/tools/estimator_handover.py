@@ -5,9 +5,9 @@
     .nox/1.15/bin/python -m tests.tools.estimator_handover FOLDER 60
 
 FOLDER is the Estimator's model_dir, and the number is the global step to stop at. Each command
-asserts that all restored variables and slots equal the checkpoint bit for bit. It also continues
-from the same checkpoint in a Session, and asserts that the Estimator's last checkpoint has the same
-bits.
+asserts that all restored variables and slots equal the checkpoint bit for bit. The command also
+trains from the same checkpoint in a Session, and asserts that the results equal the Estimator's
+last checkpoint bit for bit.
 """
 
 import argparse
@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 def input_fn(start):
-    """Returns batches of ids, some repeated, and of targets, from a global step on."""
+    """Returns a Dataset of (ids, targets), without the batches before the global step `start`."""
     random = np.random.RandomState(1)
     ids = random.randint(0, 50, [200, 8])
     targets = random.randn(200, 8).astype(np.float32)
@@ -31,7 +31,7 @@ def input_fn(start):
 
 
 def model_fn(features, labels, mode):
-    """Fits a row of a table and a bias to targets, with a sparse and a dense gradient."""
+    """Fits the product of table rows and weights to targets; the table has a sparse gradient."""
     table = v1.get_variable("table", [50, 4], initializer=v1.random_normal_initializer(seed=1))
     weights = v1.get_variable("weights", [4, 1], initializer=v1.random_normal_initializer(seed=2))
     output = tf.reshape(tf.matmul(tf.gather(table, features), weights), [-1])

@@ -12,14 +12,17 @@ the checkpoint, and the values after `STEPS_AFTER` further training steps on the
 asserts that
 
 * every restored tensor equals the saved tensor bit for bit;
-* after each further step, all values are those of TensorFlow's own Adagrad on the same TensorFlow
-  version, bit for bit. TensorFlow's Adagrad starts from the checkpoint's arrays, too, and NumPy
-  decays its accumulators before each step;
-* the final values differ by at most `bound` from those in `values.npz`, which come from a training
-  that never moved: it stayed on the TensorFlow version that saved the checkpoint.
+* after each further step, all values equal those of a reference training bit for bit;
+* the final values differ by at most `bound` from the final values in `values.npz`, which come from
+  the TensorFlow version that saved the checkpoint.
 
-`continue` prints the largest differences and writes them to `report.txt`. It also saves a
-checkpoint and `values.npz` in another folder, from which another TensorFlow version can continue.
+The reference training runs on the same TensorFlow version as `continue`, and starts from the arrays
+of the same checkpoint. It uses TensorFlow's own Adagrad, and NumPy decays the accumulators before
+each step.
+
+`continue` prints the largest differences from `values.npz` and writes them to `report.txt`. It also
+saves a checkpoint and a new `values.npz` in another folder, from which another TensorFlow version
+can continue.
 """
 
 import argparse
@@ -55,7 +58,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def at(cls, step):
-        """Returns the batch of a global step, the same with every version of NumPy."""
+        """Returns the batch of a global step, which is the same with every version of NumPy."""
         random = np.random.RandomState(step)
         ids = random.randint(0, ROWS, size=random.randint(2, 6)).astype(np.int64)
         ids[0] = ids[-1]
@@ -75,13 +78,14 @@ class Batch(NamedTuple):
 class Model:
     """A graph of four least-squares problems: layouts 1 and 2, with ref and resource variables.
 
-    A layout is a shape of the slot with AdagradDecay's decay counts: layout 1 is the variable's
-    shape (`AdagradDecayOptimizer`), layout 2 is [rows] (`AdagradDecayOptimizerV2`). Each problem
-    fits ``table[ids] + inputs @ dense`` to the targets: `table` has a sparse gradient, `dense` has
-    a dense gradient.
+    The layout is the shape of the slot in which AdagradDecay counts decays. Layout 1 is the
+    variable's shape (`AdagradDecayOptimizer`), and layout 2 is [rows] (`AdagradDecayOptimizerV2`).
+    Each problem fits ``table[ids] + inputs @ dense`` to the targets: `table` has a sparse gradient,
+    and `dense` has a dense gradient.
 
     Args:
-      make_optimizer: called with the layout and the global step variable, returns the optimizer.
+      make_optimizer: a function of the layout and the global step variable that returns the
+        optimizer.
 
     Attributes:
       step: the global step variable.
@@ -121,7 +125,7 @@ class Model:
         return optimizer.apply_gradients(pairs)
 
     def train(self, sess, step):
-        """Runs one training step, with the batch of this global step."""
+        """Runs one training step with the batch of the global step `step`."""
         sess.run(self.train_op, dict(zip(self.batch, Batch.at(step))))
 
 
@@ -131,7 +135,7 @@ def _variable(name, rows):
 
 
 def decaying(layout, step):
-    """Returns AdagradDecay with this layout of its decay counts."""
+    """Returns the AdagradDecay optimizer with the given layout."""
     return OPTIMIZERS[layout](global_step=step, **ARGUMENTS)
 
 
@@ -177,7 +181,7 @@ def leave_checkpoint(model, sess, directory):
 
 
 def continue_from(directory, out):
-    """Continues from a checkpoint; makes the assertions in the module's docstring.
+    """Continues from a checkpoint; asserts what the module's docstring describes.
 
     After the further steps, calls `leave_checkpoint` for the folder `out`.
 
@@ -290,14 +294,14 @@ def differences(actual, expected):
 def bound(value):
     """Returns the allowed difference from the training that never moved; 0 for integers.
 
-    TensorFlow versions round differently: each step may differ by one or two units in the last
-    place (ulps) of the largest value. The signs of rounding errors are random, so n steps together
-    differ by about sqrt(n) times as much as one step. Gradient descent on a convex loss makes
-    differences smaller.
+    TensorFlow versions round differently: the results of one step may differ by one or two units in
+    the last place (ulps) of the largest value. The signs of rounding errors are random, so the
+    difference after n steps is about sqrt(n) times the difference after one step. Gradient descent
+    on a convex loss makes differences smaller.
 
     The measured differences between 1.15 and 2.4, 2.10, 2.15 and 2.21 are up to 2.2 ulps; the bound
-    is 20 ulps. One decay too many would change an accumulator by 40 percent. Rounding cannot cause
-    such a decay, because the steps at which accumulators decay depend only on integers.
+    is 20 ulps. An additional decay would change an accumulator by 40 percent. Rounding cannot cause
+    an additional decay, because the steps at which accumulators decay depend only on integers.
     """
     if not np.issubdtype(value.dtype, np.floating):
         return 0

@@ -1,4 +1,4 @@
-"""Mutations of the code that moves a training: v1 checkpoints, to_v1, to_plain_keras.
+"""Mutations of the code that moves trainings to or from Keras: checkpoints, to_v1, to_plain_keras.
 
 A mutation breaks one function on purpose. Each mutation is a tuple of the fields of
 `tests.tools.mutations.Mutation`.

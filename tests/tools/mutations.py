@@ -1,10 +1,10 @@
-"""Mutation tests: breaks one function at a time in a copy of the checkout; then tests must fail.
+"""Breaks one function at a time in a copy of the checkout, and asserts that tests then fail.
 
     python -m tests.tools.mutations
 
 If `tf.keras` is Keras 2, the program breaks the OptimizerV2 bridge (`to_keras` for Keras 2) and the
-code that moves a training between a TF1 graph and Keras. Otherwise, it breaks the Keras 3 bridge.
-The program fails if the tests of a mutation pass.
+code that moves a training between a TF1 graph and Keras. Otherwise, it breaks the Keras 3 bridge
+(`to_keras` for Keras 3). The program fails if the tests of a mutation pass.
 """
 
 import ast
@@ -30,8 +30,8 @@ class Mutation(NamedTuple):
       name: what the mutation makes wrong.
       function: the qualified name of a function of the product, such as "Class.method". It must be
         unique.
-      old: an expression or statements that occur once in the function, however formatted; or WHOLE,
-        which stands for the function's body.
+      old: an expression or statements that occur once in the function, where their format may be
+        different; or WHOLE, if the mutation replaces the function's body.
       new: the code that replaces `old`.
       tests: pytest's arguments that select the tests which must fail.
     """
@@ -50,12 +50,13 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
     """Returns the mutations of the code that the bridges to Keras 2 and Keras 3 share.
 
     Args:
-      exact: called with names of optimizers, returns pytest's arguments for their exactness tests.
-      learning_rate: the tests of a learning rate that is set between steps.
-      step: the tests of optimizers that use the global step.
-      hyperparameters: the tests of hyperparameters, other than the learning rate, that are set
-        between steps.
-      dtypes: the tests of updates that read the learning rate, in dtypes other than float32.
+      exact: a function of optimizers' names that returns pytest's arguments for tests of their
+        exact results.
+      learning_rate: pytest's arguments for tests that set the learning rate between steps.
+      step: pytest's arguments for tests of optimizers that use the global step.
+      hyperparameters: pytest's arguments for tests that set other hyperparameters between steps.
+      dtypes: pytest's arguments for tests of updates that read the learning rate in other dtypes
+        than float32.
     """
     return (
         Mutation(

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/plain_keras.md, on translations to Keras' own optimizers.
+"""Writes the tables of docs/plain_keras.md, which describes translations to Keras' own optimizers.
 
 python -m tests.tools.plain_keras_page           prints the measurements
 python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables
@@ -59,7 +59,7 @@ def figures(api):
 
 
 def expression(report):
-    """Returns the expression that creates the Keras optimizer, without values like 0 and False."""
+    """Returns the expression that creates the Keras optimizer, without falsy arguments."""
     settings = {name: value for name, value in report.settings.items() if value}
     rate = settings.pop("learning_rate")
     arguments = [f"{rate:g}"] + ["{}={!r}".format(*item) for item in settings.items()]
@@ -69,8 +69,8 @@ def expression(report):
 def cell(figure):
     """Returns the largest difference between weights trained in v1 and in Keras, as text.
 
-    If the difference is not mere rounding, it is also given in percent of the largest distance by
-    which a weight has moved in the training.
+    If the difference is larger than rounding errors, the text also gives it in percent of the
+    largest change of a weight in the training.
     """
     if figure.grade == "exact":
         return "0"
@@ -108,7 +108,7 @@ def settings():
 
 
 def none():
-    """Returns the table of the optimizers that have no counterpart."""
+    """Returns the table of the v1 optimizers without a counterpart in Keras."""
     return table(
         ["v1", "why"], [[f"`{name}`", why] for name, why in sorted(WITHOUT_COUNTERPART.items())]
     )
@@ -122,7 +122,8 @@ def versions():
     return "Measured with tf_keras {} and Keras {} on TensorFlow {}.\n".format(*facts)
 
 
-# FACTS depend only on this package, MEASURED also on the installed TensorFlow and Keras.
+# The parts in FACTS depend only on this package. The parts in MEASURED also depend on the installed
+# versions of TensorFlow and Keras.
 FACTS = {"settings": settings, "state": state, "none": none}
 MEASURED = {
     "versions": versions,

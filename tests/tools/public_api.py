@@ -90,7 +90,7 @@ def member(cls, name):
 
 
 def first_line(value):
-    """Returns a list with the first line of the docstring, empty if there is none."""
+    """Returns a list with the docstring's first line, or an empty list without a docstring."""
     lines = (value.__doc__ or "").strip().splitlines()[:1]
     return ["    " + line for line in lines]
 
@@ -113,7 +113,7 @@ def signature(function, skipped=0):
 
 
 def parameter(each):
-    """Returns a parameter in the way it is written in the source."""
+    """Returns a parameter as source code."""
     stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
     text = stars.get(each.kind, "") + each.name
     if each.annotation is not each.empty:
@@ -125,7 +125,7 @@ def parameter(each):
 
 
 def annotation(value):
-    """Returns an annotation in the way it is written in the source."""
+    """Returns an annotation as source code."""
     value = getattr(value, "__forward_arg__", value)  # a ForwardRef in NamedTuples
     return value if isinstance(value, str) else value.__name__
 

@@ -61,7 +61,7 @@ class Recorded(NamedTuple):
       later: the values after the further steps.
       batches: for each further step a dict of arrays. `dense/kernel` and `dense/bias` are the
         gradients of these variables. For the variable `embeddings`, `rows` are the gradients of
-        the rows `ids`, some of which are repeated.
+        the rows `ids`; some ids are repeated.
     """
 
     prefix: str
@@ -103,7 +103,7 @@ def build(name):
       name: "adam_tf115", "optimize_loss_tf115" or "partitioned_tf115".
 
     Returns:
-      A Graph.
+      The `Graph`.
     """
     step = v1.train.get_or_create_global_step()
     parts = PARTS if name == "partitioned_tf115" else None
@@ -194,7 +194,7 @@ def record(name, out, v1_format=False):
 
 
 def truncate(source, target):
-    """Writes a copy of a checkpoint with its data file cut in half."""
+    """Copies a checkpoint, but only the first half of its data file."""
     shutil.copy(source + ".index", target + ".index")
     data_file = ".data-00000-of-00001"
     with open(source + data_file, "rb") as file:

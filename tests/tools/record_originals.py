@@ -5,10 +5,11 @@ From the checkout's root::
     .nox/1.15/bin/python -m tests.tools.record_originals tests/data
 
 writes `recorded_contrib.npz` to the folder tests/data, with a trajectory for each case of
-`tests.support.cases` that has an original in `tf.contrib.opt`. The command also writes
-`recorded_others.npz`, with the optimizers of bert-tensorflow 1.0.1, albert-tensorflow 1.1 and
-tensor2tensor 1.15.7, if these packages can be imported (install them with ``pip install --no-deps
---target=DIR`` and set ``PYTHONPATH=DIR``).
+`tests.support.cases` that has an original in `tf.contrib.opt`. A trajectory contains the values of
+all variables after 1, 8 and 24 training steps. The command also writes `recorded_others.npz`, with
+trajectories of the optimizers of bert-tensorflow 1.0.1, albert-tensorflow 1.1 and tensor2tensor
+1.15.7, if these packages can be imported (install them with ``pip install --no-deps --target=DIR``
+and set ``PYTHONPATH=DIR``).
 """
 
 import os
@@ -51,8 +52,8 @@ def of_contrib():
 
 def of_others():
     """Records the optimizers of BERT, ALBERT and tensor2tensor."""
-    # tensor2tensor's common_layers imports packages that are not installed. So common_layers is
-    # replaced by a module with the one function that Adafactor uses.
+    # tensor2tensor's common_layers imports packages that are not installed. Therefore a module with
+    # the only function that Adafactor uses replaces common_layers.
     layers = types.ModuleType("tensor2tensor.layers.common_layers")
     layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
     sys.modules[layers.__name__] = layers

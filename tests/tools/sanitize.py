@@ -1,6 +1,7 @@
-"""Runs all kernels under the sanitizers for addresses and undefined behaviour: `make sanitize`.
+"""Runs all kernels with sanitizers for addresses and undefined behaviour (`make sanitize`).
 
-The driver's loops (update.h) are compiled into a program without TensorFlow and Python.
+A C++ program without TensorFlow and Python calls the kernels from the loops in update.h, which the
+library for TensorFlow uses, too.
 """
 
 import contextlib

@@ -13,15 +13,17 @@ from pathlib import Path
 
 from tests.support import account, turns
 
-# Each TensorFlow builds a driver, so all lanes run this fixture, however long it takes.
+# All lanes run this fixture, even if it is slow, because it builds native code for the lane's
+# TensorFlow.
 _ON_EVERY_LANE = ("tests/native::kernels_folder",)
 
 
 def of_all_cells(report):
     """Returns the durations of tests and shared fixtures on one lane, in seconds by name.
 
-    The duration of a test is the sum of its daily cells. A cell is a test with one combination of
-    parameters. A daily cell that did not run on this lane counts like the mean of those that ran.
+    A cell is a test with one combination of parameters. The duration of a test is the sum of the
+    durations of its daily cells (the cells without the mark `full`). For a daily cell that did not
+    run on this lane, the sum contains the mean duration of the test's cells that ran.
 
     Args:
       report: the JSON report of a run.
@@ -37,7 +39,7 @@ def of_all_cells(report):
 
 
 def main(paths):
-    """Writes the mean durations, over the lanes, of tests and fixtures slower than the budget."""
+    """Writes the mean duration over the lanes, for each test or fixture that exceeds the budget."""
     lanes = collections.defaultdict(list)
     for path in paths:
         for test, seconds in of_all_cells(json.loads(Path(path).read_text())).items():

@@ -38,7 +38,7 @@ def config(**options):
 
 
 def state(path):
-    """Returns a checkpoint's tensors by name, without the flag of the hook for early stopping."""
+    """Returns a checkpoint's tensors by name, without the flag of the early-stopping hook."""
     reader = v1.train.NewCheckpointReader(path)
     names = set(reader.get_variable_to_shape_map()) - {"signal_early_stopping/STOP"}
     return {name: reader.get_tensor(name) for name in names}
@@ -135,8 +135,8 @@ def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
             few_inputs, steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=0
         ),
     )
-    # The hook for early stopping reads the global step in the same Session.run that increments it,
-    # so the hook may read the value before or after the increment.
+    # The early-stopping hook reads the global step in the same Session.run that increments it, so
+    # the hook may read the value before or after the increment.
     steps = int(metrics["global_step"])
     assert 8 <= steps <= 10
     assert_same(state(trained.latest_checkpoint()), in_a_session(make, steps))
@@ -189,7 +189,7 @@ def everything(trained, directory):
 
 
 def variables_alone(trained, directory):
-    """Checks that slots are new if `vars_to_warm_start` is a string; only a list selects slots."""
+    """Checks that slots start anew if `vars_to_warm_start` is a string instead of a list."""
     before, after = state(trained), warm_started(trained, directory, ".*", 1)
     assert after["global_step"] == 1
     assert_rows(after["table/AdagradDecay"], np.full([9, 4], 0.1, np.float32))
@@ -197,7 +197,7 @@ def variables_alone(trained, directory):
 
 
 def slots_but_no_counts(trained, directory):
-    """Checks that decay counts start at 0, like the global step, if a warm start omits them."""
+    """Checks that decay counts and the global step start at 0 if a warm start omits them."""
     before = state(trained)
     assert before["table/AdagradDecay_1"].max() == 3
     after = warm_started(trained, directory, ["table:", "weights:", ".*/AdagradDecay:"], 1)
@@ -224,8 +224,8 @@ def assert_rows(actual, expected):
 class Reads(v1.train.SessionRunHook):
     """Reads all variables by name when a training starts and ends.
 
-    A test cannot read the checkpoint instead: TensorFlow can restore partitioned slots of canned
-    Estimators from a checkpoint, but its checkpoint reader cannot read them.
+    A test cannot read the checkpoint instead, because TensorFlow's checkpoint reader cannot read
+    partitioned slots of canned Estimators, although TensorFlow can restore them.
     """
 
     def begin(self):
@@ -328,7 +328,7 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
 
 
 def check_decays(variables, kind):
-    """Checks the decay counts after 7 steps, of which the last 3 read the input from its start."""
+    """Checks the decay counts after 7 steps; the last 3 steps read the input from its start."""
     batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
     expected = {
         "one/weights": decays([batch[:, 0] for batch in batches]),

@@ -1,4 +1,4 @@
-"""Tests `compat.estimator`: the same Estimators on every TensorFlow, and its errors."""
+"""Tests `compat.estimator`, which has the same Estimators on every TensorFlow version."""
 
 import numpy as np
 import pytest
@@ -99,7 +99,7 @@ if IS_REVIVED:
 @estimators.needed
 @pytest.mark.parametrize("name", ["BaselineClassifier", "LinearRegressor", "DNNRegressor"])
 def test_other_canned_estimators(name, tmp_path):
-    """Trains, resumes, evaluates and predicts; the state equals that of one uninterrupted run."""
+    """Trains, resumes, evaluates and predicts; an uninterrupted training must give equal state."""
     column = tf.feature_column.categorical_column_with_identity("id", 3)
     options = {
         "BaselineClassifier": {},

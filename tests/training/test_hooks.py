@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 
 
 def bar(output):
-    """Returns the text that a terminal shows at the end."""
+    """Returns the progress bar that a terminal shows at the end."""
     return output.getvalue().rstrip().split("\r")[-1]
 
 
@@ -149,7 +149,7 @@ def test_errors_of_the_bar(monkeypatch):
 def test_all_hooks_at_once(part, tmp_path):
     """Every optimizer class computes the same bits with hooks as in a plain Session.
 
-    Each of the five parts has a fifth of the classes.
+    Each of the five parts tests a fifth of the classes.
     """
     kinds = ways.some(ways.KINDS["in turn"], ways.CLASSES[part - 1 :: 5])
     with tf.Graph().as_default():
@@ -163,8 +163,8 @@ def test_all_hooks_at_once(part, tmp_path):
     ways.assert_holds(path, expected)
     assert len(glob.glob(str(tmp_path / "timeline-*.json"))) >= 2
     numbers = written(tmp_path)
-    # SummarySaverHook reads the global step in the same Session.run that increments it, so all its
-    # steps but the first may be off by 1.
+    # SummarySaverHook reads the global step in the same Session.run that increments it. Therefore
+    # the steps in its events, except the first step, may be off by 1.
     assert len({step for tag, step in numbers if re.match(r"loss(_\d)?$", tag)}) >= 3
     for each in made:
         scope = f"slots/{ways.scope(each.name)}/"
@@ -192,10 +192,10 @@ def all_hooks(made, directory, last):
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_training(checked, tmp_path):
-    """The last checkpoint has NaN with NanTensorHook alone, but not with `check_numerics`.
+    """The last checkpoint contains NaN with NanTensorHook alone, but not with `check_numerics`.
 
-    NanTensorHook stops the training after the update and after the checkpoint is saved;
-    `check_numerics` raises its error before the update.
+    NanTensorHook stops the training after the update and after the checkpoint is saved.
+    `check_numerics` raises an error before the update.
     """
     with tf.Graph().as_default():
         w, step = stepping.variable("w", [1.0, 1.0]), v1.train.get_or_create_global_step()

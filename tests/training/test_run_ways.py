@@ -1,8 +1,8 @@
 """Runs optimizers in monitored sessions, Estimators, conditions, loops and TensorFlow's wrappers.
 
-Except for `test_minimize_with_a_callable_loss`, each test expects the same bits as in a plain
-Session. Several optimizer classes train in one graph, each class with its own small model. In most
-tests half of the models have ref variables, half have resource variables.
+Each test except `test_minimize_with_a_callable_loss` expects the same bits as in a plain Session.
+Several optimizer classes train in one graph; each class has its own small model. In most tests,
+half of the models have ref variables, and the other half have resource variables.
 """
 
 import contextlib
@@ -36,8 +36,8 @@ from tests.support.training_ways import (
 )
 
 v1 = tf.compat.v1
-# The models share one global step. Some optimizers warn, because they read a step variable that is
-# not the global step, or because no global step is passed to them.
+# Some optimizers warn, because they read the step variable of their model instead of the graph's
+# global step, or because no global step is passed to them.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 EVERY_CLASS = pytest.mark.parametrize(
     "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
@@ -117,7 +117,7 @@ def v1_control_flow():
 @pytest.mark.parametrize("construct", ["cond", "while_loop"])
 @pytest.mark.parametrize("variables", ["ref", "resource"])
 def test_inside_v1_control_flow(variables, construct, kind):
-    """Runs training operations inside tf.cond and tf.while_loop, like some libraries do."""
+    """Runs training operations inside tf.cond and tf.while_loop, as some libraries do."""
     kinds = {
         name: use_resource
         for name, use_resource in KINDS[kind].items()
@@ -170,7 +170,8 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
 def test_inside_sync_replicas(kind):
     with tf.Graph().as_default():
         made = models(KINDS[kind])
-        # The models have one SyncReplicasOptimizer, because several would share one token queue.
+        # All models have one common SyncReplicasOptimizer, because several SyncReplicasOptimizers
+        # would use the same token queue.
         wrapped = v1.train.SyncReplicasOptimizer(
             SideBySide(made), replicas_to_aggregate=1, total_num_replicas=1
         )
@@ -179,7 +180,8 @@ def test_inside_sync_replicas(kind):
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
         stop = v1.train.StopAtStepHook(last_step=STEPS)
         variables = global_variables()
-        # At the end, a thread of the hook still waits for gradients. Do not wait long for it.
+        # At the end, a thread of the hook still waits for gradients. stop_grace_period_secs limits
+        # how long the session waits for this thread.
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
         ) as sess:
@@ -217,7 +219,7 @@ def test_a_program_without_v2_behavior(tmp_path):
 
 @pytest.mark.parametrize("on", [True, False])
 def test_the_switches_of_tensorflow_2(on):
-    """Trains a compat.v1 graph with TensorFlow 2's behaviors (`switches`) enabled or disabled."""
+    """Trains a compat.v1 graph with two behaviors of TensorFlow 2 enabled or disabled."""
     switches = ("control_flow_v2", "resource_variables")
     before = {switch: getattr(v1, switch + "_enabled")() for switch in switches}
     try:

@@ -11,9 +11,10 @@ v1 = tf.compat.v1
 
 
 def two_variables(use_resource, optimizer, dtype=tf.float32):
-    """Returns a train_op for a vector, and for two rows of a table with the gradients 2 and 3.
+    """Returns a train_op for two variables; a third variable is not trained.
 
-    A third variable is not trained.
+    The variable `vector` has the gradient [1, 5]. Rows 1 and 2 of `table` have the gradients 2 and
+    3.
     """
     table = stepping.variable("table", [[1.0], [1.0], [1.0]], use_resource, dtype)
     vector = stepping.variable("vector", [1.0, 1.0], use_resource, dtype)
@@ -57,8 +58,8 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
         names = (f"slots/{variable}/{slot}/{each}" for each in ("mean", "min", "max"))
         return [found[name, step] for name in names]
 
-    # After one step, the table's accumulator is 1 (no gradient), 1 + 2^2, 1 + 3^2. The vector's
-    # accumulator is 1 + 1^2, 1 + 5^2.
+    # After one step, the table's accumulator is [1, 1 + 2^2, 1 + 3^2], and the vector's accumulator
+    # is [1 + 1^2, 1 + 5^2].
     assert of(1, "table") == [pytest.approx((1 + 5 + 10) / 3), 1, 10]
     assert of(1, "vector") == [14, 2, 26]
     # The number of decays due is (global_step + 1) // 2: 0, 1, 1, 2 in the first four steps. So the
@@ -69,7 +70,7 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
 
 
 def test_statistics_after_a_session_is_recreated(tmp_path):
-    """The new session writes statistics after its first step, not only after `every_n_steps`."""
+    """The new session writes statistics after its first step; it does not wait `every_n_steps`."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)
@@ -113,7 +114,10 @@ def averaged(step):
 
 
 def in_parts(optimizer):
-    """Returns a train_op for rows 0 and 4 of two partitioned variables, resource and ref."""
+    """Returns a train_op for rows 0 and 4 of a partitioned resource and a partitioned ref variable.
+
+    The gradient of each of these rows is 1.
+    """
     first, second = (
         v1.get_variable(name, [5, 2], partitioner=v1.fixed_size_partitioner(2), use_resource=use)
         for name, use in (("first", True), ("second", False))
@@ -133,8 +137,8 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
         train_op = in_parts(optimizer)
         hook = legacy_opt.SlotSummaryHook(optimizer, str(tmp_path), slots=["accumulator"])
         monitored(train_op, [hook], 1)
-    # Accumulators start at 1. One of the 3 rows of part_0 and one of the 2 rows of part_1 have the
-    # gradient 1.
+    # Accumulators start at 1. One of the 3 rows of part_0 has the gradient 1, and one of the 2 rows
+    # of part_1 has the gradient 1.
     means = {"part_0": pytest.approx((2 + 1 + 1) / 3), "part_1": (2 + 1) / 2}
     assert {tag: value for (tag, _), value in written(tmp_path).items() if "/mean" in tag} == {
         f"slots/{name}/{part}/accumulator/mean": mean

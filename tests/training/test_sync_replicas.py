@@ -19,15 +19,15 @@ from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
 
 v1 = tf.compat.v1
-# The models share one global step. Some optimizers warn, because they read a step variable that is
-# not the global step, or because no global step is passed to them.
+# Some optimizers warn, because they read the step variable of their model instead of the graph's
+# global step, or because no global step is passed to them.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 PARTS = pytest.mark.parametrize("part", range(3), ids="part {}".format)
 ROWS = 5
 
 
 def build(part, wrap):
-    """Builds a train_op of a third of all classes, each with a vector and an embedding table.
+    """Builds a train_op for a third of all classes; each class trains a vector and a table.
 
     Returns:
       The optimizer that `wrap` returns, the placeholders of the gradients, and the train_op.
@@ -88,7 +88,7 @@ def gradients(random):
 
 
 def mean(first, second):
-    """Averages two workers' gradients. A row that only one worker has stays unchanged."""
+    """Averages two workers' gradients; if only one worker has a row, the row stays unchanged."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]
@@ -128,8 +128,8 @@ def test_stale_gradients_are_dropped_and_nothing_else(part):
     """With replicas_to_aggregate=1, each gradient that is not stale makes one update.
 
     Each update puts two tokens, one per worker, into a queue. A token contains the new global step.
-    A worker takes a token after each step. If the global step is no longer the one in this token,
-    the worker's next gradient is stale.
+    A worker takes a token after each step. If the global step is larger than this token at the
+    worker's next step, the gradient of that step is stale.
     """
     cluster, random = LocalCluster(ps=1, worker=2), np.random.RandomState(part)
     workers = [Worker(cluster, number, part, replicas=1) for number in range(2)]

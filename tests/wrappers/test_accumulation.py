@@ -32,9 +32,9 @@ v1 = tf.compat.v1
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
-    # Eager execution is the cheapest reference. Functions may round differently, because TensorFlow
-    # rewrites their graphs. Ref variables may round differently, because in old versions (2.4)
-    # sparse SGD rounds the learning rate to float32 for ref variables only.
+    # Eager execution is the cheapest reference. But functions may round differently, because
+    # TensorFlow rewrites their graphs. Ref variables may round differently, too, because in old
+    # versions (2.4) sparse SGD rounds the learning rate to float32 for ref variables only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -71,7 +71,7 @@ def test_values_computed_by_hand(way):
     """Two batches make an update, and the third batch stays accumulated.
 
     Row 0 of the table has a gradient only in the first batch. Row 1 has gradients in the first two
-    batches, in the second batch with a repeated id.
+    batches, and its id is repeated in the second batch.
     """
 
     def rows(values, ids):

@@ -59,7 +59,7 @@ def test_float16_gradients_are_summed_in_float32():
 
 
 class RememberingOptimizer(v1.train.Optimizer):
-    """Stores the gradients. TensorFlow 1.15 has no optimizer for complex gradients."""
+    """Stores the gradients, because TensorFlow 1.15 has no optimizer for complex gradients."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         self.gradients = [grad.numpy().tolist() for grad, _ in grads_and_vars]
@@ -90,7 +90,8 @@ def test_xla():
     for _ in range(4):
         train(tf.constant([1.0]))
     assert w.numpy() == 1 - 1 - 1.5
-    # Up to TensorFlow 2.1 we cannot detect that a function is built for XLA, so the error is XLA's.
+    # Up to TensorFlow 2.1, the wrapper cannot detect that a function is built for XLA, so the error
+    # comes from XLA.
     errors, message = (
         (ValueError, tf.errors.InvalidArgumentError),
         "XLA cannot compile|not compilable",
@@ -153,7 +154,7 @@ def test_a_wrong_global_step_raises_at_once():
 
 
 def test_another_list_of_variables_is_refused():
-    """Two train_ops would share the batch count, but each would apply only its own gradients."""
+    """Two train_ops would share one batch count, but apply different lists of gradients."""
     message = "one optimizer for each list of variables"
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
     with tf.Graph().as_default():

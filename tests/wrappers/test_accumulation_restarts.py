@@ -104,7 +104,7 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
     path = checkpoint.save(str(tmp_path / "model"))
     run(train, 5, 8)
     actual, checkpoint, train = objects()
-    for before in 0, 2:  # at the first restore no slots exist; the second overwrites their values
+    for before in 0, 2:  # at the first restore no slots exist; the second restore overwrites slots
         run(train, 0, before)
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
@@ -133,7 +133,7 @@ def test_a_checkpoint_continues_with_fewer_steps(tmp_path):
 @pytest.mark.parametrize("use_resource", [True, False])
 @pytest.mark.parametrize("name", ["Adam", "LazyAdam"])
 def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource, tmp_path):
-    """The first update uses the accumulated gradients, except with steps=1, which ignores them."""
+    """The first update uses the accumulated gradients; only with steps=1 they are ignored."""
     problem = problems.everything(only=("matrix", "table"), steps=14)
     four = FedTraining(accumulated(INNER[name], 4), problem, use_resource)
     paths = {}
@@ -154,10 +154,10 @@ def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource,
 def in_updates(problem, changed_after, steps):
     """Returns the problem with one gradient for each update.
 
-    Until batch `changed_after`, each gradient is the mean of 4 batches. From then on, each gradient
-    is the mean of `steps` batches. The first of these means also has the batches that were
-    accumulated before, so it may have more than `steps` batches. With steps=1, the batches that
-    were accumulated before are dropped.
+    Before batch `changed_after`, each gradient is the mean of 4 batches. From this batch on, each
+    gradient is the mean of `steps` batches. The first of the later gradients also includes the
+    batches that were accumulated before, so it may be the mean of more than `steps` batches. With
+    steps=1, the batches that were accumulated before are dropped.
     """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):

@@ -1,8 +1,9 @@
 """Tests our optimizers and wrappers inside wrappers that are not ours, such as SyncReplicas.
 
-The results must be bit-equal to training without the outer wrapper. The backward pass of the model
-does not read variables, because reads of ref variables would race with the updates. Sessions run
-without graph rewriting, which would regroup some products in one graph but not in another.
+The results must be equal, bit for bit, to those of training without the outer wrapper. In the
+model's backward pass, reads of ref variables would race with the updates, so the backward pass does
+not read variables. Sessions run without graph rewriting, because graph rewriting would regroup
+products in some graphs only.
 """
 
 import functools
@@ -29,7 +30,7 @@ VALUES = {
 
 
 class Model:
-    """A small model with two towers, each with its own batch, and a global step."""
+    """A small model with a global step and two towers; each tower has its own batch."""
 
     def __init__(self, use_resource):
         self.weights, self.table = (
@@ -64,9 +65,9 @@ def trained(name, build, use_resource, session=v1.Session):
 
     Args:
       name: the optimizer, a key in MAKERS.
-      build: called with the optimizer and the `Model`, returns the training operation, or a pair of
-        this operation and keyword arguments for `session`.
-      use_resource: whether to use resource instead of ref variables.
+      build: a function of the optimizer and the `Model` that returns the training operation, or a
+        pair of this operation and keyword arguments for `session`.
+      use_resource: whether to use resource variables instead of ref variables.
       session: the class of the session.
     """
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
@@ -90,7 +91,7 @@ def trained_alone(name, use_resource):
 
 
 def find(values, name):
-    """Returns a value by name. The names of non-slot variables may begin with a name scope."""
+    """Returns a value by name; in `values`, the name may begin with an additional name scope."""
     (found,) = [key for key in values if key == name or key.endswith("/" + name)]
     assert found == name or name.split("/")[0] not in VALUES
     return values[found]
@@ -133,8 +134,8 @@ def mixed_precision_rewrite(name, use_resource):
 
 
 def tpu_shards(name, use_resource):
-    # CrossReplicaSum has a kernel only for TPUs. With one replica it is the same as Identity, so
-    # Identity replaces it in the finished graph.
+    # CrossReplicaSum has a kernel only for TPUs. With one replica, it returns its input unchanged.
+    # Therefore Identity replaces it in the finished graph.
     def sharded(optimizer, model):
         wrapper = v1.tpu.CrossShardOptimizer(optimizer)
         train_op = on_one_tower(wrapper, model)
@@ -184,7 +185,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Like Horovod's class: averages the towers' gradients, and another optimizer applies them."""
+    """Averages the towers' gradients, like Horovod's class; another optimizer applies the means."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(

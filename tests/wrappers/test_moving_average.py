@@ -99,7 +99,7 @@ def test_averages_are_saved_in_object_checkpoints(tmp_path):
 
 def test_a_step_in_a_function_does_not_change_the_control_flow_version():
     was_enabled = v1.control_flow_v2_enabled()
-    v1.disable_control_flow_v2()  # a tf.function has control flow v2 nevertheless
+    v1.disable_control_flow_v2()  # a tf.function uses control flow v2 nevertheless
     try:
         variable = tf.Variable([1.0])
         optimizer = legacy_opt.MovingAverageOptimizer(sgd(), 0.5)

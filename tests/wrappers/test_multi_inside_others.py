@@ -1,4 +1,4 @@
-"""Tests MultiOptimizer in loss scaling, SyncReplicas, checkpoints and canned Estimators."""
+"""Tests MultiOptimizer with loss scaling, SyncReplicas, checkpoints and canned Estimators."""
 
 import numpy as np
 import pytest
@@ -143,7 +143,7 @@ def trained_canned(estimator_class, optimizers):
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 @estimators.needed
 def test_canned_wide_and_deep(kind, optimizers):
-    """`optimizers` compute the same as Adagrad and Adam, so all variables must be bit-equal."""
+    """The optimizers compute the same as Adagrad and Adam, so all variables must be bit-equal."""
     canned = getattr(estimator, "DNNLinearCombined" + kind)
     stock = of_two(v1.train.AdagradOptimizer(0.1), v1.train.AdamOptimizer(0.01))
     actual, expected = (trained_canned(canned, each) for each in (optimizers(), stock))

@@ -29,7 +29,7 @@ def sgd():
 
 
 def scoped(problem, scopes):
-    """Returns a problem with copies of the problem's variables in each scope."""
+    """Returns a problem with a copy of the given problem's variables in each scope."""
 
     def in_all(values):
         return {f"{each}/{name}": value for each in scopes for name, value in values.items()}
@@ -42,7 +42,7 @@ def scoped(problem, scopes):
 
 
 class OneAfterAnother(v1.train.Optimizer):
-    """Applies its optimizers one by one, then increments the global step. It is the reference."""
+    """The reference: applies several optimizers, then increments the global step once."""
 
     def __init__(self, optimizers):
         super().__init__(False, "OneAfterAnother")
@@ -72,7 +72,7 @@ class OneAfterAnother(v1.train.Optimizer):
 
 
 def both_ways(makers):
-    """Returns functions that make a OneAfterAnother and a MultiOptimizer of equal optimizers."""
+    """Returns two functions: `separate` makes a OneAfterAnother, `together` a MultiOptimizer."""
 
     def separate(step):
         return OneAfterAnother({name: make(step) for name, make in makers.items()})

@@ -254,7 +254,7 @@ def test_the_inner_optimizer_is_not_changed():
     wrapper.apply_gradients([(tf.constant([0.0]), variable)])
     assert variable.numpy() == [0.5]
     assert not [name for name in vars(inner) if name.startswith(("_apply", "_resource_apply"))]
-    inner.apply_gradients([(tf.constant([0.0]), variable)])  # the momentum still applies
+    inner.apply_gradients([(tf.constant([0.0]), variable)])  # the momentum changes the variable
     np.testing.assert_allclose(variable.numpy(), [0.5 - 0.5 * 0.9], rtol=1e-5)
 
 

@@ -1,11 +1,12 @@
-"""Trains under a tf.distribute strategy; compares the results with a Session, bit for bit.
+"""Trains under a tf.distribute strategy; compares the results with those of a Session.
 
 The programs `tests.support.keras.mirrored` and `tests.support.processes.clusters` use this module.
 Their options are ``--keras3`` (Keras 3 instead of Keras 2) and ``--full`` (all optimizers). A
 *bridged* optimizer is a Keras optimizer made by `to_keras` from a v1 optimizer.
 
-The gradients of `data` are small multiples of 1/8, whose sums are exact in any order. So two
-replicas must compute the same bits as a v1 optimizer that gets the summed gradient in a Session.
+The results must be equal bit for bit. `data` returns gradients that are small multiples of 1/8, so
+their sums are exact in any order. Therefore two replicas must compute the same bits as a v1
+optimizer that gets the summed gradients in a Session.
 """
 
 import sys
@@ -36,13 +37,13 @@ OPTIMIZERS = {
     "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
     "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
 }
-FEW = ("adam", "adagrad decay v2", "diffgrad")  # the optimizers without --full
+FEW = ("adam", "adagrad decay v2", "diffgrad")  # the optimizers to check without --full
 SOME = tuple(OPTIMIZERS) if FULL else FEW
 POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
 
 
 def data(steps=STEPS):
-    """Returns a list with a dict of arrays for each step; axis 0 of an array is the replica."""
+    """Returns a dict of arrays for each step, as a list; element i of an array is for replica i."""
     random = np.random.RandomState(0)
 
     def draw(*shape):
@@ -82,7 +83,7 @@ def as_one(batch):
 
 
 def session(make, gradients, sparse=("table",)):
-    """Trains in a Session, whose results are the reference; returns the `running.Trace`."""
+    """Trains in a Session; returns the `running.Trace`, with which tests compare their results."""
     problem = problems.Problem(VALUES, gradients, sparse, "float32")
     return running.session(problem, make, use_resource=True)
 
@@ -95,7 +96,8 @@ def state_of_session(make, gradients):
         if number == len(gradients):
             found.update((item.op.name, sess.run(item)) for item in v1.global_variables())
 
-    # `look` is called before each step, so it reads the final values before one additional step.
+    # `running.session` calls `look` before each step. Therefore one additional step is needed, so
+    # that `look` can read the values after the last gradient.
     problem = problems.Problem(VALUES, gradients + gradients[:1], ("table",), "float32")
     running.session(problem, make, use_resource=True, between=look)
     return found
@@ -123,9 +125,9 @@ class Loop:
 
     Args:
       strategy: the strategy.
-      make: called with the global step variable, returns the optimizer.
-      apply: called with (optimizer, pairs of gradient and variable, global step variable) in each
-        replica.
+      make: a function of the global step variable that returns the optimizer.
+      apply: a function that each replica calls with the optimizer, the pairs of gradient and
+        variable, and the global step variable.
     """
 
     def __init__(self, strategy, make, apply):
@@ -240,7 +242,7 @@ def check_optimizer(loop, name, convert=dict):
 
 
 def keras_3_version():
-    """Returns (major, minor) of Keras 3's version."""
+    """Returns the version of Keras 3 as a tuple (major, minor)."""
     return tuple(int(number) for number in versions.keras_3().__version__.split(".")[:2])
 
 
@@ -259,7 +261,7 @@ def run_checks(checks, strategy):
     """Runs checks and prints their names.
 
     With several replicas, Keras 3 before 3.8 does not divide the loss by the number of replicas, so
-    `to_keras` must raise an error. In this case `check_refused` replaces each check.
+    `to_keras` must raise an error. Then `check_refused` replaces each check.
     """
     # `strategy` may be a ClusterCoordinator, which has an attribute `strategy`.
     replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync

@@ -1,7 +1,9 @@
 """Measures how Keras' optimizers differ from v1 optimizers (docs/keras_native_differences.md).
 
-python -m tests.support.keras.native_keras           prints the table of `CASES`, also with Keras 2
-python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; needs Keras 3
+python -m tests.support.keras.native_keras           prints the table of `CASES`
+python -m tests.support.keras.native_keras PAGE.md   writes the page's tables
+
+The first command runs with Keras 2 or Keras 3. The second command needs Keras 3.
 """
 
 import inspect
@@ -19,7 +21,7 @@ from tests.support.problems import Problem, Rows
 v1 = tf.compat.v1
 STEPS = 20
 SHAPE = (9, 3)
-# `Case` evaluates its expressions with these names. The page shows the same expressions.
+# The names that the expressions of a `Case` may use. The page shows these expressions.
 V1_NAMES = {**vars(v1.train), "to_keras": to_keras}
 KERAS_NAMES = {name: getattr(tf.keras.optimizers, name) for name in dir(tf.keras.optimizers)}
 
@@ -28,9 +30,10 @@ class Case(NamedTuple):
     """A v1 optimizer and its nearest counterpart among Keras' own optimizers.
 
     Attributes:
-      v1: the expression that creates the v1 optimizer; `step` is the global step.
+      v1: the expression that creates the v1 optimizer; it may use the global step as `step`.
       keras: the expression that creates the Keras optimizer.
-      velocity: the value assigned to the slot `velocity` in Keras before the first step, if any.
+      velocity: the value that the Keras optimizer's slot `velocity` gets before the first step, or
+        None.
     """
 
     v1: str
@@ -104,7 +107,11 @@ def dense():
 
 
 def rows(choose_ids):
-    """Returns a problem with a sparse gradient in each step, for the ids from `choose_ids`."""
+    """Returns a problem with a sparse gradient in each step.
+
+    Args:
+      choose_ids: a function of a RandomState and the step number that returns the gradient's ids.
+    """
     random = np.random.RandomState(0)
     value = random.randn(*SHAPE).astype("float32")
     gradients = []
@@ -115,12 +122,12 @@ def rows(choose_ids):
 
 
 def some_rows():
-    """Returns a problem with three of the nine rows in each step, but never the last row."""
+    """Returns a problem whose gradients have three of the nine rows, but never the last row."""
     return rows(lambda random, number: random.permutation(SHAPE[0] - 1)[:3])
 
 
 def repeated_ids():
-    """Returns a problem with all nine rows in each step, three of them twice."""
+    """Returns a problem whose gradients have all nine rows; three of the ids occur twice."""
     return rows(lambda random, number: [*range(SHAPE[0]), *random.permutation(SHAPE[0])[:3]])
 
 
@@ -155,7 +162,7 @@ def keras_run(problem, optimizer, velocity=None):
 def gradient(tensors, table):
     """Returns a gradient of the table.
 
-    A sparse gradient gets a tensor as its dense shape, like the gradient of an embedding layer.
+    The dense shape of a sparse gradient is a tensor, as in the gradient of an embedding layer.
     """
     if not isinstance(tensors, tuple):
         return tensors
@@ -179,9 +186,8 @@ class Difference(NamedTuple):
     """The difference between the final values of two runs.
 
     Attributes:
-      largest: the largest difference between the two runs, over all elements.
-      share: `largest` divided by the largest change of any element from the start of the v1 run to
-        its end.
+      largest: the largest difference of an element.
+      share: `largest` divided by the largest change of an element during the v1 run.
     """
 
     largest: float
@@ -200,7 +206,7 @@ def difference(actual, expected):
 
 
 def move_without_gradient(values, problem):
-    """Returns the largest change of an element in a step without a gradient for its row."""
+    """Returns the largest change of an element in a step in which its row has no gradient."""
     moves = [0.0]
     for before, after, step in zip(values, values[1:], problem.gradients):
         others = np.setdiff1d(np.arange(SHAPE[0]), step["table"].ids)
@@ -209,11 +215,11 @@ def move_without_gradient(values, problem):
 
 
 def whole_table_operations(apply, rows=1009):
-    """Counts the operations in an update's graph that compute an output for all rows of the table.
+    """Counts the operations of an update that compute a tensor with all rows of the table.
 
     Args:
-      apply: a function that builds the update; takes a list of (gradient, variable) pairs.
-      rows: the table's number of rows, different from all other dimensions.
+      apply: a function that builds the update from a list of (gradient, variable) pairs.
+      rows: the table's number of rows; must differ from all other dimensions.
     """
     table = tf.Variable(tf.ones([rows, 2]), name="table")
 
@@ -236,9 +242,9 @@ class Row(NamedTuple):
     """The measurements of one case.
 
     Attributes:
-      differences: the `Difference` by problem.
-      moves: `move_without_gradient` of the v1 and of the Keras optimizer.
-      operations: `whole_table_operations` of the v1 and of the Keras optimizer.
+      differences: a dict from the names in `PROBLEMS` to the `Difference` of each problem.
+      moves: the results of `move_without_gradient` for the v1 and the Keras optimizer.
+      operations: the results of `whole_table_operations` for the v1 and the Keras optimizer.
     """
 
     differences: dict
@@ -275,11 +281,11 @@ class Example(NamedTuple):
     Attributes:
       what: a description of the gradients.
       keras: the expression that creates Keras' optimizer.
-      v1: the expression that creates the v1 optimizer. If v1 optimizers lack an argument that the
-        example needs (clipnorm), the expression calls `to_keras`, which makes a Keras optimizer
-        with the v1 formula.
+      v1: the expression that creates the v1 optimizer. If the example needs an argument that v1
+        optimizers do not have (clipnorm), the expression calls `to_keras`, which makes a Keras
+        optimizer with the v1 formula.
       gradients: for each step a list of pairs (id, gradient); ids may repeat.
-      row: the row whose value after each step is shown.
+      row: the row whose values the page shows.
     """
 
     what: str
@@ -297,7 +303,7 @@ class Example(NamedTuple):
         return Problem({"table": np.ones((3, 1), np.float32)}, steps, ("table",), "float32")
 
     def values(self):
-        """Returns two lists, of the v1 run and the Keras run: the row's values after each step."""
+        """Returns the row's values after each step, as a list for v1 and a list for Keras."""
         case, problem = Case(self.v1, self.keras), self.problem()
         is_bridged = self.v1.startswith("to_keras")
         expected = keras_run(problem, case.make_v1()) if is_bridged else session_run(problem, case)
@@ -396,7 +402,7 @@ def cases():
 
 
 def arguments():
-    """Returns the table of arguments whose name or default in v1 differs from that in Keras.
+    """Returns the table of the arguments whose names or defaults differ between v1 and Keras.
 
     If only Keras has an `epsilon`, the table lists this argument, too.
     """
@@ -413,7 +419,7 @@ def arguments():
 
 
 def _parameters(cls):
-    """Returns a dict from a constructor's arguments to defaults, without defaults that are None."""
+    """Returns a constructor's defaults by argument name, without defaults that are None."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     left_out = (None, inspect.Parameter.empty)
     return {item.name: item.default for item in parameters if item.default not in left_out}

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 class Block(tf.keras.layers.Layer):
-    """Contains two dense layers without bias, named LayerNorm and dense."""
+    """Contains two dense layers without bias, with the names "LayerNorm" and "dense"."""
 
     def __init__(self):
         super().__init__(name="block")
@@ -16,7 +16,7 @@ class Block(tf.keras.layers.Layer):
 
 
 def built_block():
-    """Returns a `Block` with its weights created."""
+    """Returns a `Block` whose weights exist."""
     block = Block()
     block(tf.ones([1, 2]))
     return block

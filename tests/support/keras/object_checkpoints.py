@@ -33,7 +33,7 @@ def tf_variables(values):
 
 
 class Training:
-    """An optimizer, its variables and their checkpoint."""
+    """An optimizer and the variables that it trains, with a tf.train.Checkpoint to save them."""
 
     def __init__(self, optimizer, start=0.0, make_variables=tf_variables):
         self.optimizer = optimizer
@@ -71,14 +71,17 @@ def saved(optimizer, path, make_variables=tf_variables):
 
 
 def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
-    """Asserts that a restored training ends like the uninterrupted training and like a Session.
+    """Asserts that a new training can restore a checkpoint and continue.
+
+    The final values must be equal, bit for bit, to those of an uninterrupted training and to those
+    of a Session.
 
     Args:
-      make_optimizer: makes the Keras optimizer.
-      make_v1: makes the v1 optimizer for the Session, from the global step.
-      kind: makes the variables: `tf_variables` or `keras_variables`.
-      steps_before: how many steps a new training, whose variables start at 0, runs before it
-        restores the checkpoint.
+      make_optimizer: a function that returns the Keras optimizer.
+      make_v1: a function of the global step that returns the v1 optimizer for the Session.
+      kind: the function that makes the variables: `tf_variables` or `keras_variables`.
+      steps_before: how many steps the new training runs before it restores the checkpoint. The
+        variables of the new training are 0 at the start.
       path: the folder for the checkpoint.
     """
     path, unstopped = saved(make_optimizer(), path, kind)

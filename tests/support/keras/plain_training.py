@@ -22,7 +22,7 @@ CASES = {
     for name, case in keras_cases.CASES.items()
     if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
-# The daily run has one case of each class, and two cases of RMSProp.
+# The cases of the daily test run: one of each class, but two of RMSProp.
 DAILY = (
     "Adadelta rho, epsilon",
     "Adagrad",
@@ -77,20 +77,28 @@ def train(optimizer, variables, problem, first, last):
 def to_plain(api, optimizer, **options):
     """Returns the `Translation` of a bridged or v1 optimizer.
 
-    On Keras 3, translates for dense gradients only. Keras 3's optimizers treat sparse gradients
-    differently from v1 optimizers, so nearly all translations would have the grade "differs".
+    On Keras 3, translates for dense gradients only, because Keras 3's optimizers treat sparse
+    gradients differently from v1 optimizers. Nearly all translations for sparse gradients would
+    have the grade "differs".
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         options["api"] = api.name
     return to_plain_keras(optimizer, **{"sparse": api is not KERAS_3, **options})
 
 
-# Keys: names of slots in Keras 2. Values: the names in Keras 3, if they differ.
+# A dict from slot names in Keras 2 to slot names in Keras 3, for the slots whose names differ.
 IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
 
 
 def slots(api, plain, name, variables):
-    """Returns a slot's values in Keras' own optimizer; `name` is the slot's name in Keras 2."""
+    """Returns the values of one slot for all variables.
+
+    Args:
+      api: the Keras API.
+      plain: one of Keras' own optimizers.
+      name: the slot's name in Keras 2; Keras 3 may have another name.
+      variables: the trained variables.
+    """
     if api is not KERAS_3:
         return [plain.get_slot(variable, name).numpy() for variable in variables]
     found = state(plain, IN_KERAS_3.get(name, name))
@@ -106,12 +114,12 @@ def arrays(optimizer):
 
 
 def state(plain, suffix):
-    """Returns the values of a Keras 3 optimizer's variables with names that end with `suffix`."""
+    """Returns the values of those variables of a Keras 3 optimizer whose names end in `suffix`."""
     return [each.numpy() for each in plain.variables if each.name.endswith(suffix)]
 
 
 def steps(optimizer, variables, *gradients):
-    """Runs a step for each number in `gradients`; all gradients of the step equal this number."""
+    """Runs a step for each number in `gradients`; all gradient elements equal this number."""
     for gradient in gradients:
         optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
 
@@ -135,7 +143,7 @@ def handed_over(case, problem, bridged, translate):
 
 
 def assert_equal_steps(after, expected):
-    """Asserts that the values after each step equal those of a Session, bit for bit."""
+    """Asserts that the values after each step are equal bit for bit to those of a Session."""
     assert len(after) == len(expected)
     for one, other in zip(after, expected):
         for name in other:
@@ -145,8 +153,8 @@ def assert_equal_steps(after, expected):
 def assert_as_graded(translation, after, expected):
     """Asserts that values are as close to those of a Session as the translation's grade says.
 
-    If the grade is "exact", they must be equal. If it is "rounding", they must be equal within
-    `TOLERANCE`. Any other grade fails.
+    If the grade is "exact", the values must be equal. If the grade is "rounding", the values must
+    be equal within `TOLERANCE`. Any other grade is an error.
     """
     if translation.grade == "exact":
         assert_equal_steps(after, expected)
@@ -156,7 +164,7 @@ def assert_as_graded(translation, after, expected):
 
 
 def figures(translation):
-    """Returns a dict from the kind of gradient to the translation's grade."""
+    """Returns a dict from each kind of gradient to the grade that the translation has for it."""
     return {each.kind: each.grade for each in translation.report.measurements}
 
 
@@ -178,15 +186,16 @@ def assert_same_state(name, after, before, variables, unused=None):
 
     Args:
       name: the case.
-      after: the bridged optimizer after the translation and back.
-      before: the bridged optimizer before the translation.
+      after: the bridged optimizer that the translation back has made.
+      before: the bridged optimizer that was translated.
       variables: the trained variables.
       unused: a slot that Keras does not have, because the v1 optimizer multiplies it by 0.
     """
     for slot in before.get_slot_names():
         for variable in variables:
             expected, actual = (each.get_slot(variable, slot).numpy() for each in (before, after))
-            # Momentum's slot was multiplied by the learning rate, then divided by it.
+            # Both translations round Momentum's slot: one multiplies it by the learning rate, the
+            # other divides it by the learning rate.
             if "Momentum" in name:
                 np.testing.assert_allclose(actual, expected, rtol=3e-7)
             elif slot == unused:

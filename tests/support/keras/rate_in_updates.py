@@ -4,7 +4,10 @@ import tensorflow as tf
 
 
 class UsesRateInUpdates(tf.compat.v1.train.Optimizer):
-    """Uses its learning rate in updates, like GradientDescent of 1.15 does for sparse gradients."""
+    """Gradient descent.
+
+    TensorFlow 1.15's GradientDescentOptimizer also uses its attribute to apply sparse gradients.
+    """
 
     def __init__(self, learning_rate):
         super().__init__(False, "UsesRateInUpdates")

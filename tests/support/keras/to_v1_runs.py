@@ -63,9 +63,9 @@ def in_function(problem, optimizer):
 
 
 def clips_in_minimize_only(optimizer):
-    """Returns whether this is an SGD of TensorFlow up to 2.3 with clipnorm.
+    """Returns whether an optimizer is TensorFlow's SGD with clipnorm, in a version up to 2.3.
 
-    Its apply_gradients does not clip.
+    This optimizer clips gradients in `minimize`, but not in `apply_gradients`.
     """
     if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
         return False
@@ -77,9 +77,9 @@ def in_session(problem, make, fed=False, config=None):
 
     Args:
       problem: the `Problem`.
-      make: a function that returns the argument of `to_v1`. If it returns a v1 optimizer or an
-        `InItsGraph`, `to_v1` is not called.
-      fed: whether gradients come from feed_dict; otherwise from a Dataset.
+      make: a function that returns the argument of `to_v1`, or a v1 optimizer or an `InItsGraph`,
+        which is used without `to_v1`.
+      fed: whether the gradients are passed in feed_dict. Otherwise they come from a Dataset.
       config: a ConfigProto.
     """
     with tf.Graph().as_default():
@@ -130,7 +130,7 @@ class InItsGraph:
 
 
 def _cases(api):
-    """Returns functions that make Keras' own optimizers, by name."""
+    """Returns a dict from names to functions that make Keras' own optimizers."""
     home, schedules = api.optimizers, api.keras.optimizers.schedules
     cases = {
         "Adadelta": lambda: home.Adadelta(0.5, rho=0.9),
@@ -168,7 +168,7 @@ if versions.keras_facts()["generation"] == 3:
 def each_case(*names):
     """Parametrizes a test with the named cases, or with all cases if no name is given.
 
-    Omits the cases that an API does not have.
+    For each API in `CASES`, the test runs only with the cases of this API.
     """
     cells = {
         api: [_cell(name) for name in names or cases if name in cases]
@@ -188,7 +188,7 @@ def _cell(name):
 
 
 def passed(api, make):
-    """Returns the argument for `to_v1`: an optimizer, or for Keras 3 a function that makes it."""
+    """Returns the argument for `to_v1`: with Keras 3 the function `make`, else an optimizer."""
     return make if api is KERAS_3 else make()
 
 

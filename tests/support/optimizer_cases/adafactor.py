@@ -54,7 +54,7 @@ class Adafactor(oracles.Oracle):
 
     def decay(self, step):
         if callable(self.decay_rate):
-            beta2 = 0.95  # as in `CASES`
+            beta2 = 0.95  # the argument of adafactor_decay_rate_adam in `CASES`
             number = beta2 * (1 - beta2**step) / (1 - beta2 ** (step + 1))
         elif self.decay_rate is None:
             number = 1 - float(step + 1) ** -0.8

@@ -12,9 +12,10 @@ from tests.support.optimizer_cases.case import Case
 class AdagradDecay(oracles.Oracle):
     """DeepRec's AdagradDecay.
 
-    The slot `accumulator_decay_power` counts how often a row of the accumulator has decayed. The
-    slot's shape is that of the variable (`layout` 1) or [rows] (`layout` 2). Element i of the
-    flattened slot is the count of row i. With dense gradients, element 0 is the count of all rows.
+    The slot `accumulator_decay_power` counts how often each row of the accumulator has decayed. The
+    slot has the variable's shape (`layout` 1) or the shape [rows] (`layout` 2). With sparse
+    gradients, element i of the flattened slot is the count of row i. With dense gradients, element
+    0 is the common count of all rows.
     """
 
     def __init__(

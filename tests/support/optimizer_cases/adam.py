@@ -39,8 +39,8 @@ class LazyAdamGS(LazyAdam):
     """LazyAdam that computes the beta powers from the global step."""
 
     def apply(self, gradient, step):
-        # Round the powers correctly to float32. NumPy's vectorized float32 pow is less exact, which
-        # would show in float64 variables.
+        # Compute the powers in float64 and round them to float32. NumPy's vectorized float32 pow is
+        # less exact, and its errors would be visible in float64 variables.
         self.powers = (self.betas.astype(np.float64) ** (step + 1)).astype(np.float32)
         super().apply(gradient, step)
 
@@ -77,10 +77,10 @@ class AdaMax(LazyAdam):
 
 
 class AdamAsync(LazyAdam):
-    """LazyAdam with beta powers for each variable.
+    """LazyAdam in which each variable has its own beta powers.
 
-    With `apply_sparse_rmsprop`, sparse gradients are applied by RMSProp with momentum, which does
-    not change the powers.
+    With `apply_sparse_rmsprop`, sparse gradients are applied by RMSProp with momentum, and do not
+    change the powers.
     """
 
     def __init__(self, value, name, apply_sparse_rmsprop=False, **arguments):
@@ -112,9 +112,9 @@ ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3
 
 def _adam(optimizer, oracle, has_original=True, **options):
     arguments = dict(ARGUMENTS, **options)
-    # The tolerance is 4 ulps (units in the last place), because TensorFlow's kernels compute the
-    # first moment by m + (g - m) * (1 - beta1), and the square root with another instruction than
-    # NumPy. The bias correction of the first steps multiplies the errors.
+    # 4 ulps (units in the last place), because TensorFlow's kernels compute the first moment by
+    # m + (g - m) * (1 - beta1), and use another instruction for square roots than NumPy. The bias
+    # correction multiplies the errors of the first steps.
     original = Original(optimizer.__name__) if has_original else None
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), 4, original)
 

@@ -7,14 +7,14 @@ import tensorflow as tf
 
 
 class Original(NamedTuple):
-    """The class of `tf.contrib.opt` with the same results on TensorFlow 1.15, bit for bit.
+    """The class of TensorFlow 1.15's `tf.contrib.opt` whose results are bit-equal to a `Case`'s.
 
     Attributes:
       name: the class's name in `tf.contrib.opt`, or "extend_with_decoupled_weight_decay" for a
         class that this function returns.
       variables: the variables of `tests/support/problems.py` that the class can train; empty for
         all.
-      ref_only: whether the class trains only ref variables correctly if gradients are sparse.
+      ref_only: whether the class applies sparse gradients correctly only to ref variables.
       dtypes: the dtypes of variables that the class can train.
       base: the class to pass to `extend_with_decoupled_weight_decay`, or None.
     """
@@ -37,14 +37,14 @@ class Case(NamedTuple):
     Attributes:
       optimizer: the class.
       arguments: its keyword arguments, without `global_step`.
-      oracle: called with a variable's value and its name, returns the `oracles.Oracle`.
+      oracle: a function of a variable's value and name that returns the `oracles.Oracle`.
       ulps: the allowed difference from the oracle after one training step, in units in the last
-        place (ulps), for the optimizer's method `rule` and for its fused kernel. A comment beside
-        the number gives the reason.
-      original: the `Original`, None if `tf.contrib.opt` has no such class.
-      regrouped: whether graph rewriting regroups the products in sparse updates, so that a Session
-        and eager execution differ in the last bits. In 16 bits, a `tf.function` and a Session
-        differ, too.
+        place (ulps). The optimizer's method `rule` and its fused kernel have the same limit. A
+        comment beside the number gives the reason.
+      original: the `Original`, or None if `tf.contrib.opt` has no such class.
+      regrouped: whether graph rewriting regroups the products in sparse updates. Then the last bits
+        in a Session differ from those in eager execution, and with 16-bit dtypes also from those in
+        a `tf.function`.
     """
 
     optimizer: type

@@ -111,7 +111,8 @@ def power_by_eigenvalues(matrix, exponent):
 def power_by_iteration(matrix, exponent):
     """Computes matrix**exponent from the matrix' square root, by Newton's iteration.
 
-    The iteration ends when `error` differs from the identity matrix by at most 1e-6.
+    The iteration ends when each element of `error` differs by at most 1e-6 from the identity
+    matrix.
     """
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
@@ -125,7 +126,7 @@ def power_by_iteration(matrix, exponent):
     return power
 
 
-# The scalar variable is left out, because tf.contrib.opt's Shampoo divides by the rank, here 0.
+# The scalar variable is left out, because tf.contrib.opt's Shampoo divides by the rank.
 _TRAINED = ("matrix", "vector", "table", "bias", "cube")
 
 
@@ -136,15 +137,15 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
     return Case(legacy_opt.ShampooOptimizer, arguments, oracle, ulps, original)
 
 
-# 64 ulps (units in the last place). The rounding errors of a matrix are a few ulps of its largest
-# eigenvalue. A negative power depends most on the smallest eigenvalue, so the errors of the power
-# are larger. With epsilon=0.1, they are tens of times larger.
+# 64 ulps (units in the last place), because the rounding errors of a matrix are a few ulps of its
+# largest eigenvalue, but a negative power depends most on the smallest eigenvalue. Therefore the
+# errors of the power are larger than the errors of the matrix, tens of times with epsilon=0.1.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(
         64, gbar_decay=0.9, gbar_weight=0.25, mat_gbar_decay=0.9, mat_gbar_weight=0.5
     ),
-    # ref_only, because with resource variables tf.contrib.opt's Shampoo may read rows of the
+    # ref_only=True, because with resource variables tf.contrib.opt's Shampoo may read rows of the
     # diagonal before it has added the squared gradient to these rows.
     "Shampoo max_matrix_size": _shampoo(64, ref_only=True, max_matrix_size=4),
     "Shampoo svd_interval, use_iterative_root": _shampoo(

@@ -11,7 +11,7 @@ from tests.support.optimizer_cases.case import Case, Original
 
 
 class Sign(oracles.Oracle):
-    """The base class of AddSign and PowerSign, whose updates depend on the signs of g and m."""
+    """The base class of AddSign and PowerSign; updates depend on the signs of `g` and slot `m`."""
 
     def __init__(self, value, name, learning_rate=0.1, beta=0.9, decay=lambda step: 1.0):
         super().__init__(value, name)

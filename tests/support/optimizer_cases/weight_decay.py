@@ -54,7 +54,7 @@ class Decaying:
 
     def __init__(self, value, name, weight_decay, **arguments):
         super().__init__(value, name, **arguments)
-        # The number is cast directly to the variable's dtype, not through float32.
+        # The decay is cast directly to the variable's dtype, not through float32.
         self.weight_decay = self.cast(weight_decay)
 
     def update(self, g, at, step):
@@ -95,7 +95,7 @@ CASES = {
         momentum=0.9,
         use_nesterov=True,
     ),
-    # 4 ulps here and in the next case, because some kernels approximate 1/sqrt with one Newton
+    # 4 ulps in the following two cases, because some kernels approximate 1/sqrt with one Newton
     # iteration.
     "Adagrad with weight decay": _extended(
         v1.AdagradOptimizer,

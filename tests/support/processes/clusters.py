@@ -1,11 +1,11 @@
-"""Trains with multi-process strategies on loopback, and compares with a Session.
+"""Trains with multi-process strategies on one host; compares the results with those of a Session.
 
     python -m tests.support.processes.clusters ROLE [--keras3] [--full]
 
 The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (the
 coordinator of ParameterServerStrategy) and "server" (the workers and the parameter server of
 ParameterServerStrategy). The environment variable TF_CONFIG describes the cluster and the process's
-task. `tests.support.keras.mirrored_training` explains both options, and the word *bridged*.
+task. `tests.support.keras.mirrored_training` explains the options and the term *bridged*.
 """
 
 import json
@@ -40,7 +40,8 @@ from tests.support.keras.mirrored_training import (
     run_checks,
 )
 
-# The error messages of those versions of Keras whose `fit` does not support a strategy.
+# Parts of the error messages with which `fit` refuses a strategy. Each key names a version of Keras
+# or TensorFlow, and the role whose strategy is refused.
 CANNOT_FIT = {
     "keras 3 workers": "Attempt to convert a value (PerReplica",
     "keras 3 coordinator": "pass this dataset to ClusterCoordinator.create_per_worker_dataset",
@@ -74,13 +75,13 @@ class ScheduledLoop(Loop):
 
 
 def check_bridge(strategy):
-    """Checks that two workers equal a Session with the sum of their gradients, bit for bit."""
+    """Checks that two workers get the same bits as a Session with the sum of their gradients."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
 
 
 def check_fit(strategy):
-    """Checks that `fit` equals a Session on Keras 2, and raises a `CANNOT_FIT` error on Keras 3."""
+    """Checks `fit`: on Keras 2 it trains like a Session, on Keras 3 it raises an error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return
@@ -105,7 +106,7 @@ def assert_cannot_fit(strategy, fit, where):
 
 
 def check_steps(coordinator):
-    """Runs steps on two workers, one after another; checks that the results are a Session's."""
+    """Runs steps on two workers in turn; checks that the results equal those of a Session."""
     for name in SOME:
         loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS[name]), apply_bridged)
         check_optimizer(loop, name, as_one)
@@ -116,8 +117,8 @@ def check_steps(coordinator):
 def check_together(coordinator):
     """Checks a training in which both workers train at the same time.
 
-    All variables must be finite. `iterations` must equal the number of steps; on Keras 3 it may be
-    smaller.
+    All variables must be finite. `iterations` must equal the number of steps, but may be smaller on
+    Keras 3.
     """
     loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS["adam"]), apply_bridged)
     batches = [as_one(batch) for batch in data()]
@@ -133,11 +134,11 @@ def check_together(coordinator):
 
 
 def check_coordinated_fit(coordinator):
-    """Checks that `model.fit` equals a Session.
+    """Checks that `model.fit` trains like a Session.
 
-    If `fit` fails with every optimizer on this version of Keras, checks that `fit` raises the error
-    in `CANNOT_FIT`. Each epoch has one step, because within an epoch the workers train at the same
-    time.
+    If this version of Keras does not support `fit` with ParameterServerStrategy, checks instead
+    that `fit` raises the error in `CANNOT_FIT`. Each epoch has only one step, because the workers
+    run the steps of an epoch at the same time.
     """
     strategy, create = coordinator.strategy, keras().utils
     create = getattr(getattr(create, "experimental", None), "DatasetCreator", None)
@@ -167,7 +168,7 @@ def coordinator_of(cluster):
 
 
 def main(role):
-    """Runs a process with this role."""
+    """Runs this process in the given role."""
     place = json.loads(os.environ["TF_CONFIG"])
     if role == "server":
         tf.distribute.Server(

@@ -49,7 +49,7 @@ class Screen:
 
 
 class FreshKeras(Screen):
-    """Clears Keras' state before each command, so that layers are named like in a new process."""
+    """Clears Keras' state before each command, so that layer names are those of a new process."""
 
     def run(self, *words):
         tf.keras.backend.clear_session()
@@ -57,7 +57,7 @@ class FreshKeras(Screen):
 
 
 def with_users_module(name, source, capsys, folder, monkeypatch):
-    """Writes a user's module into a folder, changes to this folder, and returns a `FreshKeras`."""
+    """Writes a module, makes its folder the working directory, and returns a `FreshKeras`."""
     (folder / (name + ".py")).write_text(source)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -66,7 +66,7 @@ def with_users_module(name, source, capsys, folder, monkeypatch):
 
 
 def forget_module(name, monkeypatch):
-    """Removes a module from sys.modules until the test ends, so that imports run it again."""
+    """Removes a module from sys.modules until the test ends, so that an import runs it again."""
     monkeypatch.setitem(sys.modules, name, None)  # makes monkeypatch restore the entry later
     del sys.modules[name]
 

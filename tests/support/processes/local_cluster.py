@@ -1,7 +1,7 @@
 """Parameter servers and workers as tf.train.Servers in this process, connected by gRPC.
 
-Real clusters have one process for each server, but a process takes seconds to start. These servers
-start in milliseconds and transfer tensors in the same way. They end with this process.
+Real clusters have one process for each server, but a process takes seconds to start. The servers of
+this module start in milliseconds, transfer tensors in the same way, and end with this process.
 """
 
 import sys
@@ -39,7 +39,7 @@ class LocalCluster:
         return v1.Session(self.servers["worker", worker].target, config=limited())
 
     def session_of_server(self, index):
-        """Returns a Session of the default graph that sees only one parameter server."""
+        """Returns a Session of the default graph that can use only one parameter server."""
         config = limited(device_filters=[f"/job:ps/task:{index}"])
         return v1.Session(self.servers["ps", index].target, config=config)
 

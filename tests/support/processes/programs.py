@@ -1,4 +1,4 @@
-"""Runs Python programs in new process sessions, which are killed when their test ends."""
+"""Runs Python programs in new process sessions, and kills them when the test ends."""
 
 import contextlib
 import multiprocessing
@@ -14,8 +14,8 @@ import time
 from tests.support.paths import ROOT
 
 FORKED = pathlib.Path(__file__).with_name("forked.py")
-# Programs are forked from a server process, which imports TensorFlow once, because each import
-# takes seconds.
+# Importing TensorFlow takes seconds. Therefore a server process imports it once, and programs are
+# forked from this server process.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tensorflow", "legacy_opt.compat"])
 
@@ -50,7 +50,7 @@ def run_in_new_python(*command, seconds, **options):
 
 
 class Forked:
-    """A program in a forked process, which ends at the latest when the tests' process ends.
+    """A program in a forked process; it ends at the latest when the tests' process ends.
 
     Args:
       command, folder, environment: the arguments of `run`.
@@ -59,7 +59,8 @@ class Forked:
 
     def __init__(self, command, folder, environment, home):
         self.outputs = [pathlib.Path(home, name) for name in ("stdout", "stderr")]
-        # Nothing is sent through the pipe. The program ends when the writing end is closed.
+        # Nothing is sent through the pipe. When this process ends, the writing end of the pipe is
+        # closed, and therefore the program ends.
         starter, self._writing_end = CONTEXT.Pipe(duplex=False)
         request = {
             "command": [str(word) for word in command],
