@@ -140,7 +140,6 @@ def test_a_script_of_deeprec_trains(optimizer, tmp_path):
     assert "dnn/hidden_0/kernel/AdamAsync" in names, sorted(names)
 
 
-@pytest.mark.every_lane
 @estimators.needed
 def test_an_unchanged_script_with_estimators_trains_and_exports(tmp_path):
     words = ["--train_steps", "30", "--model_dir", tmp_path]
