@@ -23,7 +23,7 @@ def refuse_hooks(cls, hooks):
     for name, instead in hooks.items():
         if any(name in vars(each) for each in users):
             raise TypeError(
-                f"{cls.__name__}.{name} would never be called here, unlike in the original: "
+                f"this package never calls {cls.__name__}.{name}, unlike the original optimizer: "
                 f"{instead}."
             )
 

@@ -232,7 +232,7 @@ def test_the_train_op_has_the_given_name():
 def test_rules_that_use_the_global_step_warn_without_one():
     w = tf.Variable(1.0)
     multi = MultiOptimizer([(FOUR["Decay"](tf.Variable(0, dtype=tf.int64)), [w])])
-    with pytest.warns(GlobalStepWarning, match="AdagradDecayOptimizer was given no"):
+    with pytest.warns(GlobalStepWarning, match="AdagradDecayOptimizer increments no"):
         multi.apply_gradients([(tf.constant(1.0), w)])
 
 
