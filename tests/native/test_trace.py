@@ -62,9 +62,7 @@ def test_a_slot_and_a_scalar_may_have_the_same_name():
 def test_too_many_slots():
     inputs = [Input(GRADIENT, ELEMENT, "float32"), Input(VALUE, ELEMENT, "float32")]
     inputs += [Input(f"slot{number}", ELEMENT, "float32", True) for number in range(9)]
-    with pytest.raises(
-        UnsupportedError, match="at most 8 slots, but this rule has 9"
-    ):
+    with pytest.raises(UnsupportedError, match="at most 8 slots, but this rule has 9"):
         emit(trace(inputs, 1, lambda tensors: Results(tensors[inputs[0]], {})))
 
 
