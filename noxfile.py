@@ -118,7 +118,7 @@ def install(session, python, *words):
 
 def missing(session, lane):
     """Skips a lane whose Python is not installed, or fails if every lane is required."""
-    results[lane.name] = f"left out: Python {lane.python} is not installed"
+    results[lane.name] = f"skipped: Python {lane.python} is not installed"
     if os.environ.get("LEGACY_OPT_ALL_LANES"):
         session.error(f"Lane {lane.name} {results[lane.name]}")
     session.skip(results[lane.name])

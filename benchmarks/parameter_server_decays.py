@@ -106,7 +106,9 @@ def be_worker(directory, trials, batch_size):
 def decays(accumulators, powers):
     """Counts rows and dense variables by the number of their decays.
 
-    A row or variable is included only if it has decayed, or if the optimizer has counted a decay.
+    All dense variables are included, because all are updated after the decay becomes due. A row is
+    included only if it has decayed, or if the optimizer has counted a decay: the accumulators do
+    not show whether another row was updated after its decay became due.
 
     Returns:
       A Counter. Each key is a tuple of four items: "rows" for a row of a table, or "dense" for a
@@ -121,7 +123,7 @@ def decays(accumulators, powers):
         times = np.rint(100 - np.log2(rows.astype(np.float64))).astype(int)
         counted = power.reshape(-1) if is_table else power.reshape(-1)[:1]
         for least, most, count in zip(times.min(axis=1), times.max(axis=1), counted):
-            if most or count:
+            if most or count or not is_table:
                 kind = "rows" if is_table else "dense"
                 found[kind, int(least), int(most), int(count)] += 1
     return found
@@ -132,7 +134,7 @@ def report(found):
     for kind in ("dense", "rows"):
         counts = {key[1:]: n for key, n in found.items() if key[0] == kind}
         total = sum(counts.values())
-        print(f"{kind}: {total} decays due")
+        print(f"{kind}: {total} decays {'due' if kind == 'dense' else 'applied or counted'}")
         for (least, most, counted), n in sorted(counts.items()):
             decayed = f"{most}" if least == most else f"{least} to {most}"
             line = "  decayed %s times, counted %d: %d (%.3f %%)"

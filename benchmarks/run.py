@@ -74,13 +74,13 @@ def parse_arguments(argv=None):
 
 def _checkout(text):
     if not os.path.isdir(os.path.join(text, "legacy_opt")):
-        raise argparse.ArgumentTypeError(f"{text!r} is no checkout: it has no folder legacy_opt")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a checkout: it has no folder legacy_opt")
     return os.path.abspath(text)
 
 
 def _positive(text):
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive integer")
     return int(text)
 
 
@@ -93,7 +93,9 @@ def _workload_names(text):
         elif name in all_names:
             names.append(name)
         else:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(all_names)}, bridge")
+            raise argparse.ArgumentTypeError(
+                f"unknown workload {name!r}; choose from {', '.join(all_names)}, bridge"
+            )
     return names
 
 

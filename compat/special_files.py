@@ -50,4 +50,4 @@ def refuse_existing(path, overwrite):
         raise ValueError(f"{path!r} is a folder. Add the name of the file to write.")
     existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if existing and not overwrite:
-        raise ValueError(f"{existing[0]!r} is there already. Pass --overwrite to replace it.")
+        raise ValueError(f"{existing[0]!r} exists already. Pass --overwrite to replace it.")

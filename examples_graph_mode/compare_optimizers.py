@@ -65,7 +65,7 @@ def named_rate(text):
     try:
         return name, positive_float(rate)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{rate!r} is no number, in {text!r}") from None
+        raise argparse.ArgumentTypeError(f"the rate {rate!r} in {text!r} is not a number") from None
 
 
 def make_parser():
@@ -90,7 +90,7 @@ def make_parser():
         type=named_rate,
         default=[],
         metavar="NAME=RATE",
-        help="rates to use instead of the tuned ones",
+        help="learning rates that replace the tuned learning rates",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument(

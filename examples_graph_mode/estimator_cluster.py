@@ -117,7 +117,10 @@ def main(argv=None):
         be_process(arguments)
     following = split(arguments, load_flights())[1]
     if not following.size:
-        sys.exit(f"--steps: no flight follows {arguments.steps} steps; give fewer.")
+        sys.exit(
+            f"--steps: no flights are left for the evaluation after {arguments.steps} steps; give "
+            "fewer steps."
+        )
     text = f"TensorFlow {tf.__version__}, log-loss of the {following.size} flights that follow:"
     print(text, flush=True)
     with tempfile.TemporaryDirectory() as directory:

@@ -138,7 +138,8 @@ def once_per_step(values, steps):
 def first_difference(one, other):
     """Returns a text that names a difference between two `state`s, or None if they are equal."""
     if set(one) != set(other):
-        return ", ".join(sorted(set(one) ^ set(other))) + ", which only one has"
+        names = ", ".join(sorted(set(one) ^ set(other)))
+        return names + ", which only one of the two trainings has"
     different = [name for name in one if not np.array_equal(one[name], other[name])]
     return different[0] if different else None
 
@@ -157,7 +158,10 @@ def try_fit(fit, optimizer):
             fit(keras_own)
         except Exception as error:
             what = type(error).__name__, textwrap.shorten(str(error), 70, placeholder=" …")
-            say("Keras' own Adam cannot fit here ({}: {}); a custom loop can:".format(*what))
+            say(
+                "fit fails here even with Keras' own Adam ({}: {}). A custom training loop is used "
+                "instead:".format(*what)
+            )
             return None
         raise
 

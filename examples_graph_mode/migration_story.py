@@ -72,7 +72,7 @@ def parse_arguments(argv=None):
         if python is not None and shutil.which(python) is None:
             parser.error(f"--{option}: there is no program {python!r}")
     if not arguments.stages and not is_ours(arguments.out):
-        parser.error(f"--out: {arguments.out!r} is no folder of this program; name a new one")
+        parser.error(f"--out: this program did not create {arguments.out!r}; give a new folder")
     return arguments
 
 

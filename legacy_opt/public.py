@@ -6,8 +6,8 @@ except ModuleNotFoundError as _error:
     if _error.name != "tensorflow":
         raise
     raise ImportError(
-        "legacy_opt needs TensorFlow 1.15 or newer, and none is installed. "
-        'Install one with: pip install "legacy-opt[tensorflow-cpu]" '
+        "legacy_opt needs TensorFlow 1.15 or newer, but TensorFlow is not installed. "
+        'Install it with: pip install "legacy-opt[tensorflow-cpu]" '
         '(or "legacy-opt[tensorflow]" for GPUs).'
     ) from _error
 

@@ -83,7 +83,7 @@ class ObjectGraph(NamedTuple):
         """
         if len(self.optimizers) > 1:
             paths = ", ".join(optimizer.path for optimizer in self.optimizers)
-            raise ValueError(f"The checkpoint holds several optimizers: {paths}.")
+            raise ValueError(f"The checkpoint contains several optimizers: {paths}.")
         return self.optimizers[0] if self.optimizers else None
 
     @property

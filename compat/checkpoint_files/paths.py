@@ -162,7 +162,7 @@ def _is_saved_model(folder):
 def _choice(folder):
     found = prefixes(folder)
     if not found:
-        return " It holds no checkpoint in V2 format."
+        return " It contains no checkpoint in V2 format."
     shown = [os.path.join(folder, name) for name in found[:4]]
     return f" Name one of these: {', '.join(shown)}{', …' if len(found) > 4 else ''}"
 
@@ -241,4 +241,4 @@ def _what_is_there(path):
         return " There are several checkpoints in V1 format with that prefix."
     if not tf.io.gfile.isdir(folder or os.curdir):
         return f" The folder {folder!r} does not exist."
-    return _choice(folder).replace(" It holds", " Its folder holds")
+    return _choice(folder).replace(" It contains", " Its folder contains")

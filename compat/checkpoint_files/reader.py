@@ -197,7 +197,7 @@ class Checkpoint:
           CheckpointError: there is no tensor of that name.
         """
         if name not in self._infos:
-            raise CheckpointError(f"{self.path!r} holds no tensor {name!r}.")
+            raise CheckpointError(f"{self.path!r} contains no tensor {name!r}.")
         return self._infos[name]
 
     def read(self, name, part=None):

@@ -21,5 +21,5 @@ def problem(name):
     try:
         name.encode("utf-8")
     except UnicodeEncodeError:
-        return "holds characters that UTF-8 does not have"
+        return "contains characters that UTF-8 does not have"
     return None

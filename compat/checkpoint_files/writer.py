@@ -105,7 +105,7 @@ class CheckpointWriter:
             return  # a killed writer had published these data files, but not the index
         if existing:
             raise CheckpointError(
-                f"{self.path!r} is there already: {existing[0]}. Choose another name, or pass "
+                f"{self.path!r} exists already: {existing[0]}. Choose another name, or pass "
                 "overwrite=True."
             )
 

@@ -269,14 +269,15 @@ def to_decay_layout(checkpoint, layout):
                 continue
             if {variable.item.kind, slot.item.kind} & {PARTS, OF_EACH_PART}:
                 raise CheckpointError(
-                    f"{checkpoint.path!r} holds {slot.item.name} in parts. Join them first: --to v1"
+                    f"{checkpoint.path!r} stores {slot.item.name} in parts. Join the parts first: "
+                    "--to v1"
                 )
             counts += 1
             moves[slot.item.name] = _in_layout(checkpoint, variable.item, slot.item, layout)
     if not counts:
         raise CheckpointError(
-            f"{checkpoint.path!r} holds no counts of AdagradDecay: no slots look like AdagradDecay "
-            "slots."
+            f"{checkpoint.path!r} contains no counts of AdagradDecay: no slots look like "
+            "AdagradDecay slots."
         )
     return [
         moves.get(name) or Move(name, (name,), info.shape, info.dtype)

@@ -102,7 +102,7 @@ def _refuse(checkpoint, saved, optimizer_name):
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
-            f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass --optimizer "
+            f"{checkpoint.path!r} contains the slots {', '.join(sorted(slots))}. Pass --optimizer "
             "module:object, the v1 optimizer that will use the slots. It determines their names."
         )
 

@@ -140,8 +140,8 @@ def _save(model, optimizer, arguments, report):
             done = True
     if not done:
         reason = (
-            f"Keras does not save the optimizer's state in {path!r}. Give DST another ending, "
-            "or write the rest with --partial."
+            f"Keras does not save the optimizer's state in {path!r}. Use another file extension "
+            "for DST, or pass --partial to write everything else."
         )
         raise CheckpointMismatch(reason, report)
     return report
@@ -257,7 +257,7 @@ def _load_file(path, model, optimizer):
         keras_files.check_size(path, model)
         if optimizer is not None and not keras_files.holds_optimizer(path):
             raise CheckpointError(
-                f"{path!r} holds no state of an optimizer, but the model of --model is compiled "
+                f"{path!r} contains no state of an optimizer, but the model of --model is compiled "
                 "with an optimizer. For the weights alone, let the function return (model, None)."
             )
         _build(model, optimizer)

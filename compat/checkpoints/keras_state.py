@@ -252,7 +252,7 @@ def check_optimizer(optimizer):
     name = type(optimizer).__name__
     inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
     if inner is not None and graph_names.is_bridged(inner):
-        way_out = "Pass the optimizer inside it: optimizer.inner_optimizer."
+        way_out = "Pass the wrapped optimizer: optimizer.inner_optimizer."
     elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
         way_out = (
             "For Keras, pass to_keras(optimizer). In a TF1 graph, tf.compat.v1.train.Saver "
@@ -262,8 +262,8 @@ def check_optimizer(optimizer):
         way_out = (
             "To load a checkpoint, pass an optimizer made by to_keras, and then translate the "
             f"loaded optimizer with to_plain_keras. To save a checkpoint, translate the {name} "
-            "with from_plain_keras, and pass the optimizer in the result. For the weights alone, "
-            "pass optimizer=None."
+            "with from_plain_keras, and pass the attribute `optimizer` of its result. For the "
+            "weights alone, pass optimizer=None."
         )
     raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
 

@@ -27,9 +27,7 @@ class Transfer(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """A tensor, variable or slot that has no counterpart on the other side.
-
-    One side is the checkpoint. The other side is the model and its optimizer.
+    """A tensor of a checkpoint, or a variable or slot in Keras, that has no counterpart.
 
     Attributes:
       name: the name of the tensor in a checkpoint, or of the variable or slot in Keras.

@@ -9,9 +9,9 @@ _DESCRIPTION = """\
 Converts a checkpoint, with the optimizer's state, to the form that --to names:
 
   v1                a v1 checkpoint (a checkpoint of tf.compat.v1.train.Saver) in the Saver's V2
-                    format. SRC may be in the Saver's V1 format, may hold partitioned variables
-                    (x/part_0), may be written by tf.train.Checkpoint (with --optimizer or --model),
-                    or may be a Keras file (with --model)
+                    format. SRC may be in the Saver's V1 format, may contain partitioned
+                    variables (x/part_0), may be written by tf.train.Checkpoint (with --optimizer or
+                    --model), or may be a Keras file (with --model)
   adagrad-decay-v1  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes
                     that AdagradDecayOptimizer uses
   adagrad-decay-v2  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes

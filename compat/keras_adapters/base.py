@@ -171,8 +171,8 @@ class KerasAdapter:
 
 
 AWAITS = (
-    "A checkpoint was restored into this optimizer, but the optimizer gets the state only when its "
-    "variables are known. Pass the variables: variables=model.trainable_variables."
+    "A checkpoint was restored into this optimizer, but the state is loaded only when the "
+    "optimizer's variables are known. Pass the variables: variables=model.trainable_variables."
 )
 
 
@@ -180,5 +180,5 @@ def other_variables(known, given):
     """Returns the error for wrong `variables`. Both arguments are numbers of variables."""
     return ValueError(
         f"The optimizer has state for {known} variables, but `variables` contains {given} "
-        "variables, which are not the same."
+        "variables, and these are different variables."
     )

@@ -66,7 +66,7 @@ class Adapter(KerasAdapter):
             return []
         if given is None:
             raise ValueError(
-                "A Keras 2 optimizer does not know the variables that its state belongs to. Pass "
+                "A Keras 2 optimizer does not store which variables its state belongs to. Pass "
                 "these variables: variables=model.trainable_variables."
             )
         if is_awaited or not plain._slots:

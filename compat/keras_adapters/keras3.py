@@ -68,7 +68,7 @@ class Adapter(KerasAdapter):
             self.build(plain, given)  # also restores state from a checkpoint that was loaded before
             if awaits_state():
                 raise ValueError(
-                    "The checkpoint that was restored into this optimizer holds more state "
+                    "The checkpoint that was restored into this optimizer contains more state "
                     f"than the {len(given)} variables in `variables` need."
                 )
         elif not plain.built:

@@ -110,9 +110,8 @@ def bridge_class(api):
 
 
 def custom_objects(api: str = "auto") -> Dict[str, type]:
-    """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
+    """Returns the classes that Keras needs to load a model with an optimizer made by `to_keras`.
 
-    A bridged optimizer is a Keras optimizer made by `to_keras`.
     ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works even
     if the process has not called `to_keras` yet. Your own v1 classes must also be registered with
     `register_optimizer`.

@@ -442,7 +442,8 @@ class V1Driver:
             alike = name.replace("_", "") == known.replace("_", "") and name != known
             if alike and not name.startswith("_"):
                 raise AttributeError(
-                    f"This optimizer has no {name}. Set {known}: the v1 optimizer calls it so."
+                    f"This optimizer has no {name}. Set {known}, which is its name in the v1 "
+                    "optimizer."
                 )
         if name not in self.settings.own_names or name in self.exact_numbers:
             return

@@ -38,8 +38,8 @@ def no_foreign_variables(optimizer, owner):
 def set_too_late(name, value):
     """Returns the error for setting a hyperparameter that a built graph contains as a constant."""
     return RuntimeError(
-        f"{name}={value!r} comes too late: a graph has been built that contains {name} as a "
-        "constant, because a variable would change the last bits of the results. Set "
+        f"{name} can no longer be set to {value!r}: a graph has been built that contains {name} "
+        "as a constant, because a variable would change the last bits of the results. Set "
         f"{name} before the first training step."
     )
 

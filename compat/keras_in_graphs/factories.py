@@ -99,7 +99,7 @@ def _class_named(name):
     for key, cls in classes.items():
         if key.lower() == name.replace("_", "").lower():
             return cls
-    raise ValueError(f"There is no optimizer {name!r} in Keras, but these: {', '.join(classes)}.")
+    raise ValueError(f"Keras has no optimizer {name!r}. It has: {', '.join(classes)}.")
 
 
 def _stable_name(optimizer):

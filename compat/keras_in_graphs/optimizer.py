@@ -130,7 +130,7 @@ class KerasInV1(v1.train.Optimizer):
         given = None if var_list is None else tf.nest.flatten(var_list)
         for each in given or ():
             if not argument_checks.is_tensor_like(versions.tf_variable(each)):
-                raise TypeError(f"var_list must hold variables, got {each!r}.")
+                raise TypeError(f"var_list must contain only variables, got {each!r}.")
             here.generation.check_trains(each)
         variables = None if given is None else [versions.tf_variable(each) for each in given]
         scale, unscale = here.loss_scaling(given)

@@ -58,7 +58,7 @@ class TranslationReport(NamedTuple):
             f"{self.v1} as {self.keras}({settings}): {self.grade}",
             f"state of {self.variables} variables after {self.iterations} steps"
             if self.variables
-            else "no state: no variables are known yet",
+            else "no state was translated, because the optimizer has no variables yet",
         ]
         for part in self.state:
             note = "" if part.exact else ", up to rounding"

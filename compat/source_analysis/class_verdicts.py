@@ -195,7 +195,10 @@ def _judge(ancestry):
         return Verdict(MANUAL, root.name, None, text % (what, _WRITE))
     applies = "apply_gradients" in methods
     if is_base and not (applies or methods & (_REF | _RESOURCE)):
-        text = "It defines neither apply_gradients nor _resource_apply_dense: check where they are."
+        text = (
+            "It defines neither apply_gradients nor _resource_apply_dense: find out where these "
+            "methods are defined."
+        )
         return Verdict(MANUAL, root.name, None, text)
     status = STAYS if root.status == STAYS else CHANGE
     advice = "Keep it, if it calls only public functions of TensorFlow."

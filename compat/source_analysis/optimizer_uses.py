@@ -341,7 +341,8 @@ class _Finder(ast.NodeVisitor):
         if len(short) == 1:  # one optimizer in several modules: report the least severe verdict
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
         names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
-        return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")
+        advice = "The code uses one of these classes; other lines of the report judge each class."
+        return Verdict(STAYS, names, None, advice)
 
 
 _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")

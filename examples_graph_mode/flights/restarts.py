@@ -119,8 +119,8 @@ class RestartableTraining:
     def save_if_due(self, session, batches, finished):
         """Saves a checkpoint after enough batches, and at the end.
 
-        The names of all checkpoints differ. Otherwise a kill during a save could leave the index
-        file of one checkpoint and the data file of another checkpoint.
+        A checkpoint that was completely saved is never saved again under its name. Otherwise a kill
+        during the second save could leave the index file of one and the data file of the other.
         """
         due = batches if finished else self.saved + self.arguments.checkpoint_every
         if self.saved < due <= batches:

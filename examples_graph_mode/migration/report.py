@@ -26,11 +26,12 @@ KINDS = ("variables", "slots", "predictions")
 NOTES = """\
 "the Session" is a training on the same TensorFlow, from the same state, without the bridge.
 "bit-equal" means that all predictions, variables and slots are equal by np.array_equal, at the
-hand-over and at the end. "of bound" is the largest difference as a share of its bound. Two
-TensorFlow versions round differently in each step, and n rounding errors of random sign add up to
-about sqrt(n) times one error. The bound is twice this sum. The size of one error is measured with a
-second run that never moves: at stage A each number of its state is changed by one unit in the last
-place, and the run continues to December. Counts of steps and decays must be equal."""
+hand-over and at the end. "of bound" is the largest quotient of a difference and the allowed
+difference, its bound. Two TensorFlow versions round differently in each step, and n rounding errors
+of random sign add up to about sqrt(n) times one error. The bound is twice this sum. The size of one
+error is measured with a second run that never moves: at stage A each number of its state is changed
+by one unit in the last place, and the run continues to December. Counts of steps and decays must be
+equal."""
 
 
 class Difference:

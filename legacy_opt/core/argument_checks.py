@@ -238,10 +238,10 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
         try:
             re.compile(pattern)
         except TypeError:
-            raise TypeError(f"{name} holds {pattern!r}, which is not a string.") from None
+            raise TypeError(f"{name} contains {pattern!r}, which is not a string.") from None
         except re.error as error:
             raise ValueError(
-                f"{name} holds {pattern!r}, which is not a valid regular expression: {error}."
+                f"{name} contains {pattern!r}, which is not a valid regular expression: {error}."
             ) from None
     return value
 

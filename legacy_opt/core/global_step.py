@@ -96,7 +96,7 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
         problem = f"reads the constant global_step={given!r}"
         remedy = "Pass the graph's global step to the constructor: global_step=…"
     elif advanced is None:
-        problem = "was given no global_step to increment"
+        problem = "increments no global_step, because none was passed"
     elif step is advanced or not isinstance(step, tf.Variable):
         return
     elif tf.executing_eagerly() or step.name != advanced.name:

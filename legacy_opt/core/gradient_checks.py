@@ -23,7 +23,7 @@ def refuse_hooks(cls, hooks):
     for name, instead in hooks.items():
         if any(name in vars(each) for each in users):
             raise TypeError(
-                f"{cls.__name__}.{name} would never be called here, unlike in the original: "
+                f"this package never calls {cls.__name__}.{name}, unlike the original optimizer: "
                 f"{instead}."
             )
 
@@ -66,8 +66,9 @@ def gradient_dtype(optimizer_name, grad, variable):
     Raises:
       TypeError: if the dtypes differ.
     """
-    # In some TensorFlow versions, the `dtype` of Keras' AutoCastVariable (mixed precision) is the
-    # dtype to which reads are cast. Then `true_dtype` is the stored dtype.
+    # On TensorFlow 1.15, the `dtype` of Keras' AutoCastVariable (mixed precision) is the dtype to
+    # which reads are cast, and `true_dtype` is the stored dtype. From TensorFlow 2.4 on, both are
+    # the stored dtype.
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(

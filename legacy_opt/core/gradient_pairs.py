@@ -79,9 +79,7 @@ def check_variables(optimizer, var_list):
         _refuse_keras_3(optimizer, each)
         trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
         if var_list is not None and not trainable:
-            raise TypeError(
-                f"{optimizer}: var_list must hold variables, and {each!r} is not a variable."
-            )
+            raise TypeError(f"{optimizer}: var_list must contain only variables, got {each!r}.")
 
 
 def _only_variable(optimizer, variable, grad):
@@ -91,7 +89,7 @@ def _only_variable(optimizer, variable, grad):
         return
     hint = ""
     if versions.is_keras_3_variable(grad) or is_variable(grad):
-        hint = " The gradient comes first."
+        hint = " Pass the gradient first, then the variable."
     elif is_partitioned(variable):
         hint = " Pass the partitions of a partitioned variable."
     raise TypeError(

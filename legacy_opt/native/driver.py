@@ -157,14 +157,14 @@ def _lack_of_server(operations, key, process, target):
                 has_kernel = session.run(found)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
         return (
-            f"the process {process} has no driver: it must call legacy_opt.native.enable() before "
-            "it creates its tf.train.Server"
+            f"the process {process} has no driver: the process must call "
+            "legacy_opt.native.enable() before it creates its tf.train.Server"
         )
     if has_kernel:
         return ""
     return (
-        f"the process {process} does not have the kernel {key}: let it use the same folder of "
-        f"kernels, by {cache.FOLDER_VARIABLE}, or install the same legacy-opt-native there"
+        f"the process {process} does not have the kernel {key}. Set the same folder of kernels "
+        f"for that process ({cache.FOLDER_VARIABLE}), or install the same legacy-opt-native there"
     )
 
 

@@ -399,7 +399,9 @@ def _check_limits(program: Program) -> None:
         *(("sums", program.sums(level), MOST_SUMS) for level in _LEVELS_OF_SUMS),
     ):
         if len(given) > most:
-            raise UnsupportedError(f"{len(given)} {what}: a kernel has at most {most}")
+            raise UnsupportedError(
+                f"a kernel has at most {most} {what}, but this rule has {len(given)}"
+            )
 
 
 def _numbers(inputs: Sequence[Input]) -> str:

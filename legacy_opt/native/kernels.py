@@ -86,13 +86,15 @@ def compiled(program: Program) -> Kernel:
     try:
         table = kernel.table
     except ValueError:
-        raise cache.NoCompilerError(f"{kernel.library._name} has no kernel. Delete it.") from None
+        raise cache.NoCompilerError(
+            f"The file {kernel.library._name} contains no kernel. Delete the file."
+        ) from None
     expected = [len(each) for each in (program.scalars, program.slots, program.row_slots)]
     expected.append(len(program.column_slots))
     found = [table.scalars, table.slots, table.row_slots, table.column_slots]
     if table.abi != ABI or found != expected:
         raise cache.NoCompilerError(
-            f"The kernel {kernel.library._name} does not fit its rule. Delete it."
+            f"The kernel {kernel.library._name} does not fit its rule. Delete the file."
         )
     return kernel
 

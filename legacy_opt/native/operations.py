@@ -90,7 +90,9 @@ def expression(node: Node) -> str:
     with_rounding = dict(_ROUNDED, **(_FLOAT if is_float else {}))
     template = known.get(node.operation) or with_rounding.get(node.operation)
     if template is None or (is_float and node.operation.startswith("Floor")):
-        raise UnsupportedError(f"the operation {node.operation} in {node.dtype}")
+        raise UnsupportedError(
+            f"kernels do not support the operation {node.operation} in {node.dtype}"
+        )
     code = template.format(*inputs, f=_suffix(node.dtype), type=type_of(node))
     return code if node.operation in known else rounded(node.dtype, code)
 

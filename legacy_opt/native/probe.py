@@ -80,7 +80,7 @@ def _failure_in_child(driver):
     if done.returncode == 0:
         return ""
     if done.returncode < 0:
-        return f"it ends the process by signal {-done.returncode}"
+        return f"it crashes with signal {-done.returncode}"
     return (done.stdout.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
 
 
@@ -115,4 +115,4 @@ def main(path: str) -> None:
             session.run(rows)
             value = session.run(variable).tolist()
         if value != [[0.75, 1.5], [1.25, 1.0]]:
-            raise RuntimeError(f"it computes {value}")
+            raise RuntimeError(f"it computes wrong values: {value}")

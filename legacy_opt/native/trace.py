@@ -150,7 +150,9 @@ class _Reader:
         operation, dtype = tensor.op, tensor.dtype.base_dtype.name
         kind = _NAMES.get(operation.type, operation.type)
         if dtype not in DTYPES:
-            raise UnsupportedError(f"the dtype {dtype} of {operation.name!r}")
+            raise UnsupportedError(
+                f"kernels do not support the dtype {dtype} of {operation.name!r}"
+            )
         if kind == "Placeholder":
             given = self._inputs[operation.name]
             return self._node("Input", dtype, (), given.level, given)
@@ -164,7 +166,9 @@ class _Reader:
         if kind in SUMS:
             return self._sum(kind, tensor, nodes[0])
         if kind not in ELEMENTWISE:
-            raise UnsupportedError(f"the operation {operation.type} ({operation.name!r})")
+            raise UnsupportedError(
+                f"kernels do not support the operation {operation.type} ({operation.name!r})"
+            )
         return self._node(kind, dtype, nodes, self.level(tensor, nodes))
 
     def keeps_elements(self, tensor, node):
@@ -196,12 +200,15 @@ class _Reader:
         try:
             level = self.level_of_sum(tensor, node)
         except UnsupportedError as error:
-            raise UnsupportedError(f"{kind} {error} ({tensor.op.name!r})") from None
+            raise UnsupportedError(
+                f"kernels do not support {kind} {error} ({tensor.op.name!r})"
+            ) from None
         known = sum(each.operation in SUMS and each.level == level for each in self._nodes.values())
         found = self._node(kind, tensor.dtype.base_dtype.name, (node,), level)
         if node.stage == found.stage:
             raise UnsupportedError(
-                f"{kind} of a value that depends on another sum ({tensor.op.name!r})"
+                f"kernels do not support {kind} of a value that depends on another sum "
+                f"({tensor.op.name!r})"
             )
         if found.detail is None:
             found.detail = known
@@ -309,11 +316,15 @@ def _constant(operation):
         return int(operation.type == "OnesLike")
     values = _constant_array(operation)
     if not values.size:
-        raise UnsupportedError(f"a constant without elements ({operation.name!r})")
+        raise UnsupportedError(
+            f"kernels do not support a constant without elements ({operation.name!r})"
+        )
     first = values.flat[0]
     same = (values == first) | (values != values) & (first != first)
     if not np.all(same):
-        raise UnsupportedError(f"a constant that is not a scalar ({operation.name!r})")
+        raise UnsupportedError(
+            f"kernels do not support a constant whose elements differ ({operation.name!r})"
+        )
     return first.item() if hasattr(first, "item") else first
 
 
@@ -334,9 +345,12 @@ def _check(program):
                 f"the slot {name!r} has no value per element, but its new value needs one"
             )
         if change.how == ADD and slot.level in (*_LINES, ELEMENT):
-            raise UnsupportedError(f"an addition to the slot {name!r}")
+            raise UnsupportedError(f"kernels do not support an addition to the slot {name!r}")
         if change.how == FADE and (slot.level < ELEMENT or change.factor.level != SCALAR):
-            raise UnsupportedError(f"the slot {name!r}, whose factor is not a scalar")
+            raise UnsupportedError(
+                f"kernels cannot multiply the slot {name!r} by a factor, unless the slot has a "
+                "value per element and the factor is a scalar"
+            )
     for node in program.nodes:
         latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
         if node.level in (MATRIX, *_LINES) and node.stage > latest:

@@ -239,7 +239,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
 
 
 def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
-    """Adam's decay rate with its bias correction: ``beta2 (1 - beta2**(t-1)) / (1 - beta2**t)``.
+    """Returns Adam's bias-corrected decay rate: ``beta2 (1 - beta2**(t-1)) / (1 - beta2**t)``.
 
     Args:
       beta2: a number between 0 and 1.
@@ -252,7 +252,7 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
 
 
 def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
-    """A decay rate that averages over more and more steps: ``1 - t**-exponent``.
+    """Returns a decay rate for a moving average over more and more steps: ``1 - t**-exponent``.
 
     The rate stays below 1. Rounded to float32, the formula is 1 from about
     ``t = 2**(25 / exponent)`` on (2.6e9 with an exponent of 0.8, 3.4e7 with an exponent of 1). In

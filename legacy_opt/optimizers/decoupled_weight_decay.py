@@ -389,7 +389,7 @@ def _as_variables(decay_var_list):
         found += parts_of(item)
     for item in found:
         if not hasattr(item, "assign_sub"):
-            raise TypeError(f"decay_var_list must hold variables, got {item!r}.")
+            raise TypeError(f"decay_var_list must contain only variables, got {item!r}.")
     if not found:
         raise ValueError(
             "decay_var_list is empty. Pass None to decay all variables, or weight_decay=0 to the "

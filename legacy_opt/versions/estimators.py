@@ -176,7 +176,7 @@ def _keras_2_of(face):
     try:
         return importlib.import_module(f"tf_keras.api._{face}.keras")
     except ImportError as error:
-        raise ImportError(f"it needs tf-keras. {_pip()}") from error
+        raise ImportError(f"this module needs tf-keras. {_pip()}") from error
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -225,8 +225,8 @@ def _removed_class(name):
 
     def refuse(cls, *args, **kwargs):
         raise NotImplementedError(
-            f"TensorFlow {tf.__version__} has no {name}: TensorFlow 2.16 removed what it needs. "
-            "Use tf.distribute.TPUStrategy for TPUs."
+            f"{name} is not available with TensorFlow {tf.__version__}: TensorFlow 2.16 removed "
+            "modules that it needs. Use tf.distribute.TPUStrategy for TPUs."
         )
 
     return type(name, (), {"__new__": refuse})

@@ -189,8 +189,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if new and is_later_call and not eagerly:
             raise ValueError(
                 f"{type(self).__name__} was called earlier without a gradient of the variable "
-                f"{new[0][1].name!r}: the operations of that call would not update it. Make one "
-                "optimizer for each list of variables."
+                f"{new[0][1].name!r}. The operations of the earlier call would not update this "
+                "variable. Make one optimizer for each list of variables."
             )
         for grad, variable in new:
             slot_names = _ROWS if isinstance(grad, tf.IndexedSlices) else _SUM

@@ -242,8 +242,8 @@ class MultiOptimizer(OptimizerWrapper):
         unused = [str(route) for route in self._routes if id(route) not in used]
         if unused and self._default:
             warn(
-                f"{type(self).__name__}: nothing goes to {', '.join(unused)}; variables that no "
-                f"route matches go to {self._default[0]}.",
+                f"{type(self).__name__}: no variable matches {', '.join(unused)}; variables that "
+                f"no route matches go to {self._default[0]}.",
                 UserWarning,
             )
         return matched
@@ -286,7 +286,7 @@ def _check_nesting(class_name, optimizers):
             )
         if sum(other is optimizer for other in nested) > 1:
             raise ValueError(
-                f"{class_name}: {type(optimizer).__name__} {optimizer.get_name()!r} is inside of "
-                "several of its optimizers, and would run several times in one step. Create a "
-                "separate optimizer for each."
+                f"{class_name}: {type(optimizer).__name__} {optimizer.get_name()!r} is nested in "
+                "several of its inner optimizers, so it would run several times in one training "
+                "step. Create a separate optimizer for each of them."
             )

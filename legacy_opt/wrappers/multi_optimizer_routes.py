@@ -107,7 +107,10 @@ def _which(what, which):
         return which
     if isinstance(which, str):
         if not which:
-            raise ValueError(f"{what}: '' matches every variable: pass default=… for that.")
+            raise ValueError(
+                f"{what}: '' matches every variable. Use default=… for an optimizer of all other "
+                "variables."
+            )
         argument_checks.patterns(what, [which])
         return which
     if hasattr(which, "trainable_variables"):  # a layer, whose variables may not exist yet
@@ -182,13 +185,13 @@ def check_matched(class_name, routes, matched):
         used = {id(route) for _, by in matched for route in by}
         unused = ", ".join(str(route) for route in routes if id(route) not in used)
         problems.append(
-            f"No route matches {names(unmatched)}{unused and f'; nothing goes to {unused}'}. "
+            f"No route matches {names(unmatched)}{unused and f'; no variable matches {unused}'}. "
             "Route them, pass default=… for the rest, or leave them out of var_list."
         )
     if several:
         problems.append(f"Several optimizers match: {'; '.join(several)}.")
     if twice:
-        problems.append(f"Given twice: {names(twice)}.")
+        problems.append(f"Listed twice: {names(twice)}.")
     if problems:
         raise ValueError(
             f"{class_name}: every variable with a gradient must go to exactly one optimizer. "

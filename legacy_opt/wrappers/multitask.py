@@ -71,8 +71,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             if not any(_overrides(each, name) for name in _UPDATES):
                 raise TypeError(
                     f"{type(self).__name__} cannot skip updates of {type(each).__name__}, "
-                    "which updates all variables in its own apply_gradients, not in the methods "
-                    "_apply_dense and so on."
+                    "which updates all variables in its own apply_gradients, and not in methods "
+                    "such as _apply_dense."
                 )
         # `_conditional_updates` fills this list with (attributes, new methods, replaced methods).
         self._replaced = []

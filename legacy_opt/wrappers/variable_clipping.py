@@ -101,8 +101,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
         """
         if tf.distribute.has_strategy():
             raise ValueError(
-                f"{type(self).__name__} does not run in a tf.distribute strategy, where a "
-                "replica knows only its own rows. Give the variables a constraint= instead."
+                f"{type(self).__name__} does not run in a tf.distribute strategy, where each "
+                "replica has only the rows of its own gradients. Create the variables with "
+                "constraint=… instead."
             )
         pairs = checked(type(self).__name__, grads_and_vars)
         with tf.compat.v1.name_scope(name, self._name) as scope:
@@ -185,7 +186,7 @@ def _dimension(variable, number):
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} must hold integers, got {number!r}.")
+        raise TypeError(f"{what} must contain only integers, got {number!r}.")
     number = int(number)
     if rank is None:
         return number

@@ -97,7 +97,7 @@ class TestReading:
         checkpoint = open_checkpoint(tmp_path / "model")
         assert checkpoint.tensors["x"].dtype == tf.bfloat16
         assert np.array_equal(checkpoint.read("x").astype(np.float32), [1, 2])
-        with pytest.raises(CheckpointError, match="holds no tensor 'y'"):
+        with pytest.raises(CheckpointError, match="contains no tensor 'y'"):
             checkpoint.read("y")
 
     def test_a_dtype_unknown_to_this_tensorflow(self, tmp_path):
@@ -143,8 +143,8 @@ class TestErrors:
         assert str(tmp_path / "model-2") in message_of(tmp_path / "model-3")
         assert "folder 'nowhere' does not exist" in message_of("nowhere/model")
         (tmp_path / "empty").mkdir()
-        assert "It holds no checkpoint" in message_of("empty")
-        assert "Its folder holds no checkpoint" in message_of("empty/model")
+        assert "It contains no checkpoint" in message_of("empty")
+        assert "Its folder contains no checkpoint" in message_of("empty/model")
 
     def test_a_folder_without_the_checkpoint_that_it_names(self, tmp_path):
         save_with_tensorflow(tmp_path / "model-1", {"x": np.float32(1)})

@@ -133,7 +133,7 @@ class TestWriting:
     def test_an_existing_checkpoint_stays_unless_overwritten(self, tmp_path):
         write(tmp_path / "model", {"x": np.float32(1)})
         before = files_in(tmp_path)
-        with pytest.raises(CheckpointError, match="there already"):
+        with pytest.raises(CheckpointError, match="exists already"):
             write(tmp_path / "model", {"x": np.float32(2)})
         with pytest.raises(CheckpointError, match="is a folder"):
             write(tmp_path, {"x": np.float32(2)})
@@ -158,7 +158,7 @@ class TestWriting:
     @pytest.mark.parametrize("sharded", [False, True])
     def test_overwriting_removes_all_old_files(self, tmp_path, version, sharded):
         save_with_tensorflow(tmp_path / "model", {"old": np.ones(3)}, sharded, version)
-        with pytest.raises(CheckpointError, match="there already"):
+        with pytest.raises(CheckpointError, match="exists already"):
             write(tmp_path / "model", {"x": np.float32(1), "y": np.float32(2)})
         write(tmp_path / "model", {"x": np.float32(1), "y": np.float32(2)}, overwrite=True)
         assert_holds(tmp_path / "model", {"x": np.float32(1), "y": np.float32(2)})

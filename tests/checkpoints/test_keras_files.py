@@ -172,5 +172,5 @@ def test_a_file_that_was_created_meanwhile_is_not_replaced(tmp_path, screen, sav
 
     monkeypatch.setattr(conversion_through_keras, "_load_v1", and_before)
     words = ("v1", "out.h5", "--to", "keras", "--model", "model_of_files:build")
-    assert "there already" in screen.refused("convert", *words)
+    assert "exists already" in screen.refused("convert", *words)
     assert (tmp_path / "out.h5").read_text() == "of somebody else"

@@ -40,7 +40,7 @@ def test_the_second_is_refused_and_the_first_completes(tmp_path, overwrite):
 
 def test_one_after_the_other(tmp_path):
     write(tmp_path / "new" / "model", {"x": np.float32(1)})
-    with pytest.raises(CheckpointError, match="there already"):
+    with pytest.raises(CheckpointError, match="exists already"):
         write(tmp_path / "new" / "model", ARRAYS)
     write(tmp_path / "new" / "model", {"y": np.float32(1)}, overwrite=True)
     assert files_in(tmp_path / "new") == FILES

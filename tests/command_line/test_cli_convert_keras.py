@@ -95,7 +95,7 @@ def test_to_keras_and_back(tmp_path, screen, source, ending):
         result = screen.json(*(to_keras + ("--partial",)), code=1)
         assert result["written"] and keras.exists()
         words = ("convert", keras, back) + options(model="with_code")
-        assert "holds no state of an optimizer" in screen.refused(*words)
+        assert "contains no state of an optimizer" in screen.refused(*words)
         return
     result = screen.json(*to_keras)
     assert result["written"] and len(result["transferred"]) == 9

@@ -199,7 +199,7 @@ def test_the_state_of_another_optimizer_needs_partial(tmp_path, screen):
 @pytest.mark.parametrize(
     ["options", "words"],
     [
-        ([], "holds the slots m, v. Pass --optimizer"),
+        ([], "contains the slots m, v. Pass --optimizer"),
         (["--optimizer", "of_a_user:other_adam"], "beta_1=0.9, and the v1 optimizer has 0.8"),
         (["--optimizer", "of_a_user:not_one"], "must be a tf.compat.v1.train.Optimizer"),
         (["--to", "adagrad-decay-v2"], "is object-based"),

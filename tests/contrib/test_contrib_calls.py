@@ -128,13 +128,15 @@ CALLS = {
         module.AdaMaxOptimizer(), dtype=tf.float64
     ),
     "no variables": lambda module: module.NadamOptimizer().minimize(tf.constant(1.0)),
-    "a gate": lambda module: module.NadamOptimizer().minimize(loss(), gate_gradients=7),
+    "unknown gate_gradients": lambda module: module.NadamOptimizer().minimize(
+        loss(), gate_gradients=7
+    ),
     "an integer loss": lambda module: module.NadamOptimizer().minimize(tf.cast(loss(), tf.int32)),
     "momentum": lambda module: module.LARSOptimizer(0.1, momentum=-1.0),
     "weight decay": lambda module: module.LARSOptimizer(0.1, weight_decay=-1.0),
     "accumulator": lambda module: module.RegAdagradOptimizer(0.1, 0.0),
     "base": lambda module: module.PowerSignOptimizer(base=-1.0),
-    "base of a word": lambda module: module.PowerSignOptimizer(base="e"),
+    "base is a string": lambda module: module.PowerSignOptimizer(base="e"),
     "a decay without a step": lambda module: applied(
         module.AddSignOptimizer(sign_decay_fn=lambda step: decays(module)(10)(None))
     ),
@@ -146,8 +148,8 @@ CALLS = {
     "loss": optimizing(loss=None),
     "optimizer": optimizing(optimizer=5),
     "optimizer is none": optimizing(optimizer=None),
-    "optimizer of a name": optimizing(optimizer="Nope"),
-    "optimizer of a function": optimizing(optimizer=lambda rate: rate),
+    "unknown optimizer name": optimizing(optimizer="Nope"),
+    "optimizer function returns no optimizer": optimizing(optimizer=lambda rate: rate),
     "learning rate": optimizing(learning_rate="0.1"),
     "learning rate below 0": optimizing(learning_rate=-0.1),
     "no learning rate": optimizing(learning_rate=None),
@@ -185,7 +187,7 @@ WERE_OTHERS = {
     "one summary",
     "optimizer",
     "optimizer is none",
-    "optimizer of a function",
+    "optimizer function returns no optimizer",
     "rates",
     "steps",
 }

@@ -64,7 +64,7 @@ def test_wrong_paths(path, tmp_path):
 @pytest.mark.parametrize("given", [["w"], [1.0], [None]])
 def test_wrong_var_list_of_to_v1(given):
     variable = tf.compat.v2.Variable([1.0])
-    with pytest.raises(TypeError, match="var_list must hold variables, got"):
+    with pytest.raises(TypeError, match="var_list must contain only variables, got"):
         to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
 
 

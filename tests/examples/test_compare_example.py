@@ -103,7 +103,7 @@ def test_diverged_optimizers_are_named_after_all_files_are_written(loaded, tmp_p
         (["--learning-rate", "Adan=1"], "'Adan=1' does not begin with NAME="),
         (["--learning-rate", "0.1"], "'0.1' does not begin with NAME="),
         (["--learning-rate", "Adam"], "'Adam' has no rate: write NAME=RATE"),
-        (["--learning-rate", "Adam="], "'' is no number"),
+        (["--learning-rate", "Adam="], "the rate '' in 'Adam=' is not a number"),
         (["--learning-rate", "Adam=0"], "'0' is not a finite number above 0"),
         (["--learning-rate", "Adam=0.1", "--optimizers", "SGD"], "Adam is not among"),
         (["--learning-rate", "Adam=0.1", "--sweep"], "--sweep tries its own"),

@@ -258,8 +258,8 @@ def test_missing_slots_are_an_error():
         (["--new", "no-such-python"], "--new: there is no program"),
         (["--batch-size", "0"], "is not at least 1"),
         (["--optimizers", "SGD"], "invalid choice: 'SGD'"),
-        (["--out", __file__], "is no folder of this program"),
-        (["--out", str(EXAMPLES)], "is no folder of this program"),
+        (["--out", __file__], "this program did not create"),
+        (["--out", str(EXAMPLES)], "this program did not create"),
     ],
 )
 def test_wrong_arguments(words, text, capsys):

@@ -57,13 +57,13 @@ def refused(case):
             case.make(None)
     except (TypeError, ValueError) as error:
         if case.kind == "usual":
-            raise Finding(f"refused usual hyperparameters: {error}") from error
+            raise Finding(f"the constructor refused usual hyperparameters: {error}") from error
         (key,) = case.arguments
         if key not in str(error):
             raise Finding(f"the error does not name {key}: {error}") from error
         return True
     if case.kind == "wrong":
-        raise Finding(f"the constructor took {case.arguments!r}")
+        raise Finding(f"the constructor accepted {case.arguments!r}")
     return False
 
 
@@ -122,7 +122,7 @@ def unchanged(state, before):
     for key, array in state.items():
         wanted = before.get(key, array)
         if not ((array == wanted) | ((array != array) & (wanted != wanted))).all():  # or both NaN
-            raise Finding(f"{key} changed by a failed step: {array!r} was {wanted!r}")
+            raise Finding(f"a failed step changed {key} from {wanted!r} to {array!r}")
 
 
 def compare(expected, number, state):
@@ -174,8 +174,8 @@ def compare_array(expected, number, key, actual):
     if wrong.any():
         worst = tuple(np.argwhere(wrong)[0])
         raise Finding(
-            f"{key} after step {number}: {actual[worst]!r} where the oracle has "
-            f"{wanted[worst]!r}, give or take {bound[worst]:.2g}"
+            f"{key} after step {number}: {actual[worst]!r}, but the oracle has "
+            f"{wanted[worst]!r} (allowed difference {bound[worst]:.2g})"
         )
     return bound
 

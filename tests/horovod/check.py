@@ -77,11 +77,11 @@ def compare(ranks, expected):
 
 def report(folder, names, processes):
     """Prints the table; returns whether all ranks are equal and no difference is too large."""
-    print(ROW % ("optimizer", "way", "ranks", "from one process"), flush=True)
+    print(ROW % ("optimizer", "way", "ranks", "difference from one process"), flush=True)
     allowed, good = 0 if processes == 2 else ULPS_OF_MANY, True
     for name in names:
         if name == PAGE:
-            print(ROW % (PAGE, "the program", "", "has run"), flush=True)
+            print(ROW % (PAGE, "the program", "", "ran without error"), flush=True)
             continue
         for way in trainings.WAYS:
             ranks = []

@@ -106,6 +106,6 @@ def test_errors(api):
     optimizer = api.bridged(MAKERS["AdamW"]())
     with pytest.raises(ValueError, match="decay_var_list is empty"):
         optimizer.apply_gradients(given, decay_var_list=[])
-    with pytest.raises(TypeError, match="decay_var_list must hold variables, got 'kernel'"):
+    with pytest.raises(TypeError, match="decay_var_list must contain only variables, got 'kernel'"):
         optimizer.apply_gradients(given, decay_var_list=["kernel"])
     np.testing.assert_array_equal(variable.numpy(), [1.0, 1.0])

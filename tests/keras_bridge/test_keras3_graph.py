@@ -87,7 +87,7 @@ def test_other_hyperparameters_are_constants_of_the_graph():
         bridged = to_keras(v1.train.MomentumOptimizer(1.0, 0.9), api="keras3")
         bridged.momentum = 0.5
         train_op = bridged.apply_gradients([(tf.ones([1]), variable)])
-        with pytest.raises(RuntimeError, match="momentum=0.25 comes too late"):
+        with pytest.raises(RuntimeError, match="momentum can no longer be set to 0.25"):
             bridged.momentum = 0.25
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())

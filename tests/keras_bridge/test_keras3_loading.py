@@ -61,9 +61,9 @@ def test_weights_of_another_optimizer_are_refused(other, tmp_path):
     model = compiled(bridged(v1.RMSPropOptimizer(0.1)))
     model.optimizer.build(model.trainable_variables)
     before = [variable.numpy() for variable in model.optimizer.variables]
-    with pytest.raises(ValueError, match="another optimizer than 'RMSProp'.*skip_mismatch=True"):
+    with pytest.raises(ValueError, match="an optimizer other than 'RMSProp'.*skip_mismatch=True"):
         model.load_weights(path)
-    with pytest.warns(UserWarning, match="another optimizer than 'RMSProp'"):
+    with pytest.warns(UserWarning, match="an optimizer other than 'RMSProp'"):
         model.load_weights(path, skip_mismatch=True)
     after = [variable.numpy() for variable in model.optimizer.variables]
     assert all(np.array_equal(*pair) for pair in zip(before, after))

@@ -115,8 +115,9 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     problem = only_dense(PROBLEM)
     actual = train(api, bridged(api, name, fused=fused), problem)
     expected = session(name, problem)
-    # On TensorFlow 2.4, XLA scales the slot `linear` differently, so slots are not compared.
-    if api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
+    # On TensorFlow 2.4, XLA scales the slot `linear` by another factor, so slots are not compared.
+    is_2_4 = tf.__version__.startswith("2.4.")
+    if is_2_4 and api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
     running.assert_close(actual, expected, **TOLERANCE)
 

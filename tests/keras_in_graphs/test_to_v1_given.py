@@ -68,7 +68,7 @@ def test_refused_arguments(api):
         (v1.train.AdamOptimizer, TypeError, "is a v1 optimizer already"),
         (3, TypeError, "got 3"),
         (tf.keras.Model, TypeError, "takes a Keras optimizer"),
-        ("adamm", ValueError, "no optimizer 'adamm' in Keras, but .*" + nearest),
+        ("adamm", ValueError, "Keras has no optimizer 'adamm'. It has: .*" + nearest),
         (api.optimizers.SGD(lambda: rate), ValueError, "learning_rate of SGD.*Pass a factory"),
         (Forgetful(), ValueError, "get_config of Forgetful does not include its argument strength"),
     ]:

@@ -68,7 +68,7 @@ FAILURES = {
     "a compiler that is killed": (OUTPUT + 'echo > "$1"; kill -9 $$', "cannot compile"),
     "a full disk": ('ulimit -f 1; exec cc "$@"', "cannot compile"),
     "a foreign library": (OUTPUT + f'cp {shutil.which("true")} "$1"', "cannot be loaded"),
-    "another program's library": ('cc "$@" -Dlegacy_opt_table=other', "has no kernel"),
+    "another program's library": ('cc "$@" -Dlegacy_opt_table=other', "contains no kernel"),
     "an old kernel": ('sed -i s/LEGACY_OPT_ABI,/7,/ "$2"; cc "$@"', "does not fit"),
 }
 

@@ -148,11 +148,11 @@ REFUSED = {
     ),
     "a sum over the stack": (
         lambda grad, value, slots: grad - tf.reduce_sum(grad, 0, keepdims=True),
-        "Sum over some of the axes",
+        "kernels do not support Sum over some of the axes",
     ),
     "a sum over columns' values": (
         lambda grad, value, slots: grad - tf.reduce_sum(slots.column),
-        "Sum over some of the axes",
+        "kernels do not support Sum over some of the axes",
     ),
     "a column that depends on the sum of all elements": (
         lambda grad, value, slots: grad - tf.expand_dims(slots.column * tf.reduce_sum(grad), -2),
@@ -160,11 +160,11 @@ REFUSED = {
     ),
     "a sum over the stack and the rows": (
         lambda grad, value, slots: grad - tf.reduce_sum(slots.row),
-        "Sum over some of the axes",
+        "kernels do not support Sum over some of the axes",
     ),
     "a sum over a row of a constant": (
         lambda grad, value, slots: grad - tf.reduce_sum(tf.ones_like(grad), -1, keepdims=True),
-        "Sum of a constant",
+        "kernels do not support Sum of a constant",
     ),
     "a sum that reads a row's slot": (
         lambda grad, value, slots: (
@@ -174,7 +174,7 @@ REFUSED = {
     ),
     "another shape": (
         lambda grad, value, slots: grad - tf.reshape(slots.column, [3, 1, 3]),
-        "the operation Reshape",
+        "kernels do not support the operation Reshape",
     ),
 }
 

@@ -109,7 +109,7 @@ def test_the_counts_of_a_partition(fresh):
 def test_require_raises_the_reason(fresh):
     optimizer = Sums()
     optimizer.native = "require"
-    with pytest.raises(UnsupportedError, match="Sums runs without a native kernel: the operation"):
+    with pytest.raises(UnsupportedError, match="Sums runs without .*: kernels do not support the"):
         trained(optimizer)
 
 

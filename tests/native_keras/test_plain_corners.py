@@ -163,7 +163,7 @@ def test_a_restored_keras_optimizer_needs_its_variables(tmp_path):
 
     with pytest.raises(ValueError, match="variables=model.trainable_variables"):
         back()
-    with pytest.raises(ValueError, match="holds more state than the 1 var"):
+    with pytest.raises(ValueError, match="contains more state than the 1 var"):
         back(weights[0])
     found = back(*weights)
     assert (found.report.variables, found.report.iterations) == (2, 2)

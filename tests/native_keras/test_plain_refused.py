@@ -168,7 +168,7 @@ def test_other_variables_than_it_has_trained(api):
     if api is KERAS_3:
         return
     plain = to_plain_keras(optimizer, variables=weights).optimizer
-    with pytest.raises(ValueError, match="does not know the variables.*variables=model"):
+    with pytest.raises(ValueError, match="does not store which variables.*variables=model"):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1))
     with pytest.raises(ValueError, match="but `variables` contains 1"):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1), variables=weights[:1])

@@ -332,7 +332,7 @@ def test_the_page_agrees_with_the_table():
                 for name in old_names.FATES
                 if name == old_names.public_name(old) or name.endswith("." + old)
             ]
-            assert found, f"the table does not know {old!r}"
+            assert found, f"{old!r} is not in the table of old names"
             on_the_page |= set(found)
             for name in found:
                 now = old_names.FATES[name].now

@@ -226,7 +226,7 @@ def test_the_step_that_is_passed_advances(optimizer):
 
 def test_lamb_warns_without_a_step_if_it_corrects_the_bias():
     step, (warning,) = step_and_warnings(without_the_line, LAMBOptimizer(0.1), step_given=False)
-    assert step == 0 and "no global_step to increment" in str(warning.message)
+    assert step == 0 and "increments no global_step" in str(warning.message)
     for made in LAMBOptimizer(0.1, bias_correction=False), AdamWeightDecayOptimizer(0.1):
         assert step_and_warnings(without_the_line, made, step_given=False) == (0, [])
 
@@ -253,7 +253,7 @@ def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
     [
         ({"exclude_from_weight_decay": "bias"}, TypeError, "must be a list of regular expressions"),
         ({"exclude_from_weight_decay": ["("]}, ValueError, "not a valid regular expression"),
-        ({"exclude_from_weight_decay": [3]}, TypeError, "holds 3, which is not a string"),
+        ({"exclude_from_weight_decay": [3]}, TypeError, "contains 3, which is not a string"),
         ({"beta_2": 1.0}, ValueError, "beta_2 must be at least 0 and less than 1"),
         ({"epsilon": -1e-6}, ValueError, "epsilon must not be negative"),
     ],

@@ -257,7 +257,7 @@ def test_a_variable_that_is_not_trained_warns_at_the_users_line(method):
     "wrong, error, message",
     [
         ([], ValueError, "decay_var_list is empty.*None to decay all.*weight_decay=0"),
-        (["w"], TypeError, "must hold variables, got 'w'"),
+        (["w"], TypeError, "must contain only variables, got 'w'"),
         ("w", TypeError, "must be a list, tuple or set"),
     ],
 )
@@ -418,7 +418,7 @@ def test_wrong_arguments_of_adam_w_and_momentum_w(optimizer, wrong, error, messa
 @pytest.mark.parametrize("hook", ["_decay_weights_op", "_decay_weights_sparse_op"])
 def test_overriding_methods_that_only_the_original_calls_is_refused(base, hook):
     bases = (base, ClassicOptimizer) if base is DecoupledWeightDecayExtension else (base,)
-    with pytest.raises(TypeError, match=f"Mine.{hook} would never be called here.*decayed"):
+    with pytest.raises(TypeError, match=f"never calls Mine.{hook}, .*decayed"):
         type("Mine", bases, {hook: lambda self, *args: None})
 
 

@@ -176,6 +176,10 @@ def test_trainings_with_an_embedding():
     assert lines[2].startswith(f"| {names[0]} | ")
     assert lines[3].endswith(" | 0 |")
     assert lines[4].endswith(" | another algorithm |")
+    del results[names[0]]
+    lines = list(embeddings.lines_of(50, results))
+    assert len(lines) == 4 and all(" | nan | " in line for line in lines[2:])
+    assert len(list(embeddings.lines_of(50, {}))) == 2
 
 
 @pytest.mark.parametrize("slots", range(1, limits.MOST_SLOTS + 1))

@@ -56,12 +56,12 @@ This page was made with {dtypes}. The entries mean:
   float32 and float64 only.
 * "without": in these dtypes, both the v1 optimizer in a Session and the bridge raise an error.
 * "differs by": the largest difference in this way and dtype.
-* "as v1 does": in a `tf.function` or in eager execution, the v1 optimizer computes the same without
-  the bridge. So TensorFlow causes the difference.
+* "as v1 does": without the bridge, the v1 optimizer computes the same values in a `tf.function` or
+  in eager execution, so TensorFlow causes the difference, not the bridge.
 * "unsupported": both the v1 optimizer and the bridge raise an error in this way and dtype.
 
 Shampoo is exact in **fit** only if its matrices have full rank. Otherwise some singular values are
-nothing but rounding errors, which the matrix power amplifies.
+only rounding errors, and the matrix power amplifies these errors.
 
 [Optimizers that contain optimizers](wrappers.md) are compared in the same ways, but only by tests.
 

@@ -34,7 +34,7 @@ BUDGET = 0.1  # seconds that all cells of a test may take on one lane
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
-ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
+ANOTHER_LANES_TURN = "runs on another lane; `make test-full` runs all cells"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
 # Matches the ids of cells that exist only on some lanes. Each of these lanes runs the cells.

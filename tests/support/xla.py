@@ -13,4 +13,4 @@ def with_xla():
         except TypeError:
             continue
         return {name: True}
-    pytest.skip("this tf.function cannot ask for XLA")
+    pytest.skip("this version's tf.function has no argument to request XLA")

@@ -96,8 +96,9 @@ def main():
     if before is not None:
         assert_same(restored.values, state(before))
     assert_same(state(model.latest_checkpoint()), in_a_session(before, start, arguments.last))
-    done = f"TensorFlow {tf.__version__}: Estimator, steps {start} to {arguments.last}, equal"
-    print(done + (" (restored, too)" if start else ""))
+    done = f"TensorFlow {tf.__version__}: Estimator equals Session in steps {start} to "
+    restored_too = " (restored values equal the checkpoint)" if start else ""
+    print(f"{done}{arguments.last}{restored_too}")
 
 
 if __name__ == "__main__":

@@ -76,14 +76,14 @@ class Keras3Saving:
                 continue  # one of the optimizers has a schedule instead
             if name == _TRAINED and own[name] != saved[name]:
                 return (
-                    f"the saved optimizer trains {saved[name]} variables, and this one trains "
-                    f"{own[name]}"
+                    f"the saved optimizer trains {saved[name]} variables, and this optimizer "
+                    f"trains {own[name]}"
                 )
             if own.get(name) != saved.get(name):
                 return (
                     f"{name} is {f'of shape {saved[name]}' if name in saved else 'missing'} in the "
                     f"saved optimizer, and {f'of shape {own[name]}' if name in own else 'missing'} "
-                    "in this one"
+                    "in this optimizer"
                 )
         return None
 
@@ -122,9 +122,10 @@ class Keras3Saving:
         misfit = self._misfit(shapes)
         if misfit is not None:
             raise ValueError(
-                f"The file holds the state of another optimizer than {self.name!r}: {misfit}. "
-                "Nothing was loaded into this optimizer. To load only the model's weights, pass "
-                "skip_mismatch=True to load_weights, or load before compile."
+                "The file contains the state of an optimizer other than "
+                f"{self.name!r}: {misfit}. Nothing was loaded into this optimizer. To load only "
+                "the model's weights, pass skip_mismatch=True to load_weights, or load before "
+                "compile."
             )
         for name, value in saved.items():
             if name in named:
@@ -194,8 +195,8 @@ class Keras3Saving:
         misfit = self._misfit(saved)
         if misfit is not None:
             raise ValueError(
-                f"This checkpoint holds the state of another optimizer than {self.name!r}: "
-                f"{misfit}. No state of the optimizer was restored. {_LEAVE_OUT}"
+                "This checkpoint contains the state of an optimizer other than "
+                f"{self.name!r}: {misfit}. No state of the optimizer was restored. {_LEAVE_OUT}"
             )
 
     def _create_or_restore_slot_variable(self, *args, **kwargs):

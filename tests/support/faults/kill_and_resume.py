@@ -42,7 +42,7 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50, help="number of all kills (50)")
+    parser.add_argument("--kills", type=int, default=50, help="total number of kills (default: 50)")
     parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
     parser.add_argument("--seed", type=int, help="seed of the kills' moments; default: random")
     parser.add_argument(
@@ -148,7 +148,7 @@ def losses(lives, expected):
 
 def _loss(message, saved, expected):
     if message["event"] == "fails":
-        return "the training that followed failed"
+        return "the process that was started after the kill failed"
     batch, digests = message["batch"], message["digests"]
     if message["event"] == "begins" and batch < saved:
         return f"the checkpoint of batch {saved} is gone: training continued from batch {batch}"
@@ -157,7 +157,8 @@ def _loss(message, saved, expected):
     names = set(digests) | set(expected[batch])
     names = sorted(name for name in names if digests.get(name) != expected[batch].get(name))
     if names:
-        return f"{message['event']} at batch {batch}: other bits in {', '.join(names)}"
+        where = f"{message['event']} at batch {batch}"
+        return f"{where}: variables that differ from the uninterrupted run: {', '.join(names)}"
     return None
 
 

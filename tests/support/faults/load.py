@@ -183,9 +183,19 @@ def parse_arguments(argv=None):
     add("--minutes", type=float, default=15, help="(default: %(default)s)")
     add("--every", type=float, default=20, help="seconds between kills (default: %(default)s)")
     add("--servers", type=int, default=2, help="(default: %(default)s)")
-    add("--workers", type=int, default=6, help="with the chief (default: %(default)s)")
-    add("--checkpoint-every", type=int, default=200, help="steps (default: %(default)s)")
-    add("--seed", type=int, help="of the choice of processes (default: random)")
+    add(
+        "--workers",
+        type=int,
+        default=6,
+        help="number of workers, including the chief (default: %(default)s)",
+    )
+    add(
+        "--checkpoint-every",
+        type=int,
+        default=200,
+        help="steps between checkpoints (default: %(default)s)",
+    )
+    add("--seed", type=int, help="seed of the random choice of processes (default: random)")
     add(
         "--timeout",
         type=int,

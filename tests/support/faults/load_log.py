@@ -52,12 +52,13 @@ def faults(events):
             # A killed worker may have trained on a batch that is not in its log.
             ahead = position - expected[worker]
             if not 0 <= ahead <= kills[f"worker {worker}"]:
-                text = "worker %d trained on its batch %d instead of %d"
+                text = "worker %d trained on batch %d of its share; batch %d was expected"
                 found.append(text % (worker, position, expected[worker]))
             expected[worker], kills[f"worker {worker}"] = position + 1, 0
         else:
             if event["different"]:
-                found.append(f"other bits in {', '.join(event['different'])}")
+                names = ", ".join(event["different"])
+                found.append(f"variables that differ from the checkpoint: {names}")
             if event["number"] < newest:
                 found.append(f"checkpoint {event['number']} was restored instead of {newest}")
             restored = dict(enumerate(event["positions"]))

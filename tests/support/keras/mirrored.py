@@ -290,7 +290,7 @@ def assert_refused(loop, batches, message, kind=ValueError):
     except kind as error:
         assert message in str(error), error
     else:
-        raise AssertionError("no error with this message was raised: " + message)
+        raise AssertionError("no error was raised; expected an error with this message: " + message)
 
 
 def check_checkpoint(strategy):
