@@ -147,6 +147,14 @@ def test_a_missing_kernel_names_both_ways_out(api, name):
     assert int(optimizer.iterations.numpy()) == 0
 
 
+def test_in_a_graph_the_answer_about_unique_is_the_same():
+    with tf.Graph().as_default() as graph:
+        answer = versions.xla_compiles_unique.__wrapped__()
+    assert not graph.get_operations()
+    if not tf.__version__.startswith("1."):  # in its graphs, XLA does not have to compile a function
+        assert answer == versions.xla_compiles_unique.__wrapped__()
+
+
 def can_fit(api):
     """Returns whether this version of Keras has compile(jit_compile=True)."""
     return "jit_compile" in inspect.signature(api.keras.Model.compile).parameters
