@@ -1,4 +1,7 @@
-"""Tests in which cases no update is lost when eight Python threads run the same train op."""
+"""Eight Python threads run the same train op: tests with what no update is lost.
+
+This depends on the optimizer, the kind of the variables and `use_locking`.
+"""
 
 import pytest
 import tensorflow as tf

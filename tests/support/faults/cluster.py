@@ -220,7 +220,9 @@ def chief_killed(name, kills, moments):
             assert chiefs[-1].expect("at")["step"] == good
         assert chiefs[-1].ended()
     states = check_against_one_process(name, chiefs)
-    text = "%s, chief killed %d times, %d left a checkpoint unfinished: %d states equal bit for bit"
+    text = (
+        "%s, chief killed %d times (%d of the kills interrupted a save): %d states equal bit for bit"
+    )
     print(text % (name, kills, left, states))
 
 
