@@ -92,8 +92,8 @@ LANES = (
     Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
-# Other versions that the package legacy-opt-native (`make native-wheel`) supports. For each version,
-# it has a native driver: a library of TensorFlow operations that run native kernels.
+# Other versions that the package legacy-opt-native (`make native-wheel`) supports. It has a native
+# driver for each: a library of TensorFlow operations that run native kernels.
 DRIVER_LANES = (
     Lane("2.7.4", "3.9", ""),
     Lane("2.12.1", "3.11", ""),

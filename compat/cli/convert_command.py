@@ -74,8 +74,8 @@ def add_command(commands):
     parser.add_argument(
         "--partial",
         action="store_true",
-        help="with --model, or if tf.train.Checkpoint wrote SRC: write the state that matches, even "
-        "if some does not",
+        help="with --model, or if tf.train.Checkpoint wrote SRC: write the state that matches, "
+        "even if some does not",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace DST if it exists")
     parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))

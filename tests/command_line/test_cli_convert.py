@@ -306,7 +306,7 @@ def bad(tmp_path):
         ("good", ["--to", "keras"], "needs --model module:function"),
         ("good", ["--optimizer", "module:make"], "have their v1 names already"),
         ("good", ["--like", "other"], "--like needs --model."),
-        ("good", DECAY_V1 + ["--like", "other"], "--like has no meaning with --to adagrad-decay-v1"),
+        ("good", DECAY_V1 + ["--like", "other"], "--like has no meaning with --to adagrad-decay"),
         ("good", DECAY_V1 + ["--model", "a:b"], "no meaning with --to adagrad-decay-v1."),
         ("good", ["--model", "a:b", "--optimizer", "a:c"], "no meaning with --to v1 and --model."),
         ("good", ["--partial"], "--partial has no meaning here"),

@@ -151,7 +151,8 @@ def test_in_a_graph_the_answer_about_unique_is_the_same():
     with tf.Graph().as_default() as graph:
         answer = versions.xla_compiles_unique.__wrapped__()
     assert not graph.get_operations()
-    if not tf.__version__.startswith("1."):  # in its graphs, XLA does not have to compile a function
+    # In a graph of TensorFlow 1.15, a function runs without XLA if XLA cannot compile it.
+    if not tf.__version__.startswith("1."):
         assert answer == versions.xla_compiles_unique.__wrapped__()
 
 

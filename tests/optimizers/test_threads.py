@@ -22,6 +22,8 @@ def test_eight_threads(name, use_resource, use_locking, full):
     lost = threads.train(
         threads.COUNTED[name], use_resource, use_locking, steps=3000 if full else 100
     )
+    # No update is applied twice.
+    assert min(lost) >= 0
     # If the global step is a ref variable, TensorFlow's optimizers increment it without a lock, so
     # increments may be lost.
     if use_resource or not name.startswith("tf."):
