@@ -11,6 +11,7 @@ noxfile.py, CI and the table in README.md use the list of lanes. Commands::
 import argparse
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -91,8 +92,8 @@ LANES = (
     Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
-# Other versions for which the package legacy-opt-native (`make native-wheel`) has a driver, the
-# library of TensorFlow operations that run native kernels.
+# Other versions that the package legacy-opt-native (`make native-wheel`) supports. It has a native
+# driver for each: a library of TensorFlow operations that run native kernels.
 DRIVER_LANES = (
     Lane("2.7.4", "3.9", ""),
     Lane("2.12.1", "3.11", ""),
@@ -111,7 +112,8 @@ def find_python(version):
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")))
     candidates = [shutil.which("python" + version)]
-    candidates += sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)
+    installed = pyenv.glob(f"versions/{version}.*/bin/python")
+    candidates += sorted(installed, key=_numbers_in, reverse=True)
     script = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2], sys.executable)"
     for candidate in filter(None, candidates):
         done = subprocess.run(
@@ -125,6 +127,10 @@ def find_python(version):
         if done.returncode == 0 and found == version:
             return path
     return None
+
+
+def _numbers_in(path):
+    return [int(number) for number in re.findall(r"\d+", str(path))]
 
 
 def table():
@@ -142,7 +148,7 @@ def with_table(text):
     """
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
-    if not (start and end) or START in rest or END in after:
+    if not (start and end) or END in before or START in rest or END in after:
         raise ValueError(f"README.md needs one {START} and, below it, one {END}.")
     return f"{before}{START}\n{table()}\n{END}{after}"
 

@@ -1,7 +1,8 @@
 """TensorFlow 1's optimizers on every TensorFlow from 1.15 to the newest 2.x.
 
-`legacy_opt.public` lists the public names. It is imported when a public name is first used.
-Therefore, `import legacy_opt` alone does not import TensorFlow.
+`legacy_opt.public` lists the public names. It is imported when a public name is first used, by
+`dir(legacy_opt)`, and when a name is unknown. Therefore, `import legacy_opt` alone does not import
+TensorFlow.
 """
 
 import importlib as _importlib

@@ -29,13 +29,17 @@ class CheckpointWriter:
     This is a context manager. The complete checkpoint appears when the `with` block ends without an
     exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
     writer removes that folder; if the process is killed, the next writer removes it. Only one
-    thread or process at a time can write to the same `path` (`WorkingFolder` lists the exceptions).
-    At most one large tensor and 64 MB of small tensors are in memory at a time. At the end, the
-    `checkpoint` file beside `path` names the new checkpoint as the latest, as after `Saver.save`.
+    thread or process at a time can write to the same `path` (`WorkingFolder` says where there is
+    no lock). At most one large tensor and 64 MB of small tensors are in memory at a time; strings
+    copied from parts or from a checkpoint in V1 format are not counted, because their size is
+    unknown. At the end, the `checkpoint` file beside `path` names the new checkpoint as the latest,
+    as after `Saver.save`.
 
-    An existing checkpoint stays readable until the new checkpoint replaces it, except in one case:
-    if both checkpoints have the same number of data files, and the last new data file cannot be
-    split in two, no checkpoint exists while the files are renamed.
+    An existing checkpoint stays readable until the new checkpoint replaces it. The name of a data
+    file contains the number of data files. If old data files have the same number, the writer
+    splits the last new data file, so that the new files have other names. It cannot split a file
+    with a single tensor; if all possible numbers are taken, no checkpoint exists while the files
+    are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
@@ -134,10 +138,11 @@ class CheckpointWriter:
         """
         array = reader.as_array(array)
         dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
-        if array.nbytes < SHARD_BYTES:
+        nbytes = _nbytes(array)
+        if nbytes < SHARD_BYTES:
             array = array.copy()  # the caller may change its array before the copy is written
         spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
-        self._write(_Item(name, spec, dtype, array.nbytes, array=array))
+        self._write(_Item(name, spec, dtype, nbytes, array=array))
 
     def copy(self, name, checkpoint, source_name=None, part=None):
         """Copies a tensor from another checkpoint.
@@ -207,20 +212,26 @@ class CheckpointWriter:
     def _finish(self):
         if not self._specs:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
-        # If new data files had the names of old data files, the old index would describe new data
-        # for a moment. Every name contains the number of data files, so one more data file makes
-        # all new names differ from the old names.
-        if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
-            last = self._pending.pop()
-            self._flush()
-            self._pending = [last]
-        self._flush()
+        self._flush_under_new_names()
         for checkpoint in self._sources.values():
             checkpoint.check_unchanged()
         merged = os.path.join(self._working.path, self._name)
         _merge(self._shards, merged)
         self._publish(merged)
         _name_as_latest(self._folder, self._name)
+
+    def _flush_under_new_names(self):
+        """Writes the pending tensors to as many data files as make all names new, if possible.
+
+        If new data files had the names of old data files, the old index would describe new data for
+        a moment. A killed writer may have left old data files of several numbers.
+        """
+        old = _shard_counts(self.path)
+        counts = range(1, len(self._pending) + 1)
+        count = next((each for each in counts if len(self._shards) + each not in old), 1)
+        for _ in range(count - 1):
+            self._save_shard([self._pending.pop()])
+        self._flush()
 
     def _publish(self, merged):
         """Renames the data files, then the index, to their final names. Then removes old files."""
@@ -299,7 +310,15 @@ def _restored(items):
     return tensors
 
 
+def _nbytes(array):
+    """Returns the size of an array, including the strings to which an array of objects refers."""
+    if array.dtype != object:
+        return array.nbytes
+    return array.nbytes + sum(len(each) for each in array.flat if isinstance(each, (bytes, str)))
+
+
 def _shard_counts(prefix):
+    """Returns the numbers of data files that are in the names of a checkpoint's data files."""
     return {int(each.rsplit("-", 1)[1]) for each in checkpoint_paths.data_files(prefix)}
 
 

@@ -72,7 +72,10 @@ def add_command(commands):
         "times",
     )
     parser.add_argument(
-        "--partial", action="store_true", help="write the state that matches, even if some does not"
+        "--partial",
+        action="store_true",
+        help="with --model, or if tf.train.Checkpoint wrote SRC: write the state that matches, "
+        "even if some does not",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace DST if it exists")
     parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))
@@ -101,25 +104,30 @@ def execute(arguments, screen):
 def _check(arguments):
     """Raises a ValueError for options that cannot be combined, or for a missing --model."""
     to, source = arguments.to, arguments.source
-    if to == "keras" and arguments.model is None:
+    takes_model = to in ("v1", "keras")
+    has_model = takes_model and arguments.model is not None
+    if to == "keras" and not has_model:
         raise ValueError(
             "--to keras needs --model module:function. The function returns the Keras model, "
             f"compiled with to_keras(…), into which {source!r} is loaded."
         )
-    if arguments.model is None and _is_keras_file(source) and os.path.exists(source):
+    if not has_model and _is_keras_file(source) and os.path.exists(source):
+        first = "" if takes_model else f"Before --to {to}, convert it with --to v1, and "
         raise ValueError(
             f"{source!r} is a Keras file, and only its model knows the names of the variables: "
-            "pass --model module:function. The function returns the model."
+            f"{first}pass --model module:function. The function returns the model."
         )
+    if arguments.like is not None and to == "v1" and not has_model:
+        raise ValueError("--like needs --model.")
     for option, value, has_meaning in (
-        ("--like", arguments.like, arguments.model is not None and to == "v1"),
-        ("--optimizer", arguments.optimizer, arguments.model is None and to == "v1"),
+        ("--like", arguments.like, to == "v1"),
+        ("--optimizer", arguments.optimizer, to == "v1" and not has_model),
         ("--ignore", arguments.ignore, to == "keras"),
-        ("--name-map", arguments.name_map, to in ("v1", "keras")),
-        ("--model", arguments.model, to in ("v1", "keras")),
+        ("--name-map", arguments.name_map, takes_model),
+        ("--model", arguments.model, takes_model),
     ):
         if value is not None and not has_meaning:
-            beside = " and --model" if arguments.model is not None else ""
+            beside = " and --model" if has_model else ""
             raise ValueError(f"{option} has no meaning with --to {to}{beside}.")
 
 
@@ -160,6 +168,11 @@ def _plan(arguments, checkpoint, name_map):
         raise ValueError(
             "--optimizer is for checkpoints of tf.train.Checkpoint; the slot variables of "
             f"{checkpoint.path!r} have their v1 names already."
+        )
+    if arguments.partial:
+        raise ValueError(
+            f"--partial has no meaning here: without --model, all tensors of {checkpoint.path!r} "
+            "are converted, or none."
         )
     if arguments.to == "v1":
         moves = conversion_by_name.to_saver(checkpoint, name_map)

@@ -111,8 +111,8 @@ class _Optimizers:
         """Finds the class of legacy_opt to which a callee corresponds.
 
         Returns:
-          The name of the class: of the callee itself, its base class or its replacement. If there
-          is no such class: None, or the name of another optimizer.
+          The full name of the class of legacy_opt: the callee itself, its base class, or the class
+          that replaces it. Otherwise None, or a name that is not in `_CLASSES`.
         """
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)

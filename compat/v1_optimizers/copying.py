@@ -38,7 +38,8 @@ def _fresh_state(optimizer, copies):
 
     Args:
       optimizer: the optimizer.
-      copies: a dict from the `id`s of the optimizers nested in `optimizer` to their copies.
+      copies: a dict from the `id`s of optimizers to their copies, with at least the optimizers
+        nested in `optimizer`.
     """
     state = {
         name: copied(value, copies)
@@ -65,24 +66,23 @@ def _variables_in(value):
             yield from _variables_in(item)
 
 
-def copied(value, copies=()):
+def copied(value, copies=None):
     """Copies dicts, lists and sets, which an optimizer may change, but not the objects in them.
 
     Args:
       value: any object.
-      copies: a dict from the `id`s of optimizers to the optimizers that replace them.
+      copies: a dict from the `id`s of optimizers to the optimizers that replace them, or None.
     """
     if type(value) is dict:
         return {key: copied(item, copies) for key, item in value.items()}
     if type(value) in (list, set):
         return type(value)(copied(item, copies) for item in value)
-    if not copies:
-        return value
-    if isinstance(value, v1.train.Optimizer):
+    if copies and isinstance(value, v1.train.Optimizer):
         return copies.get(id(value), value)
     if isinstance(value, tuple):
         items = [copied(item, copies) for item in value]
-        return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
+        if any(new is not old for new, old in zip(items, value)):
+            return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
     return value
 
 

@@ -65,10 +65,10 @@ def _to_config(name, function, classes):
         return dict(vars(function), kind=function.kind)
     if not callable(function) or argument_checks.is_tensor_like(function):
         return function
-    makers = [each.maker for each in classes]
+    makers = " or ".join(each.maker for each in classes)
     raise ValueError(
         f"{name}={function!r} is a function that cannot be saved. To save the "
-        f"optimizer, use one of {', '.join(makers[:-1])} and {makers[-1]} of legacy_opt; or "
+        f"optimizer, use {makers} of legacy_opt; or "
         "write a subclass of the optimizer whose constructor takes numbers and strings, keeps each "
         "as self._<argument>, and creates the function from them."
     )

@@ -79,7 +79,8 @@ class Slot:
         variable is partitioned along axis a. If the tuple contains a, the slots of all partitions
         are saved as slices of one tensor, and a graph with other partitions can restore them. If
         not, each slot is saved as a separate tensor, and only a graph with the same partitions can
-        restore the slots. None means that all partitions share one slot.
+        restore the slots. None means that all partitions share one slot. The tuple has no effect if
+        `op_name` is given: each slot is saved as a separate tensor.
         """
         return tuple(range(variable.shape.rank))
 
@@ -181,7 +182,7 @@ class TensorSlot(Slot):
 
     Args:
       shape: the stored shape, fully defined.
-      initial_value: the initial value of each element, a number.
+      initial_value: the initial value of each element, as in `Slot`.
       dtype: the slot's dtype; None means the dtype of the variable.
       axes: the axes of the variable that the slot's axes correspond to, for example (0,) for a slot
         with one value per row; see `Slot.axes`. By default, each partition of a partitioned
@@ -195,7 +196,7 @@ class TensorSlot(Slot):
     def __init__(
         self,
         shape: Shape,
-        initial_value: float = 0,
+        initial_value: Hyperparameter = 0,
         dtype: Optional[DTypeLike] = None,
         axes: Iterable[int] = (),
     ) -> None:
@@ -225,11 +226,13 @@ class ScalarSlot(TensorSlot):
     """One value per variable.
 
     Args:
-      initial_value: the initial value, a number.
+      initial_value: the initial value, as in `Slot`.
       dtype: the slot's dtype; None means the dtype of the variable.
     """
 
-    def __init__(self, initial_value: float = 0, dtype: Optional[DTypeLike] = None) -> None:
+    def __init__(
+        self, initial_value: Hyperparameter = 0, dtype: Optional[DTypeLike] = None
+    ) -> None:
         super().__init__([], initial_value, dtype)
 
 

@@ -54,9 +54,9 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
       global step, initialized to zero. In dense updates, element 0 of the flattened slot counts the
-      decays of the whole variable. (In a partition of a partitioned variable, a decay also raises
-      all smaller elements to the new count.) In sparse updates, element r of the flattened slot
-      counts the decays of row r.
+      decays of the whole variable. (In a partition of a partitioned variable, a decay also sets
+      every element whose value is below the new count to the new count.) In sparse updates, element
+      r of the flattened slot counts the decays of row r.
 
     The accumulator decays at most once in an update. For example, a row without gradients for three
     periods decays once at each of its next three updates. The training has to increment the global
@@ -290,9 +290,9 @@ class FlatElement(Slot):
 
     A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
     update uses flat element r for row r. Rules may add to the slot, but not assign the slot. In a
-    partition of a partitioned variable, an addition to flat element 0 also raises all smaller
-    elements to the new count. So the count is not lost if the variable is later partitioned
-    differently.
+    partition of a partitioned variable, an addition to flat element 0 also sets every element whose
+    value is below the new count to the new count. So the count is not lost if the variable is later
+    partitioned differently.
     """
 
     is_flat_element = True
@@ -306,7 +306,8 @@ class FlatElement(Slot):
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():
-            if versions.building() == versions.FUNCTION:  # XLA may compile the function, as above
+            # XLA may compile the function, but has no kernel for ResourceGatherNd.
+            if versions.building() == versions.FUNCTION:
                 return tf.reshape(tf.gather(slot, [0]), [-1])[0]
             return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
         # At runtime, the variable may have no elements. The minimum of an empty tensor is the

@@ -36,15 +36,15 @@ class StockRule(NamedTuple):
       function: a function that computes the new values of the variable and its slots. The arguments
         and results are whole tensors, or only the rows in a sparse gradient.
       tensors: a dict from the name of a hyperparameter in `function` to the name of an attribute of
-        the optimizer. After `_prepare`, the attribute is the hyperparameter's tensor. If the value
-        is a tuple of names, the first attribute that exists is used.
+        the optimizer. After `_prepare`, the attribute is the hyperparameter, a tensor or a number.
+        If the value is a tuple of names, the first attribute that exists is used.
       flags: a dict from the name of a flag in `function` to a function that takes the optimizer and
         returns True or False.
       sparse_function: the function for sparse gradients; None means `function`.
       whole_tensor: whether a sparse gradient updates all rows.
+      powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
       refused: a function that takes the optimizer and returns the reason why no native kernel may
         be generated from `function`, or "" if there is no such reason.
-      powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
     """
 
     function: StockFunction
@@ -154,8 +154,8 @@ def _refused_ftrl(optimizer):
     if optimizer._l2_shrinkage_regularization_strength <= 0:
         return ""
     return (
-        "l2_shrinkage_regularization_strength is not 0 (the slot linear is not that of "
-        "TensorFlow 2.4, whose kernel multiplies it by the learning rate)"
+        "l2_shrinkage_regularization_strength is not 0 (with dense gradients, TensorFlow 2.4 "
+        "multiplies the new value of the slot 'linear' by the learning rate)"
     )
 
 

@@ -140,15 +140,25 @@ def compiling_with_xla():
 @functools.lru_cache(maxsize=None)
 def xla_compiles_unique():
     """Whether XLA can compile `tf.unique`, which updates with sparse gradients use."""
-    with tf.init_scope():
-        for name in ("jit_compile", "experimental_compile"):  # the second name: TensorFlow < 2.5
-            try:
-                compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
-                compiled(tf.constant([1, 1]))
-                return True
-            except (TypeError, tf.errors.OpError):
-                continue
+    for name in ("jit_compile", "experimental_compile"):  # the second name: TensorFlow < 2.5
+        try:
+            compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
+            _run_once(compiled, [1, 1])
+            return True
+        except (TypeError, tf.errors.OpError):
+            continue
     return False
+
+
+def _run_once(function, numbers):
+    """Calls a function of a tensor, in a graph of its own if the program does not run eagerly."""
+    with tf.init_scope():
+        if tf.executing_eagerly():
+            function(tf.constant(numbers))
+            return
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        fed = tf.compat.v1.placeholder(tf.int32, [len(numbers)])  # a constant would be folded
+        session.run(function(fed), {fed: numbers})
 
 
 def is_symbolic(value):
@@ -161,7 +171,8 @@ def regroups_constant_factors():
 
     If so, the last bits of a result depend on whether a hyperparameter is read from a variable or
     is a constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup these
-    factors, and that 2.3 and later do not. (All versions regroup ``(x * y) * c``.)
+    factors, and that 2.3 and later do not. Only squares are meant: all versions regroup
+    ``(x * y) * c`` if x and y are different tensors.
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 

@@ -56,6 +56,8 @@ class Route(NamedTuple):
     def selection(self, name_of):
         """Returns a function that takes a variable and returns whether this route matches it.
 
+        The route of the default optimizer (`which` is None) has no such function.
+
         Args:
           name_of: a function from a variable to its name.
         """
@@ -79,7 +81,8 @@ def make_routes(class_name, pairs):
       pairs: the `routes` that the user passed, a list of (optimizer, which).
 
     Raises:
-      TypeError: `pairs` is not a list of (optimizer, which).
+      TypeError: `pairs` is not a list of (optimizer, which), with an optimizer of TF1 and a `which`
+        of one of the allowed types.
       ValueError: `pairs` is empty, or a `which` is empty or an invalid regular expression.
     """
     if not isinstance(pairs, (list, tuple)):
@@ -176,7 +179,7 @@ def check_matched(class_name, routes, matched):
     twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]
     unmatched = [variable for variable, by in matched if not by]
     several = [
-        f"{names([variable])} to {' and '.join(map(str, by))}"
+        f"{names([variable])}: {' and '.join(map(str, by))}"
         for variable, by in matched
         if len({id(route.optimizer) for route in by}) > 1
     ]
@@ -189,7 +192,7 @@ def check_matched(class_name, routes, matched):
             "Route them, pass default=… for the rest, or leave them out of var_list."
         )
     if several:
-        problems.append(f"Several optimizers match: {'; '.join(several)}.")
+        problems.append(f"Several optimizers match {'; '.join(several)}.")
     if twice:
         problems.append(f"Listed twice: {names(twice)}.")
     if problems:

@@ -77,6 +77,15 @@ class TestWriting:
                 bound = units * np.max(np.abs(recorded.later[key]))
                 assert np.max(np.abs(value - recorded.later[key])) <= bound, key
 
+    def test_long_strings_are_large_tensors(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 100)
+        arrays = {"a": 60, "b": 60, "c": 200}
+        arrays = {name: np.array([b"x" * size], object) for name, size in arrays.items()}
+        arrays["d"] = np.float32(1)
+        write(tmp_path / "model", arrays)
+        assert len(list(tmp_path.glob("*.data*"))) == 3  # a; b and d; c
+        assert_holds(tmp_path / "model", arrays)
+
     def test_parts_and_other_names(self, tmp_path):
         write(tmp_path / "source", {"low": np.zeros([1, 2], np.float32)})
         with CheckpointWriter(tmp_path / "model") as writer:
@@ -249,6 +258,22 @@ class TestBeingKilled:
                 break
             self.found(tmp_path / "model", old, new)
         assert instant > 2
+
+    @pytest.mark.in_turn(published=[1, 2])
+    def test_twice(self, tmp_path, published):
+        """The old checkpoint stays readable, although a killed writer left other data files."""
+        new = {"a": np.arange(9.0), "b": np.arange(12.0), "step": np.int64(7)}
+        old = dict(new, step=np.int64(8))
+        seen = []
+        for instant in range(100):
+            prefix = tmp_path / str(instant) / "model"
+            write(prefix, old)
+            assert self.killed_at(published, prefix, new, overwrite=True)
+            assert any("-of-00002" in name for name in files_in(prefix.parent))
+            if not self.killed_at(instant, prefix, new, overwrite=True):
+                break
+            seen.append(self.found(prefix, old, new))
+        assert set(seen) == {"old", "new"}
 
     def test_a_process_that_is_killed(self, tmp_path):
         """The process is killed after it has written data to its working folder."""

@@ -17,6 +17,7 @@ from tests.support.processes.command_line import ROOT, Screen, start
 
 v1 = tf.compat.v1
 DECAY = dict(accumulator_decay_step=2, accumulator_decay_rate=0.5)
+DECAY_V1 = ["--to", "adagrad-decay-v1"]
 
 
 def adam(step):
@@ -281,6 +282,7 @@ def bad(tmp_path):
     write("damaged", index, data[:2000] + b"x" * 4 + data[2004:])
     (folder / "text.txt").write_text("no checkpoint at all, but some lines of text\n" * 9)
     (folder / "empty").write_bytes(b"")
+    (folder / "keras.h5").write_bytes(b"")
     keys = {
         "emb/part_0-keys": draw(4),
         "emb/part_0-values": draw(4, 2),
@@ -300,11 +302,16 @@ def bad(tmp_path):
         ("text.txt", [], "is a text file"),
         ("empty", [], "is empty"),
         ("deeprec", [], "emb cannot be converted: DeepRec's EmbeddingVariable"),
-        ("good", ["--to", "adagrad-decay-v1"], "no counts of AdagradDecay"),
+        ("good", DECAY_V1, "no counts of AdagradDecay"),
         ("good", ["--to", "keras"], "needs --model module:function"),
         ("good", ["--optimizer", "module:make"], "have their v1 names already"),
-        ("good", ["--like", "other"], "--like has no meaning with --to v1"),
-        ("good", ["--to", "adagrad-decay-v1", "--model", "a:b"], "--model has no meaning"),
+        ("good", ["--like", "other"], "--like needs --model."),
+        ("good", DECAY_V1 + ["--like", "other"], "--like has no meaning with --to adagrad-decay"),
+        ("good", DECAY_V1 + ["--model", "a:b"], "no meaning with --to adagrad-decay-v1."),
+        ("good", ["--model", "a:b", "--optimizer", "a:c"], "no meaning with --to v1 and --model."),
+        ("good", ["--partial"], "--partial has no meaning here"),
+        ("keras.h5", [], "Keras file, and only its model knows the names of the variables: pass"),
+        ("keras.h5", DECAY_V1, "Before --to adagrad-decay-v1, convert it with --to v1"),
         ("good", ["--name-map", "missing.json"], "name map 'missing.json' cannot be read"),
     ],
 )

@@ -115,6 +115,7 @@ OTHERS = [in_a_loop, with_gradients_of_a_branch, with_gradients_of_a_loop]
 
 def cells(marked, number):
     """Returns a parameter for each optimizer. Optimizers in `marked` get the mark of a defect."""
+    assert set(marked) <= set(MAKERS)
     mark = pytest.mark.defect(number)
     return [pytest.param(name, marks=mark if name in marked else ()) for name in MAKERS]
 

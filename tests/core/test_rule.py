@@ -250,6 +250,7 @@ def test_initial_values_of_slots_may_be_numbers_tensors_and_callables(way):
                 "tensor": Slot(tf.constant(0.25)),
                 "callable": ScalarSlot(lambda: 0.25, tf.float64),
                 "of_a_tensor": ScalarSlot(lambda: tf.constant(0.25), tf.float16),
+                "columns": TensorSlot([2], tf.constant(0.25)),
             }
 
     problem = problems.make("dense", steps=1)
@@ -258,9 +259,11 @@ def test_initial_values_of_slots_may_be_numbers_tensors_and_callables(way):
         shape, dtype = problem.values[key].shape, np.float32
         if name in ("callable", "of_a_tensor"):
             shape, dtype = (), {"callable": np.float64, "of_a_tensor": np.float16}[name]
+        elif name == "columns":
+            shape = (2,)
         assert slot.dtype == dtype
         np.testing.assert_array_equal(slot, np.full(shape, 0.25, dtype))
-    assert len(trace.slots) == 4 * len(problem.values)
+    assert len(trace.slots) == 5 * len(problem.values)
 
 
 def one_step(optimizer, value=2.0, gradient=1.0, dtype=tf.float32, steps=1, during=None):

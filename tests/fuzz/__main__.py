@@ -11,70 +11,75 @@ import sys
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from tqdm import tqdm
 
-from tests.fuzz.cases import cases
+from tests.fuzz.cases import draws
 from tests.fuzz.checking import check
 
 # The number of draws for one seed. The next block of draws uses the next seed. A draw is a `Fuzzed`
 # with one training, or with up to 32 trainings if they run in a Session.
 BLOCK = 100
+NUMBER = re.compile(r"-?(\d+(\.\d*)?(e[-+]?\d+)?|\b(nan|inf)\b)")
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
 
 class Account:
     """Counts the outcomes of cases, and collects findings.
 
-    Each training of a draw counts as a case. A draw that is refused or fails counts as one case.
+    Each training of a draw is a case. A draw that is refused or fails counts as one case.
 
     Attributes:
       outcomes: a Counter of the outcomes.
-      findings: {kind of finding: (case, error)}. The case is the first `Fuzzed` with a finding of
-        this kind, reduced by `smallest`.
-      drawn: a set of the repr of each `Fuzzed` that was run. No `Fuzzed` is run twice.
+      findings: {kind of finding: (draw, error)}. The draw is the first one with a finding of this
+        kind, reduced by `smallest`.
+      seen: a set of the repr of each draw that was run. No draw is run twice.
     """
 
     def __init__(self):
         self.outcomes = collections.Counter()
         self.findings = {}
-        self.drawn = set()
+        self.seen = set()
 
     @property
     def cases(self):
         return sum(self.outcomes.values())
 
-    def run(self, case):
-        """Runs a `Fuzzed`, unless it was run before."""
-        if repr(case) in self.drawn:
+    def run(self, draw):
+        """Runs a draw, unless it was run before."""
+        if repr(draw) in self.seen:
             return
-        self.drawn.add(repr(case))
+        self.seen.add(repr(draw))
         try:
-            self.outcomes.update(check(case))
+            self.outcomes.update(check(draw))
         except Exception as error:  # any error is a finding
             self.outcomes["failed"] += 1
-            message = re.sub(r"[-\d.e+]+|nan|inf", "#", str(error))
-            kind = case.name, case.wrapper, type(error).__name__, message
+            message = NUMBER.sub("#", str(error))
+            kind = draw.name, draw.wrapper, type(error).__name__, message
             if kind not in self.findings:
-                self.findings[kind] = alone, _ = smallest(case), error
+                self.findings[kind] = alone, error = smallest(draw, error)
                 tqdm.write(f"FOUND {alone!r}\n      {type(error).__name__}: {error}")
 
     def __str__(self):
         outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.most_common()]
-        counts = f"{self.cases} cases in {len(self.drawn)} draws"
+        counts = f"{self.cases} cases in {len(self.seen)} draws"
         return f"{counts}: {', '.join(outcomes)}; {len(self.findings)} findings"
 
 
-def smallest(case):
-    """Reduces a `Fuzzed` to one training, if a training fails without the others."""
-    for gradients in case.trainings:
-        alone = case._replace(trainings=(gradients,))
+def smallest(draw, error):
+    """Reduces a draw to one training, if a training fails without the others.
+
+    Returns:
+      The draw and its error.
+    """
+    for gradients in draw.trainings:
+        alone = draw._replace(trainings=(gradients,))
         try:
             check(alone)
-        except Exception:
-            return alone
-    return case
+        except Exception as error_alone:
+            return alone, error_alone
+    return draw, error
 
 
 def run_block(number, count, account, progress=lambda: None):
-    """Draws cases with one seed and runs them.
+    """Makes draws with one seed and runs them.
 
     Args:
       number: the seed.
@@ -91,9 +96,9 @@ def run_block(number, count, account, progress=lambda: None):
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],  # `smallest` reduces findings faster than hypothesis
     )
-    @given(cases())
-    def run(case):
-        account.run(case)
+    @given(draws())
+    def run(draw):
+        account.run(draw)
         progress()
 
     run()

@@ -246,7 +246,7 @@ def trainings(draw, way, rows, wrapper):
 
 
 @st.composite
-def cases(draw):
+def draws(draw):
     """Draws a `Fuzzed`."""
     name = draw(st.sampled_from(list(CASES)))
     kind = draw(st.sampled_from(("usual",) * 4 + ("extreme", "wrong")))

@@ -307,17 +307,19 @@ def test_a_constraint_with_a_sparse_gradient_raises_keras_own_error(way):
 
 
 class Counting(v1.train.GradientDescentOptimizer):
-    """Keeps a Python number and a Python list that change in each step."""
+    """Keeps a Python number and Python lists that change in each step."""
 
     def __init__(self, learning_rate):
         super().__init__(learning_rate)
         self.prepared = 0
         self.seen = []
+        self.in_a_tuple = ([], 0)
 
     def _prepare(self):
         super()._prepare()
         self.prepared += 1
         self.seen.append(self.prepared)
+        self.in_a_tuple[0].append(self._learning_rate_tensor)
 
 
 def test_python_state_is_kept_between_steps_in_the_bridges_copy(api):
@@ -328,7 +330,7 @@ def test_python_state_is_kept_between_steps_in_the_bridges_copy(api):
     keras_models.loop(PROBLEM, optimizer, "eager")
     assert optimizer_copy.prepared == prepared + PROBLEM.steps
     assert len(optimizer_copy.seen) == len(seen) + PROBLEM.steps
-    assert (original.prepared, original.seen) == (0, [])
+    assert (original.prepared, original.seen, original.in_a_tuple) == (0, [], ([], 0))
 
 
 def _train_a_function(name):

@@ -147,6 +147,15 @@ def test_a_missing_kernel_names_both_ways_out(api, name):
     assert int(optimizer.iterations.numpy()) == 0
 
 
+def test_in_a_graph_the_answer_about_unique_is_the_same():
+    with tf.Graph().as_default() as graph:
+        answer = versions.xla_compiles_unique.__wrapped__()
+    assert not graph.get_operations()
+    # In a graph of TensorFlow 1.15, a function runs without XLA if XLA cannot compile it.
+    if not tf.__version__.startswith("1."):
+        assert answer == versions.xla_compiles_unique.__wrapped__()
+
+
 def can_fit(api):
     """Returns whether this version of Keras has compile(jit_compile=True)."""
     return "jit_compile" in inspect.signature(api.keras.Model.compile).parameters

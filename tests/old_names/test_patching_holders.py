@@ -1,5 +1,6 @@
 """Tests that modules imported inside `patch_tensorflow` still work after the patch has ended."""
 
+import contextlib
 import importlib
 import sys
 import textwrap
@@ -57,10 +58,8 @@ def fails_by_itself(statement):
 
 
 @pytest.mark.defect(18)
-@pytest.mark.parametrize("statement", IMPORTS)
+@pytest.mark.parametrize("statement", [each for each in IMPORTS if not fails_by_itself(each)])
 def test_a_module_keeps_what_it_imported(statement, module_of):
-    if fails_by_itself(statement):
-        return
     use = IMPORTS[statement]
     code = f"{statement}\ndef use():\n    return {use}\n"
     with compat.patch_tensorflow():
@@ -95,11 +94,14 @@ def test_each_patch_has_the_same_names_and_modules():
 @pytest.mark.defect(18)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 0, 2, 1)])
 def test_patches_may_be_undone_in_any_order(order):
-    patches = [compat.patch_tensorflow() for _ in range(3)]
-    held = importlib.import_module("tensorflow.python.training.adam_async")
-    for number in order:
-        assert tf.train.AdamAsyncOptimizer is held.AdamAsyncOptimizer
-        patches[number].undo()
+    with contextlib.ExitStack() as undone:
+        patches = [compat.patch_tensorflow() for _ in range(3)]
+        for patch in patches:
+            undone.callback(patch.undo)
+        held = importlib.import_module("tensorflow.python.training.adam_async")
+        for number in order:
+            assert tf.train.AdamAsyncOptimizer is held.AdamAsyncOptimizer
+            patches[number].undo()
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
     assert held.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
 
@@ -126,11 +128,10 @@ def test_a_module_can_be_reloaded_only_while_a_patch_is_active(module_of):
 
 
 @pytest.mark.defect(18)
-def test_attributes_that_users_add_to_a_created_module_stay():
+def test_attributes_that_users_add_to_a_created_module_stay(monkeypatch):
     home = "tensorflow.python.training.adam_async"
     with compat.patch_tensorflow():
         held = importlib.import_module(home)
-        held.Own = held.AdamAsyncOptimizer
+        monkeypatch.setattr(held, "Own", held.AdamAsyncOptimizer, raising=False)
     with compat.patch_tensorflow():
         assert importlib.import_module(home).Own is legacy_opt.AdamAsyncOptimizer
-    del held.Own

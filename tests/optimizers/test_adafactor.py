@@ -163,6 +163,13 @@ def test_a_users_decay_rate_cannot_be_saved():
         bridged.get_config()
 
 
+def test_the_message_for_a_single_kind_of_function(monkeypatch):
+    (first, _) = AdafactorOptimizer.step_functions["decay_rate"]
+    monkeypatch.setattr(AdafactorOptimizer, "step_functions", {"decay_rate": (first,)})
+    with pytest.raises(ValueError, match="use adafactor_decay_rate_adam of legacy_opt; or write"):
+        AdafactorOptimizer(decay_rate=lambda step: 0.5).get_config()
+
+
 def warned(optimizer):
     with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

@@ -91,7 +91,13 @@ class Graph:
     def start(self, session):
         """Initializes all variables; each call of `run` starts from the initial values."""
         session.run(self.initializer)
-        self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
+        values = self.copies(session, self.variables.values())
+        self.values_at_start = dict(zip(self.initial, values))
+
+    @staticmethod
+    def copies(session, tensors):
+        """Returns copies of values, because a Session's arrays may share memory with variables."""
+        return [value.copy() for value in session.run(list(tensors))]
 
     def run(self, session, key, feed):
         """Updates once with random gradients, and then `STEPS` times with the gradients of `key`.
@@ -106,12 +112,12 @@ class Graph:
         session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
         for _ in range(STEPS):
             if feed:
-                values = session.run(list(self.values[key]))
+                values = self.copies(session, self.values[key])
                 train = self.train_rows if key == "rows" else self.train
                 session.run(train, dict(zip(self.fed, values)))
             else:
                 session.run(self.ops[key])
-        return session.run(self.variables)
+        return dict(zip(self.variables, self.copies(session, self.variables.values())))
 
 
 DECAYING = ["AdamW", "MomentumW use_nesterov", "Adagrad with weight decay", "Multi of two"]

@@ -117,6 +117,18 @@ def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
         checking.check(case)
 
 
+def test_a_finding_has_the_error_of_the_reduced_draw(monkeypatch):
+    def check(draw):
+        raise checking.Finding(f"{len(draw.trainings)} trainings, the error is -1.5e-3")
+
+    monkeypatch.setattr("tests.fuzz.__main__.check", check)
+    account, draw = Account(), fuzzed("LazyAdam")
+    account.run(draw._replace(trainings=draw.trainings * 2))
+    assert list(account.findings) == [("LazyAdam", "", "Finding", "# trainings, the error is #")]
+    ((reduced, error),) = account.findings.values()
+    assert reduced == draw and str(error) == "1 trainings, the error is -1.5e-3"
+
+
 def test_a_finding_is_printed_once_and_the_run_continues(monkeypatch, capsys):
     def check(case):
         if len(case.shape) == 2 and not case.wrapper:

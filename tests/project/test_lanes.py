@@ -89,7 +89,14 @@ def test_the_table_is_written_between_its_markers():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "<!-- lanes -->", "<!-- /lanes --> <!-- lanes -->", "<!-- lanes -->" * 2]
+    "text",
+    [
+        "",
+        "<!-- lanes -->",
+        "<!-- /lanes --> <!-- lanes -->",
+        "<!-- /lanes --> <!-- lanes --> <!-- /lanes -->",
+        "<!-- lanes -->" * 2,
+    ],
 )
 def test_missing_markers_are_an_error(text):
     with pytest.raises(ValueError, match="<!-- lanes -->"):
@@ -145,6 +152,17 @@ def test_find_python_runs_what_it_finds(tmp_path, monkeypatch):
     here = ".".join(map(str, sys.version_info[:2]))
     (tmp_path / ("python" + here)).symlink_to(sys.executable)
     assert lanes.find_python(here)
+
+
+def test_find_python_prefers_the_newest(tmp_path, monkeypatch):
+    for patch in (9, 10):
+        python = tmp_path / "versions" / f"3.5.{patch}" / "bin" / "python"
+        python.parent.mkdir(parents=True)
+        python.write_text(f"#!/bin/sh\necho 3.5 {patch}\n")
+        python.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert lanes.find_python("3.5") == "10"
 
 
 def test_pairs_hold_every_pair_and_are_fewer():

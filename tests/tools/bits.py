@@ -33,6 +33,8 @@ def main(folder, *pythons):
     Returns:
       0 if, for each dtype, all trainings have the same bits; otherwise 1.
     """
+    if not pythons:
+        sys.exit("Name at least one Python interpreter.")
     found = {}
     has_compiler = shutil.which(os.environ.get("CC", "cc"))
     for instructions, (flags, feature) in INSTRUCTION_SETS.items():
@@ -86,6 +88,8 @@ def train(threads):
         tf.compat.v1.disable_eager_execution()
     driver.build()
     classes = [cls for cls in native_diagnosis.classes() if not native_diagnosis.reason(cls)]
+    if not classes:
+        sys.exit("No optimizer has a native kernel.")
     lines = []
     for dtype in DTYPES:
         digest, count = hashlib.md5(), 0

@@ -111,7 +111,7 @@ class Learner:
 
         Each process sends "trained" after each batch. A chief also sends "at" with the digests
         (hashes) of all variables. It sends "at" when it starts, after it has restored a checkpoint,
-        every 20 batches, and when it ends.
+        every `EVERY` batches, and when it ends.
         """
         with tf.Graph().as_default():
             with v1.device(device):
@@ -220,7 +220,7 @@ def chief_killed(name, kills, moments):
             assert chiefs[-1].expect("at")["step"] == good
         assert chiefs[-1].ended()
     states = check_against_one_process(name, chiefs)
-    text = "%s, chief killed %d times, %d left a checkpoint unfinished: %d states equal bit for bit"
+    text = "%s, chief killed %d times (%d of the kills interrupted a save): %d states are equal"
     print(text % (name, kills, left, states))
 
 
@@ -265,10 +265,14 @@ def main(argv=None):
     parser.add_argument("fault", choices=FAULTS)
     parser.add_argument("--optimizer", choices=NAMES, help="only this optimizer; default: all")
     parser.add_argument("--kills", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=time.time_ns(), help="for the moments of kills")
     arguments = parser.parse_args(argv)
+    if arguments.kills < 1:
+        parser.error("--kills must be at least 1")
+    print("seed", arguments.seed, file=sys.stderr, flush=True)
     names = [arguments.optimizer] if arguments.optimizer else names_for(arguments.fault)
     for name in names:
-        FAULTS[arguments.fault](name, arguments.kills, random.Random())
+        FAULTS[arguments.fault](name, arguments.kills, random.Random(arguments.seed))
 
 
 if __name__ == "__main__":

@@ -111,18 +111,19 @@ def power_by_eigenvalues(matrix, exponent):
 def power_by_iteration(matrix, exponent):
     """Computes matrix**exponent from the matrix' square root, by Newton's iteration.
 
-    The iteration ends when each element of `error` differs by at most 1e-6 from the identity
-    matrix.
+    `nearly_one` converges to the identity matrix. The iteration ends when no element of it differs
+    from the identity matrix by more than 1e-6.
     """
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
         return root ** (2 * exponent)
     p, one = int(round(-1 / (2 * exponent))), np.eye(len(root))
     scale = (1 + p) / (2 * np.linalg.norm(root))
-    error, power = root * scale, one * scale ** (1 / p)
-    while np.abs(error - one).max() > 1e-6:
-        factor = ((p + 1) * one - error) / p
-        error, power = np.linalg.matrix_power(factor, p) @ error, power @ factor
+    nearly_one, power = root * scale, one * scale ** (1 / p)
+    while np.abs(nearly_one - one).max() > 1e-6:
+        factor = ((p + 1) * one - nearly_one) / p
+        nearly_one = np.linalg.matrix_power(factor, p) @ nearly_one
+        power = power @ factor
     return power
 
 
@@ -138,8 +139,8 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
 
 
 # 64 ulps (units in the last place), because the rounding errors of a matrix are a few ulps of its
-# largest eigenvalue, but a negative power depends most on the smallest eigenvalue. Therefore the
-# errors of the power are larger than the errors of the matrix, tens of times with epsilon=0.1.
+# largest eigenvalue, but a negative power depends most on the smallest eigenvalue. With
+# epsilon=0.1, the errors of the power are tens of times as large as those of the matrix.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(
