@@ -527,12 +527,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     @contextlib.contextmanager
     def with_scalars(self, scalars: Dict[str, Tensor]) -> Iterator[None]:
         """Replaces the scalars of this step (see `scalars_of_step`) in this scope."""
-        before = self._rule_step
-        self._rule_step = before._replace(
-            tensors={name: scalars[name] for name in before.tensors},
-            global_step=scalars.get("global_step"),
-            non_slots={name: scalars[name] for name in self.non_slots()},
-        )
+        before, tensors = self._rule_step, dict(scalars)
+        non_slots = {name: tensors.pop(name) for name in self.non_slots()}
+        step = tensors.pop("global_step", None)
+        self._rule_step = before._replace(tensors=tensors, global_step=step, non_slots=non_slots)
         try:
             yield
         finally:

@@ -24,6 +24,7 @@ from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, as_column
 from legacy_opt.core.types import (
+    DType,
     GlobalStep,
     Gradient,
     Hyperparameter,
@@ -129,7 +130,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        due = self._period(hyper) > slots.accumulator_decay_power
+        due = hyper.period > slots.accumulator_decay_power
         accumulator = tf.compat.v2.where(
             due, self._decayed(slots.accumulator, hyper), slots.accumulator
         )
@@ -140,9 +141,22 @@ class AdagradDecayOptimizer(RuleOptimizer):
             "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
         }
 
-    def _period(self, hyper):
-        longest = hyper.global_step.dtype.max  # A longer period would not fit into the dtype.
-        return (hyper.global_step + 1) // min(self._accumulator_decay_step, longest)
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+        hyper = super().hyperparameters(dtype, non_slots)
+        hyper.period = self._rule_step.tensors.get("period")  # set in native kernels
+        if hyper.period is None:
+            hyper.period = self._period()
+        return hyper
+
+    def scalars_of_step(self) -> Dict[str, Tensor]:
+        # Native kernels get the period as a scalar. If they computed it, its length would be a
+        # constant, and each length would need another kernel.
+        return dict(super().scalars_of_step(), period=self._period())
+
+    def _period(self):
+        step = self._rule_step.global_step
+        longest = step.dtype.max  # A longer period would not fit into the dtype.
+        return (step + 1) // min(self._accumulator_decay_step, longest)
 
     @staticmethod
     def _decayed(accumulator, hyper):
@@ -196,7 +210,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         Returns:
           A list of operations or tensors. Wait for them before you use the accumulators.
         """
-        period = self._period(updates[0].hyper)
+        period = updates[0].hyper.period
         # The decay waits for the gradients. So the state does not change if the computation of a
         # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
@@ -254,7 +268,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         # The counts are read as late as possible, because other workers also decay rows.
         with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
-        overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
+        overdue = Rows(tf.boolean_mask(update.access.indices, update.hyper.period > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
         with after(decayed):

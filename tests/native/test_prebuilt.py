@@ -4,21 +4,31 @@ A driver is a library of TensorFlow operations that run native kernels. Each tes
 package with files that this machine compiles. `make native-wheel` builds the real package.
 """
 
+import functools
+import inspect
 import shutil
+import sys
 
 import pytest
 import tensorflow as tf
 
+import legacy_opt
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.compat.cli import doctor_command
 from legacy_opt.core import native_rules
 from legacy_opt.native import cache, driver, probe
 from legacy_opt.native.emit import emit
 from legacy_opt.native.program import UnsupportedError
+from legacy_opt.optimizers import stock_rules
+from tests.support.paths import ROOT
 from tests.support.processes import programs
 
 from .rules import traced
 from .training import Sgd
+
+sys.path.insert(0, str(ROOT / "native_wheel"))
+
+import build
 
 
 @pytest.fixture
@@ -171,3 +181,45 @@ def test_doctor(package, children, monkeypatch):
     assert facts["driver"] == str(package / driver.name())
     (line,) = [text for text in doctor_command._native_texts(facts) if "legacy-opt-native" in text]
     assert line == f"legacy-opt-native: 1 kernels, drivers for 1.2.3, {tf.__version__}"
+
+
+# Arguments that are constants in float32 kernels. The package has kernels for some values.
+CONSTANTS = {
+    ("AdamWeightDecayOptimizer", "beta_1"),
+    ("AdamWeightDecayOptimizer", "beta_2"),
+    ("FtrlOptimizer", "learning_rate_power"),
+    ("LAMBOptimizer", "beta_1"),
+    ("LAMBOptimizer", "beta_2"),
+}
+WITH_KERNELS = [*native_diagnosis.classes(), *stock_rules.RULES]
+WITH_KERNELS.remove(legacy_opt.ShampooOptimizer)
+
+
+def numeric_arguments(cls):
+    """Returns the constructor's arguments that are numbers, with their default values or 0.1."""
+    defaults = {
+        name: 0.1 if parameter.default is parameter.empty else parameter.default
+        for name, parameter in inspect.signature(cls).parameters.items()
+        # With an l2 shrinkage, there are no kernels.
+        if name not in ("self", "global_step", "l2_shrinkage_regularization_strength")
+    }
+    return {name: each for name, each in defaults.items() if type(each) in (int, float)}
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("cls", WITH_KERNELS, ids=lambda cls: cls.__name__)
+def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
+    """A kernel that contains a number is useless for other numbers, unless the package knows it."""
+
+    def source(**arguments):
+        make = functools.partial(build.accelerated, cls, **arguments)
+        return native_rules.source_of(make, tf.float32, sparse)
+
+    for name, default in numeric_arguments(cls).items():
+        known = {**build.CHOICES, **build.CHOICES_OF_CLASS.get(cls.__name__, {})}
+        values = [default / 2 or 0.25, default, default / 4 or 0.5]
+        if isinstance(default, int):
+            values = [max(1, default // 2), default, max(1, default // 3)]
+        sources = [source(**{name: value}) for value in values]
+        is_constant = sources[0] != sources[2] or (sources[0] != sources[1] and name not in known)
+        assert is_constant == ((cls.__name__, name) in CONSTANTS), name
