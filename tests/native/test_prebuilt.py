@@ -5,9 +5,9 @@ package with files that this machine compiles. `make native-wheel` builds the re
 """
 
 import functools
+import importlib.util
 import inspect
 import shutil
-import sys
 
 import pytest
 import tensorflow as tf
@@ -26,9 +26,16 @@ from tests.support.processes import programs
 from .rules import traced
 from .training import Sgd
 
-sys.path.insert(0, str(ROOT / "native_wheel"))
 
-import build
+def load_build():
+    """Returns the module native_wheel/build.py.
+
+    Its folder must not be on sys.path, because it also contains the package legacy_opt_native.
+    """
+    spec = importlib.util.spec_from_file_location("native_build", ROOT / "native_wheel/build.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture
@@ -210,6 +217,8 @@ def numeric_arguments(cls):
 @pytest.mark.parametrize("cls", WITH_KERNELS, ids=lambda cls: cls.__name__)
 def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
     """A kernel that contains a number is useless for other numbers, unless the package knows it."""
+
+    build = load_build()
 
     def source(**arguments):
         make = functools.partial(build.accelerated, cls, **arguments)
