@@ -182,7 +182,9 @@ def measure(workload, variables, sizes, rounds):
         make = optimizers.MAKERS[optimizer]
         if variables == FUNCTION:
             return keras_bridge.Step(sizes[name], make)
-        with _lookup_by_name() if variables == BY_NAME else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            if variables == BY_NAME:
+                stack.callback(legacy_opt.native.enable(by_name=True))
             return workloads.Contestant(sizes[name], make, variables != "ref")
 
     results, states = [], []
@@ -201,15 +203,6 @@ def measure(workload, variables, sizes, rounds):
             if key[0] == workload.name and not is_way
         ]
     return results, states
-
-
-@contextlib.contextmanager
-def _lookup_by_name():
-    undo = legacy_opt.native.enable(by_name=True)
-    try:
-        yield
-    finally:
-        undo()
 
 
 def measure_bridge(workload, way, sizes, rounds, checkout=None):

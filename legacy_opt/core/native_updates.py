@@ -349,8 +349,8 @@ def _run(updates):
     pure, kernel, grad, variable, indices = updates[0]
     optimizer = pure.optimizer
     slots = [each.name for each in kernel.program.all_slots]
-    variables = [
-        each
+    tensors = [
+        _handle(each)
         for update in updates
         for each in [
             update.variable,
@@ -362,39 +362,30 @@ def _run(updates):
         "scalars": [scalars[each.name] for each in kernel.program.scalars],
         "use_locking": optimizer._use_locking,
     }
-    if indices is None:
-        given["gradients"] = [update.grad for update in updates]
-        names = [_resource_name(each) for each in variables] if modes.is_by_name() else [None]
-        if all(names):
-            with contextlib.ExitStack() as stack:
-                for each in variables:  # on the device whose resources have these names
-                    stack.enter_context(each.graph.colocate_with(each.handle.op))
-                return driver.update(driver.load(), kernel, names, **given)
-        return driver.update(driver.load(), kernel, [_handle(each) for each in variables], **given)
-    all_rows = pure.needs_whole_tensor(variable)
-    return driver.update_rows(
-        driver.load(),
-        kernel,
-        [_handle(each) for each in variables],
-        gradient=grad,
-        ids=indices,
-        all_rows=all_rows,
-        **given,
-    )
+    if indices is not None:
+        given.update(gradient=grad, ids=indices, all_rows=pure.needs_whole_tensor(variable))
+        return driver.update_rows(driver.load(), kernel, tensors, **given)
+    given["gradients"] = [update.grad for update in updates]
+    names = [_resource_name(each) for each in tensors] if modes.is_by_name() else [None]
+    if None in names:
+        return driver.update(driver.load(), kernel, tensors, **given)
+    with contextlib.ExitStack() as stack:
+        for each in tensors:  # on the device whose resources have these names
+            stack.enter_context(each.graph.colocate_with(each.op))
+        return driver.update(driver.load(), kernel, names, **given)
 
 
-def _resource_name(variable):
-    """Returns the name of a resource variable in a Session; None if it has no such name here.
+def _resource_name(tensor):
+    """Returns the name of the resource variable with a handle; None if it has no such name here.
 
     A function needs the handle, because TensorFlow orders the operations of a function by their
     handles.
     """
-    handle = variable.handle if is_resource(variable) else None
-    if getattr(handle, "graph", None) is not tf.compat.v1.get_default_graph():
+    if getattr(tensor, "graph", None) is not tf.compat.v1.get_default_graph():
         return None
-    if handle.op.type != "VarHandleOp" or handle.op.get_attr("container"):
+    if tensor.op.type != "VarHandleOp" or tensor.op.get_attr("container"):
         return None
-    return handle.op.get_attr("shared_name").decode()
+    return tensor.op.get_attr("shared_name").decode()
 
 
 def _handle(variable):

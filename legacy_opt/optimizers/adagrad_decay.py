@@ -24,7 +24,6 @@ from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, as_column
 from legacy_opt.core.types import (
-    DType,
     GlobalStep,
     Gradient,
     Hyperparameter,
@@ -130,7 +129,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        due = hyper.period > slots.accumulator_decay_power
+        due = self._period(hyper.global_step) > slots.accumulator_decay_power
         accumulator = tf.compat.v2.where(
             due, self._decayed(slots.accumulator, hyper), slots.accumulator
         )
@@ -141,20 +140,15 @@ class AdagradDecayOptimizer(RuleOptimizer):
             "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
         }
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        hyper = super().hyperparameters(dtype, non_slots)
-        hyper.period = self._rule_step.tensors.get("period")  # set in native kernels
-        if hyper.period is None:
-            hyper.period = self._period()
-        return hyper
-
     def scalars_of_step(self) -> Dict[str, Tensor]:
         # Native kernels get the period as a scalar. If they computed it, its length would be a
         # constant, and each length would need another kernel.
-        return dict(super().scalars_of_step(), period=self._period())
+        scalars = super().scalars_of_step()
+        return dict(scalars, period=self._period(scalars["global_step"]))
 
-    def _period(self):
-        step = self._rule_step.global_step
+    def _period(self, step):
+        if "period" in self._rule_step.tensors:  # in a native kernel
+            return self._rule_step.tensors["period"]
         longest = step.dtype.max  # A longer period would not fit into the dtype.
         return (step + 1) // min(self._accumulator_decay_step, longest)
 
@@ -210,7 +204,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         Returns:
           A list of operations or tensors. Wait for them before you use the accumulators.
         """
-        period = updates[0].hyper.period
+        period = self._period(updates[0].hyper.global_step)
         # The decay waits for the gradients. So the state does not change if the computation of a
         # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
@@ -268,7 +262,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         # The counts are read as late as possible, because other workers also decay rows.
         with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
-        overdue = Rows(tf.boolean_mask(update.access.indices, update.hyper.period > power))
+        due = self._period(update.hyper.global_step) > power
+        overdue = Rows(tf.boolean_mask(update.access.indices, due))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
         with after(decayed):

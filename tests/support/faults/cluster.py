@@ -265,7 +265,12 @@ def main(argv=None):
     parser.add_argument("fault", choices=FAULTS)
     parser.add_argument("--optimizer", choices=NAMES, help="only this optimizer; default: all")
     parser.add_argument("--kills", type=int, default=1)
-    parser.add_argument("--seed", type=int, default=time.time_ns(), help="for the moments of kills")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.randrange(1 << 32),
+        help="seed of the kills' moments (default: random)",
+    )
     arguments = parser.parse_args(argv)
     if arguments.kills < 1:
         parser.error("--kills must be at least 1")

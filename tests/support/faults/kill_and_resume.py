@@ -44,7 +44,12 @@ def parse_arguments(argv=None):
     )
     parser.add_argument("--kills", type=int, default=50, help="total number of kills (default: 50)")
     parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
-    parser.add_argument("--seed", type=int, help="seed of the kills' moments; default: random")
+    parser.add_argument(
+        "--seed",
+        type=int,
+        default=random.randrange(1 << 32),
+        help="seed of the kills' moments; default: random",
+    )
     parser.add_argument(
         "--forget",
         metavar="TEXT",
@@ -200,9 +205,8 @@ def main(argv=None):
     if arguments.live:
         directory, pipe = arguments.live
         Training(names[0], directory, arguments.forget).live(sender(int(pipe)))
-    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
-    print(f"moments of the kills: --seed {seed}", flush=True)
-    moments, lost = random.Random(seed), 0
+    print(f"moments of the kills: --seed {arguments.seed}", flush=True)
+    moments, lost = random.Random(arguments.seed), 0
     for place, name in enumerate(names):
         kills = len(range(place, arguments.kills, len(names)))
         if kills:

@@ -195,7 +195,12 @@ def parse_arguments(argv=None):
         default=200,
         help="steps between checkpoints (default: %(default)s)",
     )
-    add("--seed", type=int, help="seed of the random choice of processes (default: random)")
+    add(
+        "--seed",
+        type=int,
+        default=random.randrange(1 << 32),
+        help="seed of the random choice of processes (default: random)",
+    )
     add(
         "--timeout",
         type=int,
@@ -208,8 +213,6 @@ def parse_arguments(argv=None):
 def main(argv=None):
     """Runs the program; returns its exit code."""
     arguments = parse_arguments(argv)
-    if arguments.seed is None:
-        arguments.seed = random.randrange(1 << 32)
     print(f"TensorFlow {tf.__version__}, --seed {arguments.seed}", flush=True)
     load, begin = [os.getloadavg()[0]], time.time()
     with tempfile.TemporaryDirectory() as directory:
