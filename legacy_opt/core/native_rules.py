@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -41,6 +42,7 @@ class PureUpdate:
 
     def __init__(self, optimizer: V1Optimizer) -> None:
         self.optimizer = optimizer
+        self._known_scalars: Optional[Dict[str, Tensor]] = None
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         """Returns the slots of a variable, a dict from name to `legacy_opt.Slot`."""
@@ -57,14 +59,23 @@ class PureUpdate:
 
     def scalars(self) -> Dict[str, Tensor]:
         """Returns the scalars that `function` needs in this training step, by name."""
+        if self._known_scalars is None:  # once, because each call would add operations to the graph
+            self._known_scalars = self._scalars()
+        return self._known_scalars
+
+    def _scalars(self) -> Dict[str, Tensor]:
+        """Computes the result of `scalars`."""
         raise NotImplementedError
 
-    def key(self, variable: Variable) -> Any:
-        """Returns everything that affects a variable's kernel, except the slots, rank and dtype.
+    def kind(self) -> Any:
+        """Returns what distinguishes this update from other updates of the same optimizer."""
+        return type(self)
 
-        The ``repr`` of the result is a part of the key under which the kernel is cached.
-        """
-        raise NotImplementedError
+    def of(self, optimizer: V1Optimizer) -> PureUpdate:
+        """Returns the same update of another optimizer."""
+        other = copy.copy(self)
+        other.optimizer = optimizer
+        return other
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         """Returns the update of a variable, a function with four arguments.
@@ -99,11 +110,16 @@ class ChangedUpdate(PureUpdate):
     def must_wait(self, variable: Variable) -> bool:
         return self.base.must_wait(variable)
 
-    def scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self) -> Dict[str, Tensor]:
         return self.base.scalars()
 
-    def key(self, variable: Variable) -> Any:
-        return type(self.base), self.base.key(variable)
+    def kind(self) -> Any:
+        return type(self), self.base.kind()
+
+    def of(self, optimizer: V1Optimizer) -> PureUpdate:
+        other = super().of(optimizer)
+        other.base = self.base.of(optimizer)
+        return other
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         return self.base.function(variable, sparse)
@@ -118,17 +134,8 @@ class RuleUpdate(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self.optimizer.needs_whole_tensor(variable)
 
-    def scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self) -> Dict[str, Tensor]:
         return self.optimizer.scalars_of_step()
-
-    def key(self, variable: Variable) -> Any:
-        optimizer = self.optimizer
-        hyper = vars(optimizer.hyper_for(variable))
-        flags = {name: value for name, value in hyper.items() if not hasattr(value, "dtype")}
-        # In float64, the numbers of `full_precision` are constants of the kernel.
-        is_double = variable.dtype.base_dtype == tf.float64
-        exact = optimizer.full_precision if is_double else ()
-        return flags, [getattr(optimizer, "_" + name) for name in exact]
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         optimizer = self.optimizer
@@ -168,11 +175,8 @@ class NoUpdate(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return False
 
-    def scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self) -> Dict[str, Tensor]:
         return {}
-
-    def key(self, variable: Variable) -> Any:
-        return self._reason
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         raise UnsupportedError(self._reason)

@@ -44,12 +44,12 @@ class ScaledUpdate(ChangedUpdate):
         super().__init__(base)
         self.factors = factors
 
-    def scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self) -> Dict[str, Tensor]:
         factors = {_name(i): factor.scalar for i, factor in enumerate(self.factors)}
-        return dict(super().scalars(), **factors)
+        return dict(super()._scalars(), **factors)
 
-    def key(self, variable: Variable) -> Any:
-        return [factor.operation for factor in self.factors], super().key(variable)
+    def kind(self) -> Any:
+        return tuple(factor.operation for factor in self.factors), super().kind()
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         run = super().function(variable, sparse)
@@ -88,7 +88,10 @@ def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
         operands = _operands(operation)
         if operands is None:
             break
-        found, scalar = operands
+        tensor, scalar = operands
+        if is_value_of_ref(scalar):  # the variable may change before the kernel reads the scalar
+            break
+        found = tensor
         factors.append(Factor(operation.type, scalar))
     if not factors or is_value_of_ref(found) or found.dtype != grad.dtype:
         return update, grad

@@ -5,18 +5,19 @@ from __future__ import annotations
 import collections
 import contextlib
 import weakref
-from typing import Any, Iterable, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import gradient_checks, native_check
+from legacy_opt.core import gradient_checks, native_check, native_reads
 from legacy_opt.core.native_rules import PureRule, PureUpdate, rule_of
 from legacy_opt.core.native_scaling import identity_of, unscaled
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
 from legacy_opt.core.user_warnings import NativeKernelWarning, warn
 from legacy_opt.core.variable_access import here, is_resource, on_any_device, variable_shape
 from legacy_opt.native import driver, kernels, modes
+from legacy_opt.native.emit import emit
 from legacy_opt.native.program import UnsupportedError
 
 # The largest total size of the small variables that one operation updates together. There is a
@@ -34,9 +35,26 @@ UPDATE_METHODS = (
 )
 
 _warned = set()
-# The kernels of each optimizer. They are not stored in an attribute of the optimizer, because an
-# optimizer with such an attribute could not be copied.
-_kernels = weakref.WeakKeyDictionary()
+# The traced updates of each optimizer, by `_place`. They are not stored in an attribute of the
+# optimizer, because an optimizer with such an attribute could not be copied.
+_traced = weakref.WeakKeyDictionary()
+_admitted: Dict[Any, Any] = {}  # the kernel of each program, or the error
+
+
+class _Traced(NamedTuple):
+    """The kernel of one variable's update, as long as nothing that it depends on changes.
+
+    Attributes:
+      variable: a weak reference to the variable.
+      names: the names of the attributes that the optimizer's rule has read in Python.
+      values: the values of these attributes (see `native_reads.values_of`).
+      kernel: the `Kernel`; an UnsupportedError if there is none.
+    """
+
+    variable: Any
+    names: Set[str]
+    values: Any
+    kernel: Any
 
 
 class _Update(NamedTuple):
@@ -282,20 +300,35 @@ def _is_remote(device):
 
 def _kernel(update, variable, sparse):
     driver.load()  # first, because a missing driver is the error that users can correct
-    layouts = {
-        name: (type(layout), layout.dtype, layout.axes(variable))
-        for name, layout in update.slot_layouts(variable).items()
-    }
-    # For partitioned variables, `level_of` refuses slots that it accepts for other variables.
-    is_part = versions.part_of(variable) is not None
-    by_rows = sparse and not update.needs_whole_tensor(variable)
-    kinds = type(update), variable.shape.rank, variable.dtype.base_dtype, sparse, by_rows, is_part
-    key = repr((kinds, layouts, update.key(variable)))
-    known = _kernels.setdefault(update.optimizer, {})
-    if key not in known:
-        known[key] = admitted(rule_of(update, variable, sparse))
-    check_process(known[key], variable.device)
-    return known[key]
+    optimizer = update.optimizer
+    scalars = [(name, each.dtype.base_dtype.name) for name, each in update.scalars().items()]
+    place = id(variable), sparse, update.kind(), tuple(scalars)
+    known = _traced.setdefault(optimizer, {})
+    found = known.get(place)
+    if (
+        found is None
+        or found.variable() is not variable
+        or found.values != native_reads.values_of(optimizer, found.names)
+    ):
+        for key in [key for key, each in known.items() if each.variable() is None]:
+            del known[key]
+        found = known[place] = _trace(update, variable, sparse)
+    if isinstance(found.kernel, UnsupportedError):
+        raise found.kernel
+    check_process(found.kernel, variable.device)
+    return found.kernel
+
+
+def _trace(update, variable, sparse):
+    """Returns a `_Traced`. What the rule reads in Python decides when it is traced again."""
+    optimizer = update.optimizer
+    with native_reads.recorded(optimizer) as (recorder, names):
+        try:
+            kernel = admitted(rule_of(update.of(recorder), variable, sparse))
+        except UnsupportedError as error:
+            kernel = error
+    values = native_reads.values_of(optimizer, names)
+    return _Traced(weakref.ref(variable), names, values, kernel)
 
 
 def admitted(rule: PureRule) -> kernels.Kernel:
@@ -304,11 +337,19 @@ def admitted(rule: PureRule) -> kernels.Kernel:
     Raises:
       UnsupportedError: there is no driver, or the rule has no kernel.
     """
-    loaded = driver.load()
-    kernel = kernels.compiled(rule.program())
-    native_check.check(kernel, *rule)
-    driver.register(loaded, kernel)
-    return kernel
+    loaded, program = driver.load(), rule.program()
+    key = emit(program), *program.names
+    if key not in _admitted:
+        try:
+            kernel = kernels.compiled(program)
+            native_check.check(kernel, *rule)
+            driver.register(loaded, kernel)
+            _admitted[key] = kernel
+        except UnsupportedError as error:
+            _admitted[key] = error
+    if isinstance(_admitted[key], UnsupportedError):
+        raise _admitted[key]
+    return _admitted[key]
 
 
 def check_process(kernel: kernels.Kernel, device: Optional[str]) -> None:
@@ -324,7 +365,9 @@ def _group(update):
         return id(variable)
     factors = getattr(update.pure, "factors", ())
     scalars = tuple(identity_of(factor.scalar) for factor in factors)
-    return update.kernel.key, variable.device, is_resource(variable), scalars
+    # Two programs may have the same kernel, but read other scalars or slots.
+    names = update.kernel.program.names
+    return update.kernel.key, names, variable.device, is_resource(variable), scalars
 
 
 def _bytes(update):

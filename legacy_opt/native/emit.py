@@ -323,17 +323,38 @@ class Emitter:
             if node in needed:
                 self._read_hoisted(node, "from")
         self._read_lines(needed)
+        choices = [
+            node
+            for node in needed
+            if node.operation == "Select"
+            and node.level == ELEMENT
+            and node.inputs[0].level == SCALAR
+        ]
+        conditions = {node.inputs[0] for node in choices}
+        if len(conditions) == 1:
+            # A loop for each answer, because compilers would compute both values of each choice.
+            (condition,) = conditions
+            self._lines.append(f"  if ({text_of(condition)}) {{")
+            self._loop(needed, results, {node: node.inputs[1] for node in choices})
+            self._lines.append("  } else {")
+            self._loop(needed, results, {node: node.inputs[2] for node in choices})
+            self._lines.append("  }")
+        else:
+            self._loop(needed, results, {})
+        self._lines += ["}", ""]
+
+    def _loop(self, needed, results, chosen):
+        """Writes a loop; `chosen` is a dict from nodes to the nodes that they are equal to."""
         self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
         for node in self._program.nodes:
             if node.level == MATRIX_COLUMN and node in needed:
                 name = name_of(node)
                 self._lines.append(f"    const {type_of(node)} {name} = column_{name}[i];")
             if node.level == ELEMENT and node in needed:
-                self._lines.append(
-                    f"    const {type_of(node)} {name_of(node)} = {self._code(node)};"
-                )
+                code = text_of(chosen[node]) if node in chosen else self._code(node)
+                self._lines.append(f"    const {type_of(node)} {name_of(node)} = {code};")
         self._lines += ["    " + statement.format(text_of(node)) for node, statement in results]
-        self._lines += ["  }", "}", ""]
+        self._lines.append("  }")
 
     def _read_lines(self, needed):
         """Writes C code that reads the values of a matrix row; only in `MatrixEmitter`."""

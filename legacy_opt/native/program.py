@@ -130,6 +130,12 @@ class Program(NamedTuple):
     changes: Dict[str, Change]
 
     @property
+    def names(self) -> Tuple[Tuple[str, ...], ...]:
+        """The names of the scalars and of the slots, in the order in which a kernel gets them."""
+        scalars, slots = self.scalars, self.all_slots
+        return tuple(each.name for each in scalars), tuple(each.name for each in slots)
+
+    @property
     def all_slots(self) -> List[Input]:
         """All slots, in the order in which a kernel gets them."""
         return self.slots + self.row_slots + self.column_slots + self.scalar_slots

@@ -89,7 +89,7 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
         dtypes = {given.name: given.dtype for given in inputs if given.is_slot}
         try:
             results = rule(tensors)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:
             raise UnsupportedError(f"the rule cannot be traced in a new graph: {error}") from error
         new = reader.read(results.new_value(value))
         changes = {
@@ -154,7 +154,9 @@ class _Reader:
                 f"kernels do not support the dtype {dtype} of {operation.name!r}"
             )
         if kind == "Placeholder":
-            given = self._inputs[operation.name]
+            given = self._inputs.get(operation.name)
+            if given is None:
+                raise UnsupportedError("the rule reads a tensor in an attribute of the optimizer")
             return self._node("Input", dtype, (), given.level, given)
         if kind in ("Const", "OnesLike", "ZerosLike"):
             return self._node("Const", dtype, (), SCALAR, _constant(operation))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Callable, Dict
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks, hyperparameters
+from legacy_opt.core import hyperparameters
 from legacy_opt.core.native_rules import ChangedUpdate, Results
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 
@@ -42,15 +42,8 @@ class DecayedUpdate(ChangedUpdate):
         decays = self.optimizer.decays(variable)
         return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
 
-    def scalars(self) -> Dict[str, Tensor]:
-        return dict(super().scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
-
-    def key(self, variable: Variable) -> Any:
-        # For float64 variables, a weight decay that is a number becomes a constant of the kernel.
-        number = self.optimizer._weight_decay
-        if callable(number) or argument_checks.is_tensor_like(number):
-            number = None
-        return self.optimizer.decays(variable), number, super().key(variable)
+    def _scalars(self) -> Dict[str, Tensor]:
+        return dict(super()._scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         run = super().function(variable, sparse)

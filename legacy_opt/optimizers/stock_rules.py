@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import operator
 from types import SimpleNamespace
-from typing import Any, Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple, Union
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
 from legacy_opt.core.native_rules import ASSIGN, PureUpdate, Results, UnsupportedError
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
@@ -132,10 +131,7 @@ def _rmsprop_of_rows(grad, value, slots, hyper):
 
 def _ftrl(grad, value, slots, hyper):
     accum = slots.accum + grad * grad
-    if hyper.takes_root:
-        raised, before = tf.sqrt(accum), tf.sqrt(slots.accum)
-    else:
-        raised, before = (each**-hyper.learning_rate_power for each in (accum, slots.accum))
+    raised, before = (_root(each, hyper.learning_rate_power) for each in (accum, slots.accum))
     sigma = (raised - before) / hyper.learning_rate
     linear = slots.linear + ((grad + 2 * hyper.l2_shrinkage * value) - sigma * value)
     quadratic = raised / hyper.learning_rate + 2 * hyper.l2
@@ -144,10 +140,13 @@ def _ftrl(grad, value, slots, hyper):
     return new, {"accum": accum, "linear": linear}
 
 
-def _takes_root(optimizer):
-    """Whether the learning rate power of a FtrlOptimizer is the default, -0.5 (a square root)."""
-    power = optimizer._learning_rate_power
-    return not argument_checks.is_tensor_like(power) and power == -0.5
+def _root(accum, learning_rate_power):
+    """Returns ``accum**-learning_rate_power``; the square root if the power is -0.5, the default.
+
+    The power may change while training, so it is not compared in Python.
+    """
+    is_default = tf.equal(learning_rate_power, -0.5)
+    return tf.compat.v2.where(is_default, tf.sqrt(accum), accum**-learning_rate_power)
 
 
 def _refused_ftrl(optimizer):
@@ -230,7 +229,6 @@ RULES = {
             l2_shrinkage="_l2_shrinkage_regularization_strength_tensor",
             learning_rate_power="_learning_rate_power_tensor",
         ),
-        {"takes_root": _takes_root},
         refused=_refused_ftrl,
     ),
     v1.GradientDescentOptimizer: StockRule(_gradient_descent, _RATE),
@@ -319,11 +317,8 @@ class StockUpdate(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self._rule.whole_tensor
 
-    def scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self) -> Dict[str, Tensor]:
         return scalars_of(self._rule, self.optimizer)
-
-    def key(self, variable: Variable) -> Any:
-        return _flags(self._rule, self.optimizer)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         refused = self._rule.refused(self.optimizer)

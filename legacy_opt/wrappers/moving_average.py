@@ -286,11 +286,8 @@ class Move(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return False
 
-    def scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self) -> Dict[str, Tensor]:
         return {"rate": self._rate}
-
-    def key(self, variable: Variable) -> Any:
-        return None
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         def update(value, average, slots, scalars):

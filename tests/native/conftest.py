@@ -21,10 +21,11 @@ def kernels_folder(tmp_path_factory):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Undoes `enable`, unsets the environment variable of the mode, and forgets past warnings."""
+    """Undoes `enable`, unsets the variable of the mode, and forgets past warnings and kernels."""
     monkeypatch.setattr(modes, "_mode", None)
     monkeypatch.setattr(modes, "_target", None)
     monkeypatch.setattr(modes, "_by_name", False)
     monkeypatch.delenv(modes.VARIABLE, raising=False)
     monkeypatch.setattr(native_updates, "_warned", set())
+    monkeypatch.setattr(native_updates, "_admitted", {})
     return monkeypatch

@@ -1,0 +1,196 @@
+"""Tests that kernels follow values that change between two steps."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.compat import to_keras
+from legacy_opt.native.program import UnsupportedError
+from tests.support.checkpoints.v1_checkpoints import APIS
+
+from .training import START, Sgd
+
+v1 = tf.compat.v1
+
+
+class Settings:
+    """An object of a user."""
+
+    def __init__(self):
+        self.limit = 1.0
+
+
+class Limited(Sgd):
+    """Reads plain attributes in its rule."""
+
+    def __init__(self):
+        super().__init__(0.5)
+        self._limit = 1.0
+        self._limits = {"all": [1.0]}
+        self._array = np.ones([], np.float32)
+        self._settings = Settings()
+        self._skips = set()
+
+    def factor(self):
+        limits = (self._limit, self._limits["all"][0], float(self._array), self._settings.limit)
+        return float(np.prod(limits)) * (0.0 if "all" in self._skips else 1.0)
+
+    def rule(self, grad, value, slots, hyper):
+        return self.factor() * self._learning_rate * grad, {"sum": slots.sum + grad}
+
+
+def set_attribute(optimizer):
+    optimizer._limit = 0.25
+
+
+def change_a_list(optimizer):
+    optimizer._limits["all"][0] = 0.25
+
+
+def change_an_array(optimizer):
+    optimizer._array[...] = 0.25
+
+
+def change_an_object(optimizer):
+    optimizer._settings.limit = 0.25
+
+
+def change_a_set(optimizer):
+    optimizer._skips.add("all")
+
+
+def set_the_rate(optimizer):
+    optimizer._learning_rate = 0.125
+
+
+def set_a_method(optimizer):
+    optimizer.factor = lambda: 0.25
+
+
+def set_the_rule(optimizer):
+    optimizer.rule = lambda grad, value, slots, hyper: (grad / 8, {})
+
+
+def reset_nothing(optimizer):
+    del optimizer
+
+
+CHANGES = [set_attribute, change_a_list, change_an_array, change_an_object, change_a_set]
+CHANGES += [set_the_rate, set_a_method, set_the_rule]
+
+
+def steps(optimizer, change, sparse):
+    """Returns the values of a variable after a step before, and after a step after a change."""
+    variable, values = tf.Variable(START), []
+    grad = tf.constant(START)
+    if sparse:
+        grad = tf.IndexedSlices(grad[:2], tf.constant([3, 1]), tf.constant([5, 4]))
+    for each in (reset_nothing, change, reset_nothing):
+        each(optimizer)
+        optimizer.apply_gradients([(grad, variable)])
+        values.append(variable.numpy())
+    return values
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_attribute_that_a_rule_reads(change, sparse, fresh):
+    expected = steps(Limited(), change, sparse)
+    assert not np.array_equal(expected, steps(Limited(), reset_nothing, sparse))
+    optimizer = Limited()
+    optimizer.native = "require"
+    np.testing.assert_array_equal(steps(optimizer, change, sparse), expected)
+
+
+def test_a_rule_cannot_read_the_value_of_an_eager_tensor(fresh):
+    class Reading(Sgd):
+        def rule(self, grad, value, slots, hyper):
+            return float(self._learning_rate) * grad, {}
+
+    optimizer = Reading(tf.constant(0.5))
+    optimizer.native = "require"
+    with pytest.raises(UnsupportedError, match="Reading runs without a native kernel"):
+        optimizer.apply_gradients([(tf.constant(START), tf.Variable(START))])
+
+
+def set_decay(optimizer):
+    optimizer._weight_decay = 0.25
+
+
+def set_flag(optimizer):
+    optimizer._use_nesterov = True
+
+
+def set_centered(optimizer):
+    optimizer._momentum = 0.5
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(
+    "make, change",
+    [
+        (lambda: legacy_opt.AdamWOptimizer(0.1, 0.1), set_decay),
+        (lambda: legacy_opt.MomentumWOptimizer(0.1, 0.1, 0.9), set_flag),
+        (lambda: v1.train.MomentumOptimizer(0.1, 0.9), set_flag),
+        (lambda: legacy_opt.AdamWeightDecayOptimizer(0.1, 0.1), set_the_rate),
+        (lambda: legacy_opt.LARSOptimizer(0.1, skip_list=["w"]), set_flag),
+    ],
+)
+def test_an_attribute_of_an_optimizer(make, change, dtype, fresh):
+    def trained(optimizer):
+        variable = tf.Variable(START.astype(dtype))
+        for each in (reset_nothing, change):
+            each(optimizer)
+            optimizer.apply_gradients([(tf.constant((START - 7).astype(dtype)), variable)])
+        return variable.numpy()
+
+    expected = trained(make())
+    actual = trained(legacy_opt.native.accelerate(make(), require=True))
+    # TensorFlow up to 2.4 approximates square roots, and a sum has another order in LARS.
+    np.testing.assert_allclose(actual, expected, rtol=1e-5 if dtype == np.float32 else 1e-12)
+    assert not np.allclose(trained_without(make, dtype, change), expected)
+
+
+def trained_without(make, dtype, change):
+    """Returns the variable after two steps without the change."""
+    del change
+    optimizer, variable = make(), tf.Variable(START.astype(dtype))
+    for _ in range(2):
+        optimizer.apply_gradients([(tf.constant((START - 7).astype(dtype)), variable)])
+    return variable.numpy()
+
+
+def with_power(power, steps):
+    """Returns the variable after two steps of TensorFlow's Ftrl in a Session; the second with `power`."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        fed = v1.placeholder(tf.float32, [])
+        variable = v1.get_variable("w", initializer=START, use_resource=True)
+        optimizer = v1.train.FtrlOptimizer(0.5)
+        optimizer._learning_rate_power = fed
+        train_op = optimizer.apply_gradients([(tf.constant(START - 7), variable)])
+        session.run(v1.global_variables_initializer())
+        for each in steps:
+            session.run(train_op, {fed: each})
+        return session.run(variable)
+
+
+@pytest.mark.parametrize("wrap", [tf.function, lambda step: step])
+@pytest.mark.parametrize("api", APIS)
+def test_the_power_of_ftrl_in_keras(api, wrap, fresh):
+    powers = [-0.5, -0.25, -0.5]
+    optimizer = legacy_opt.native.accelerate(v1.train.FtrlOptimizer(0.5), require=True)
+    bridged, variable = to_keras(optimizer, api=api), tf.Variable(START)
+    step = wrap(functools.partial(_apply, bridged, variable))
+    for each in powers:
+        bridged.learning_rate_power = each
+        step()
+    expected = with_power(None, powers)
+    assert not np.allclose(with_power(None, [-0.5] * 3), expected)
+    np.testing.assert_allclose(variable.numpy(), expected, rtol=1e-6)  # a pow is rounded
+
+
+def _apply(optimizer, variable):
+    optimizer.apply_gradients([(tf.constant(START - 7), variable)])
