@@ -153,6 +153,7 @@ for _api in APIS:
     )
 
 
+@pytest.mark.pairwise
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("cls", CLASSES)

@@ -40,7 +40,9 @@ def in_a_chain(grad, factor):
 def trained(mode, operate, by, use_resource):
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
-        scale = v1.get_variable("scale", initializer=0.5, trainable=False, use_resource=use_resource)
+        scale = v1.get_variable(
+            "scale", initializer=0.5, trainable=False, use_resource=use_resource
+        )
         grad = operate(tf.constant(START - 7), by(scale))
         with tf.control_dependencies([grad]):
             changed = scale.assign(100.0)
