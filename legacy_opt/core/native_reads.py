@@ -10,7 +10,7 @@ import collections
 import contextlib
 import functools
 import types
-from typing import Any, Dict, Iterator, Set, Tuple
+from typing import Any, Dict, Iterator, List, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -28,7 +28,9 @@ _MISSING = object()
 _LIBRARIES = ("tensorflow", "tensorflow_core", "keras", "tf_keras", "numpy", "legacy_opt")
 _IMMUTABLE = (bool, int, str, bytes, type(None))
 
-_recorded: Dict[int, Set[str]] = {}  # id of a recorder -> names of the attributes that were read
+# For the dict of an optimizer's attributes (by its id): the sets of names that are being recorded.
+# There are several sets if several threads trace rules of the same optimizer.
+_recorded: Dict[int, List[Set[str]]] = {}
 
 
 @contextlib.contextmanager
@@ -43,17 +45,22 @@ def recorded(optimizer: V1Optimizer) -> Iterator[Tuple[V1Optimizer, Set[str]]]:
     """
     recorder = object.__new__(_class_of_recorders(type(optimizer)))
     object.__setattr__(recorder, "__dict__", vars(optimizer))
-    _recorded[id(recorder)] = names = set()
+    names: Set[str] = set()
+    sets = _recorded.setdefault(id(vars(optimizer)), [])
+    sets.append(names)
     try:
         yield recorder, names
     finally:
-        del _recorded[id(recorder)]
+        sets[:] = [each for each in sets if each is not names]
+        if not sets:
+            _recorded.pop(id(vars(optimizer)), None)
 
 
 @functools.lru_cache(maxsize=None)
 def _class_of_recorders(cls):
     def __getattribute__(self, name):
-        _recorded[id(self)].add(name)
+        for names in _recorded.get(id(cls.__getattribute__(self, "__dict__")), ()):
+            names.add(name)
         value = cls.__getattribute__(self, name)
         if is_eager_tensor(value) and versions.building() == versions.GRAPH:
             # The rule is being traced. It may ask for the dtype, but not for the value.
@@ -142,9 +149,15 @@ def _value(value, above):
 
 
 def _state(value, above):
-    """Returns the attributes of a user's object; None for objects of libraries, and functions."""
-    is_known = type(value).__module__.partition(".")[0] in _LIBRARIES
-    is_code = isinstance(value, (type, types.ModuleType, types.FunctionType, V1Optimizer))
-    if is_known or is_code or not hasattr(value, "__dict__"):
+    """Returns the attributes of an object that a user can change; None if there are none."""
+    is_code = isinstance(value, (type, types.ModuleType, types.FunctionType))
+    if is_code or not hasattr(value, "__dict__") or _is_of_library(type(value)):
         return None
-    return [(name, _value(item, above)) for name, item in vars(value).items()]
+    state = vars(value)
+    if any(_is_of_library(cls) for cls in type(value).__mro__):  # for example a Keras model
+        state = {name: item for name, item in state.items() if type(item) in (*_IMMUTABLE, float)}
+    return [(name, _value(item, above)) for name, item in state.items()]
+
+
+def _is_of_library(cls):
+    return cls.__module__.partition(".")[0] in _LIBRARIES

@@ -310,9 +310,8 @@ def _kernel(update, variable, sparse):
         or found.variable() is not variable
         or found.values != native_reads.values_of(optimizer, found.names)
     ):
-        for key in [key for key, each in known.items() if each.variable() is None]:
-            del known[key]
-        found = known[place] = _trace(update, variable, sparse)
+        reference = weakref.ref(variable, lambda _: known.pop(place, None))
+        found = known[place] = _Traced(reference, *_trace(update, variable, sparse))
     if isinstance(found.kernel, UnsupportedError):
         raise found.kernel
     check_process(found.kernel, variable.device)
@@ -320,15 +319,14 @@ def _kernel(update, variable, sparse):
 
 
 def _trace(update, variable, sparse):
-    """Returns a `_Traced`. What the rule reads in Python decides when it is traced again."""
+    """Returns the last three attributes of a `_Traced`."""
     optimizer = update.optimizer
     with native_reads.recorded(optimizer) as (recorder, names):
         try:
             kernel = admitted(rule_of(update.of(recorder), variable, sparse))
         except UnsupportedError as error:
             kernel = error
-    values = native_reads.values_of(optimizer, names)
-    return _Traced(weakref.ref(variable), names, values, kernel)
+    return names, native_reads.values_of(optimizer, names), kernel
 
 
 def admitted(rule: PureRule) -> kernels.Kernel:
