@@ -177,7 +177,7 @@ train_op = optimizer.minimize(0.0 * (w + b), decay_var_list=[w])
 with tf.Session() as session:
     session.run(tf.global_variables_initializer())
     session.run(train_op)
-    print(session.run([w, b]))
+    print(*session.run([w, b]))
 """
 
 
@@ -185,7 +185,7 @@ with tf.Session() as session:
 def test_an_unchanged_script_trains_as_before(words, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     output, errors = start("run", *words, "train.py", cwd=str(tmp_path)).communicate(timeout=300)
-    assert output == "[5.0, 5.0]\n", errors
+    assert output == "5.0 5.0\n", errors
 
 
 # The classes imported by name.
