@@ -147,6 +147,24 @@ def test_the_documented_way_continues_the_training(name, api, tmp_path):
         np.testing.assert_array_equal(w.numpy(), value)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_what_to_v1_has_made_is_refused_too(momentum, api):
+    optimizer = compat.to_v1(lambda: api.optimizers.SGD(1.0, momentum))
+    compat.to_keras(optimizer)
+    with tf.Graph().as_default():
+        variable = v1.get_variable("w", initializer=5.0, use_resource=True)
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        with pytest.raises(ValueError, match="has trained already.*optimizer.keras_optimizer"):
+            compat.to_keras(optimizer)
+    compat.to_keras(optimizer)
+    variable = tf.Variable(5.0)
+    optimizer.apply_gradients([(tf.constant(1.0), variable)])
+    with pytest.raises(ValueError, match="has trained already.*optimizer.keras_optimizer"):
+        compat.to_keras(optimizer)
+    optimizer.keras_optimizer.apply_gradients([(tf.constant(1.0), variable)])
+    assert variable.numpy() == np.float32(5.0 - 1.0 - (1.0 + momentum))
+
+
 # Other ways from one optimizer to another.
 
 
