@@ -14,7 +14,12 @@ except ModuleNotFoundError as _error:
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.update import Addition, Fading, Update
-from legacy_opt.core.user_warnings import GlobalStepWarning, RepartitionWarning, UseLockingWarning
+from legacy_opt.core.user_warnings import (
+    DifferenceFromOriginalWarning,
+    GlobalStepWarning,
+    RepartitionWarning,
+    UseLockingWarning,
+)
 from legacy_opt.optimizers.adafactor import (
     AdafactorOptimizer,
     adafactor_decay_rate_adam,
@@ -83,6 +88,7 @@ __all__ = [
     "ClipByValueOptimizer",
     "DecoupledWeightDecayExtension",
     "DiffGradOptimizer",
+    "DifferenceFromOriginalWarning",
     "Fading",
     "GlobalStepWarning",
     "GradientAccumulationOptimizer",

@@ -62,7 +62,8 @@ def to_keras(
       ImportError: the required Keras is not installed, or does not run on this TensorFlow.
       TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
       ValueError: the learning rate or the global step is in an attribute with an unknown name; or
-        the result would train differently from `optimizer`. The message says why.
+        the result would train differently from `optimizer`, for example because `optimizer` has
+        trained already, and its state would be missing. The message says why.
     """
     if hasattr(optimizer, "new_keras_optimizer"):
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)

@@ -64,6 +64,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
       ValueError: see `to_keras`.
     """
     supported.check_class(optimizer)
+    supported.check_untrained(optimizer)
     inputs = step_inputs.find_step_inputs(
         optimizer, arguments["lr_attr"], arguments["global_step_attr"], saved["step_dtype"]
     )

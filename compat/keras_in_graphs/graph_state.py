@@ -39,6 +39,11 @@ class KerasOptimizerInGraph:
         if versions.for_a_session():
             _check_for_a_session(self.keras)
 
+    @property
+    def has_trained(self):
+        """Whether the optimizer has created the state of any trained variable."""
+        return bool(self._built_for)
+
     # The variables.
 
     @contextlib.contextmanager

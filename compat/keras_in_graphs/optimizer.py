@@ -85,7 +85,18 @@ class KerasInV1(v1.train.Optimizer):
         return self._here().keras
 
     def new_keras_optimizer(self):
-        """Returns a new Keras optimizer with the same settings, for `to_keras`."""
+        """Returns a new Keras optimizer with the same settings, for `to_keras`.
+
+        Raises:
+          ValueError: the optimizer has trained in eager code, or in the current graph.
+        """
+        of_graph = getattr(v1.get_default_graph(), _BY_GRAPH, {}).get(self)
+        if any(each is not None and each.has_trained for each in (self._of_eager, of_graph)):
+            raise ValueError(
+                f"{self.get_name()} was made by to_v1 and has trained already, and the result of "
+                "to_keras would start with new state. To go on with the state, use the Keras "
+                "optimizer in it: optimizer.keras_optimizer. To start anew, pass a new optimizer."
+            )
         return factories.checked(self._make())
 
     def _here(self):

@@ -12,7 +12,7 @@ from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
 from .. import messages
 from ..keras_adapters import adapter_of
 from ..keras_bridge import bridge
-from ..v1_optimizers import graph_names, inspection, serialization, supported
+from ..v1_optimizers import graph_names, inspection, owned_state, serialization, supported
 from . import counterparts, measurement, translators
 from .report import Moved, Translation, TranslationReport
 
@@ -38,8 +38,8 @@ def to_plain_keras(
     Args:
       optimizer: an optimizer made by `to_keras`, or a v1 optimizer. An optimizer made by `to_keras`
         is translated with its state: slots, `iterations`, the current learning rate and
-        hyperparameters. For a v1 optimizer, only the settings are translated, because its state
-        belongs to a graph.
+        hyperparameters. For a v1 optimizer, only the settings are translated. `to_keras` refuses a
+        v1 optimizer that has trained where it is called.
       api: the kind of Keras optimizer to create if `optimizer` is a v1 optimizer; see `to_keras`.
         An optimizer made by `to_keras` keeps its kind.
       variables: the variables to train, if `optimizer` is not built yet. Both optimizers are built
@@ -81,7 +81,8 @@ def from_plain_keras(
 
     Args:
       plain: one of Keras' own optimizers, of a class that `to_plain_keras` can return.
-      v1_optimizer: a v1 optimizer with the settings that `plain` has now.
+      v1_optimizer: a v1 optimizer with the settings that `plain` has now. Its own state is not
+        used.
       variables: the variables that `plain` has trained. In Keras 2 they are required if `plain` or
         a loaded checkpoint has slots, because Keras 2 optimizers do not store references to their
         variables. In Keras 3 they are needed only if `plain` is not built yet: `plain` is then
@@ -108,7 +109,8 @@ def from_plain_keras(
     translator.check_class(plain)
     adapter = translator.adapter
     with adapter.scope(plain):
-        bridged = bridge.to_keras(v1_optimizer, api=adapter.api, **adapter.base_arguments(plain))
+        settings_only = owned_state.unbound_copy(v1_optimizer)
+        bridged = bridge.to_keras(settings_only, api=adapter.api, **adapter.base_arguments(plain))
         adapter.configure(plain, bridged)
         translator.check_settings(plain, bridged)
         given = None if variables is None else list(variables)

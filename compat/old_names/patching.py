@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
+from legacy_opt.optimizers import decay_of_contrib
 
 from .. import old_names
 
@@ -27,6 +28,19 @@ _removals = []  # functions that undo the changes, to be called in reverse order
 _own_modules = {}
 
 
+# Old code must train as before. So these public names, whose objects differ from the originals on
+# purpose, are replaced by objects without the difference.
+_AS_ORIGINALLY = {
+    "legacy_opt." + name: getattr(decay_of_contrib, name)
+    for name in (
+        "AdamWOptimizer",
+        "DecoupledWeightDecayExtension",
+        "MomentumWOptimizer",
+        "extend_with_decoupled_weight_decay",
+    )
+}
+
+
 def patch_tensorflow(native: bool = False) -> Patch:
     """Adds the optimizer names that TensorFlow removed, and the names of DeepRec, to TensorFlow.
 
@@ -37,9 +51,11 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm`. Other
     names, such as `tf.contrib.tpu.CrossShardOptimizer` and
     `tf.contrib.framework.get_or_create_global_step`, refer to objects of TensorFlow. The names are
-    added to `tf` and to `tf.compat.v1`, and `import` finds them, too. Names that TensorFlow has are
-    not replaced, with one exception: on 1.15, if `native` is True, optimizers of `tf.contrib.opt`
-    are replaced.
+    added to `tf` and to `tf.compat.v1`, and `import` finds them, too. AdamW, MomentumW and
+    `extend_with_decoupled_weight_decay` refer to variants of `legacy_opt`'s objects, which decay
+    the same variables as the originals (docs/differences_from_originals.md). Names that TensorFlow
+    has are not replaced, with one exception: on 1.15, if `native` is True, optimizers of
+    `tf.contrib.opt` are replaced.
 
     From TensorFlow 2.16 on, `tf.estimator` is added, too (see `legacy_opt.compat.estimator`). If
     `tf.keras` is Keras 3, the modules `tf.compat.v1.layers` and `tf.compat.v1.nn.rnn_cell` do not
@@ -87,8 +103,8 @@ class Patch:
     """An active patch of TensorFlow's names, returned by `patch_tensorflow`.
 
     Attributes:
-      names: a dict from each added name to the new name of the object:
-        `{"tf.train.AdamAsyncOptimizer": "legacy_opt.AdamAsyncOptimizer", …}`.
+      names: a dict from each added name to the new name of the object, or of the object that it is
+        a variant of: `{"tf.train.AdamAsyncOptimizer": "legacy_opt.AdamAsyncOptimizer", …}`.
     """
 
     def __enter__(self) -> Patch:
@@ -170,9 +186,9 @@ def _put_removed_modules():
 
 
 def _value(name):
-    """Returns the object that a new name refers to, or None if this TensorFlow lacks it."""
-    if name is None:
-        return None
+    """Returns the object to put for a new name, or None if this TensorFlow lacks it."""
+    if name is None or name in _AS_ORIGINALLY:
+        return _AS_ORIGINALLY.get(name)
     root, *path = name.split(".")
     found = {"legacy_opt": legacy_opt, "tf": tf}[root]
     for part in path:

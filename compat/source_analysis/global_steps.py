@@ -15,12 +15,11 @@ from __future__ import annotations
 import ast
 
 from . import name_verdicts
+from .instances import Instances, argument
 from .name_verdicts import CHANGE, Verdict
-from .scopes import Definition
 
 _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
 _GRAPHS_STEP = ("get_global_step", "get_or_create_global_step", "create_global_step")
-_NONE = ast.dump(ast.parse("None", mode="eval").body)
 _ADVICE = (
     "This line increments the global_step that is passed to {method} in line {line}. The class of "
     "legacy_opt increments it, too (the original class does not), so every training step counts "
@@ -44,8 +43,8 @@ def verdicts(module, names, classes):
         steps = _Steps(scope, names)
         increments = [(call, step) for call in calls for step in steps.incremented(call)]
         if increments:
-            optimizers = _Optimizers(names, classes)
-            applied = [each for call in calls for each in optimizers.applied(call, scope)]
+            optimizers = Instances(names, classes, _CLASSES)
+            applied = [each for call in calls for each in _applied(call, scope, optimizers)]
             for call, step in increments:
                 yield from _counted_twice(call, step, applied, steps, module)
 
@@ -59,6 +58,16 @@ def _counted_twice(call, step, applied, steps, module):
             return
 
 
+def _applied(call, scope, optimizers):
+    """Yields (call, class, step) if a call passes a global step to one of `_CLASSES`."""
+    if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
+        return
+    step = argument(call, 1, "global_step")
+    name = step and optimizers.first_class(call.func.value, scope)
+    if name:
+        yield call, name, step
+
+
 def _nodes(outer, module):
     """Yields the nodes of a module, class or function, without nodes of nested definitions."""
     waiting = list(ast.iter_child_nodes(outer))
@@ -67,57 +76,6 @@ def _nodes(outer, module):
         yield node
         if node not in module.scopes:
             waiting += ast.iter_child_nodes(node)
-
-
-class _Optimizers:
-    """Finds the calls that pass a global step to one of `_CLASSES`."""
-
-    def __init__(self, names, classes):
-        self._names, self._classes = names, classes
-
-    def applied(self, call, scope):
-        """Yields (call, class, step) if a call passes a global step to one of `_CLASSES`."""
-        if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
-            return
-        step = _argument(call, 1, "global_step")
-        if step is None or _is_none(step):
-            return
-        name = next(self._instances(call.func.value, scope, set()), None)
-        if name:
-            yield call, name, step
-
-    def _instances(self, node, scope, visited):
-        """Yields the classes in `_CLASSES` whose instances an expression may create or wrap."""
-        if (node, scope) in visited:
-            return
-        visited.add((node, scope))
-        inner = [(value.expression, value.scope) for value in scope.values(node)]
-        if isinstance(node, ast.Call):
-            for callee in self._names.resolve(node.func, scope):
-                if self._class_of(callee) in _CLASSES:
-                    yield self._class_of(callee)
-                elif isinstance(callee, Definition):
-                    inner += [(each, callee.scope) for each in self._names.returned(callee)]
-            arguments = node.args + [keyword.value for keyword in node.keywords]
-            inner += [(each, scope) for each in arguments]  # for wrappers: CrossShardOptimizer(x)
-        elif isinstance(node, ast.IfExp):
-            inner += [(node.body, scope), (node.orelse, scope)]
-        elif isinstance(node, ast.BoolOp):
-            inner += [(each, scope) for each in node.values]
-        for each, home in inner:
-            yield from self._instances(each, home, visited)
-
-    def _class_of(self, callee):
-        """Finds the class of legacy_opt to which a callee corresponds.
-
-        Returns:
-          The full name of the class of legacy_opt: the callee itself, its base class, or the class
-          that replaces it. Otherwise None, or a name that is not in `_CLASSES`.
-        """
-        if isinstance(callee, Definition):
-            return self._classes.class_of_legacy_opt(callee)
-        verdict = name_verdicts.verdict(callee) if isinstance(callee, str) else None
-        return verdict and (verdict.instead or verdict.name)
 
 
 class _Steps:
@@ -134,9 +92,9 @@ class _Steps:
         if name not in ("assign", "assign_add"):
             return
         if any(map(_is_tf, meanings)):
-            step, value = _argument(call, 0, "ref"), _argument(call, 1, "value")
+            step, value = argument(call, 0, "ref"), argument(call, 1, "value")
         else:
-            step, value = getattr(call.func, "value", None), _argument(call, 0, "value")
+            step, value = getattr(call.func, "value", None), argument(call, 0, "value")
         if step is None:
             return
         if name == "assign_add" or (value is not None and self._adds_to(step, value, set())):
@@ -188,17 +146,6 @@ class _Steps:
         for each, home in inner:
             found |= self._identities(each, home, visited)
         return found
-
-
-def _argument(call, position, name):
-    """Returns the expression of an argument of a call, or None."""
-    if len(call.args) > position:
-        return call.args[position]
-    return next((each.value for each in call.keywords if each.arg == name), None)
-
-
-def _is_none(node):
-    return ast.dump(node) == _NONE  # up to Python 3.7, None is an ast.NameConstant
 
 
 def _is_tf(meaning):

@@ -2,7 +2,8 @@
 
 A use is a place where code calls, subclasses, passes or imports an optimizer class, or a function
 that takes or returns optimizers. A string that names an optimizer is a use, too. Calls of an
-optimizer's methods, such as `minimize`, are not listed, except for `swapping_saver`.
+optimizer's methods, such as `minimize`, are not listed, except for `swapping_saver` and for
+arguments that mean something else in the original optimizer.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import re
 from typing import Any, NamedTuple, Optional
 
-from . import global_steps, name_verdicts, sources
+from . import decay_var_lists, global_steps, name_verdicts, sources
 from .class_verdicts import Classes
 from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
 from .scopes import Definition, Module, Names, Text, text_of, with_defaults
@@ -37,7 +38,7 @@ class Use(NamedTuple):
       line: the line of the use, from 1.
       column: the column of the use, from 1.
       kind: "constructor", "subclass", "class", "helper", "mention", "import", "string", "getattr",
-        "star import", "global step" or "unreadable".
+        "star import", "global step", "decay_var_list" or "unreadable".
       status: "stays", "change" (`instead` or `advice` says how) or "manual".
       name: the optimizer or helper.
       instead: the replacement to write, or None.
@@ -137,6 +138,13 @@ class _Finder(ast.NodeVisitor):
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
 
+    def _decay_var_list(self, call):
+        with contextlib.suppress(RecursionError):
+            found = decay_var_lists.verdict(call, self._scope, self._names, self._classes)
+            if found:
+                chosen, verdict = found
+                self._report(chosen, "decay_var_list", verdict)
+
     # Statements and expressions.
 
     def _enter(self, node):
@@ -223,6 +231,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node):
+        self._decay_var_list(node)
         callees = self._resolve(node.func)
         verdict = self._called(node, callees)
         if verdict is not None:

@@ -16,7 +16,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.core import argument_checks
 from legacy_opt.core.types import OptimizerClass
-from legacy_opt.optimizers.decoupled_weight_decay import SUFFIX
+from legacy_opt.optimizers import decay_of_contrib, decoupled_weight_decay
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE
@@ -24,9 +24,13 @@ from .inspection import BASE
 _registered = {}  # name -> class
 # The constructor of a wrapper takes the nested optimizer under one of these argument names.
 _HELD = ("optimizer", "opt")
-# Prefix of tf.contrib.opt classes in saved configurations. It distinguishes these classes from the
-# classes of this package that have the same names.
+# Prefix of classes of tf.contrib.opt and of `decay_of_contrib` in saved configurations. It
+# distinguishes these classes from the public classes of this package that have the same names.
 _CONTRIB = "contrib.opt>"
+_EXTEND = {  # the ends of the names of classes that these functions make
+    module.DecoupledWeightDecayExtension._suffix: module.extend_with_decoupled_weight_decay
+    for module in (decoupled_weight_decay, decay_of_contrib)
+}
 
 
 @overload
@@ -88,9 +92,10 @@ def _find(name):
     """Returns the class that is saved under a name, or None."""
     if name in _registered:
         return _registered[name]
-    if name.endswith(SUFFIX):
-        base = _find(name[: -len(SUFFIX)])
-        return base and legacy_opt.extend_with_decoupled_weight_decay(base)
+    for suffix, extend in _EXTEND.items():
+        if name.endswith(suffix):
+            base = _find(name[: -len(suffix)])
+            return base and extend(base)
     of_contrib = name.startswith(_CONTRIB)
     for home in reversed(_homes()) if of_contrib else _homes():
         cls = getattr(home, name[len(_CONTRIB) :] if of_contrib else name, None)
@@ -102,7 +107,7 @@ def _find(name):
 def _homes():
     """Returns the modules whose classes need no registration."""
     contrib = [tf.contrib.opt] if legacy_opt.versions.has_contrib() else []
-    return [legacy_opt, tf.compat.v1.train] + contrib
+    return [legacy_opt, tf.compat.v1.train, decay_of_contrib] + contrib
 
 
 def name_of(cls):
@@ -115,7 +120,9 @@ def name_of(cls):
         if known is cls:
             return name
     if "base_optimizer" in vars(cls):  # made by extend_with_decoupled_weight_decay
-        return name_of(cls.base_optimizer) + SUFFIX
+        return name_of(cls.base_optimizer) + cls._suffix
+    if cls.__module__ == decay_of_contrib.__name__:
+        return _CONTRIB + cls.__name__
     if _find(cls.__name__) is not cls:
         if _find(_CONTRIB + cls.__name__) is cls:
             return _CONTRIB + cls.__name__

@@ -60,6 +60,39 @@ _COMPUTE_NOTHING_ELSE = tuple(
 )
 
 
+def check_untrained(optimizer):
+    """Raises an error if an optimizer has state where `to_keras` is called: eagerly, or in a graph.
+
+    The Keras optimizer would start with new state. A state in another graph is not checked: its
+    values are in a Session, and the optimizer may train other variables here.
+
+    Raises:
+      ValueError: the optimizer, or an optimizer nested in it, has trained variables here.
+    """
+    for nested in nested_optimizers(optimizer):
+        attributes = vars(nested.optimizer)
+        slots = {
+            name
+            for name, of_variables in attributes.get("_slots", {}).items()
+            if any(isinstance(key, str) or _is_here(key[0]) for key in of_variables)
+        }
+        shared = {name for name, graph in attributes.get("_non_slot_dict", {}) if _is_here(graph)}
+        if slots or shared:
+            name = type(nested.optimizer).__name__
+            raise ValueError(
+                f"{name} has trained already, and the Keras optimizer would start with new state, "
+                f"without {', '.join(sorted(slots) + sorted(shared))}. To start anew, pass a new "
+                f"{name}. To go on with the state, save the variables of both with "
+                "tf.compat.v1.train.Saver, pass a new optimizer to to_keras, and load the "
+                "checkpoint with load_v1_checkpoint. docs/keras.md shows how."
+            )
+
+
+def _is_here(graph):
+    """Whether state in a graph (None: state of eager code) is state of the code that runs now."""
+    return graph is None or graph is tf.compat.v1.get_default_graph()
+
+
 def _hint(optimizer):
     if isinstance(optimizer, type):
         return " Pass an instance, not the class."

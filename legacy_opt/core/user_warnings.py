@@ -8,6 +8,10 @@ class GlobalStepWarning(UserWarning):
     """An optimizer depends on the global step, but does not increment it."""
 
 
+class DifferenceFromOriginalWarning(UserWarning):
+    """An optimizer computes something else than the original optimizer of the same name."""
+
+
 class UseLockingWarning(UserWarning):
     """`use_locking=True` has no effect: only fused and native kernels lock, and none is used."""
 

@@ -11,16 +11,16 @@ from legacy_opt.core import gradient_pairs
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
 from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
-from legacy_opt.optimizers.adam_w import AdamWOptimizer, MomentumWOptimizer
 from legacy_opt.optimizers.adamax import AdaMaxOptimizer
 from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
+from legacy_opt.optimizers.decay_of_contrib import AdamWOptimizer, MomentumWOptimizer
 from legacy_opt.optimizers.kernels_first import KernelsFirst, has_rule
 from legacy_opt.optimizers.lars import LARSOptimizer
 from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
 from legacy_opt.optimizers.nadam import NadamOptimizer
 from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
 
-# The classes of this package that replace the classes of the same names in `tf.contrib.opt`.
+# The classes that replace the classes of the same names in `tf.contrib.opt`, without a difference.
 OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {
     cls.__name__: cls
     for cls in (
@@ -57,7 +57,8 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
 
     Returns:
       The same object, possibly with another class: a class of TensorFlow is replaced by a subclass
-      of the same name, and a class of `tf.contrib.opt` by this package's class of the same name.
+      of the same name, and a class of `tf.contrib.opt` by this package's class of the same name
+      (for AdamW and MomentumW, by a subclass that ignores `decay_var_list` where tf.contrib does).
 
     Raises:
       TypeError: `optimizer` is not a `tf.compat.v1.train.Optimizer`; or the update methods of its

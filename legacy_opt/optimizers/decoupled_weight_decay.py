@@ -22,6 +22,7 @@ import functools
 import inspect
 from typing import (
     Any,
+    ClassVar,
     Collection,
     Iterable,
     Iterator,
@@ -54,7 +55,7 @@ from legacy_opt.core.types import (
     V1Optimizer,
     Variable,
 )
-from legacy_opt.core.user_warnings import warn
+from legacy_opt.core.user_warnings import DifferenceFromOriginalWarning, warn
 from legacy_opt.core.variable_access import (
     Access,
     after,
@@ -77,11 +78,13 @@ class _DecayStep(NamedTuple):
 
     Attributes:
       variables: the variables to decay; None means all.
+      of_minimize: whether `variables` were passed to `minimize`.
       after: the operations that the weight decay waits for.
       has_decayed: whether the currently updated variable has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
+    of_minimize: bool = False
     after: Sequence[Any] = ()
     has_decayed: bool = False
 
@@ -113,10 +116,12 @@ class DecoupledWeightDecayExtension(KernelsFirst):
     rate schedule does not change the weight decay. To change the weight decay, too, also pass a
     schedule as `weight_decay`.
 
-    Improvements over `tf.contrib.opt`:
+    Improvements over `tf.contrib.opt` (docs/differences_from_originals.md lists all differences;
+    `legacy-opt run` and `patch_tensorflow` decay as tf.contrib does):
 
     * `minimize` obeys `decay_var_list`. (In tf.contrib, `minimize` decays all variables.)
-    * An empty `decay_var_list` is an error. (In tf.contrib, it means all variables.)
+    * A partitioned variable in `decay_var_list` means its partitions. (In tf.contrib, it means no
+      variable.) An empty `decay_var_list` is an error. (In tf.contrib, it means all variables.)
     * `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's dtype.
     * The rows in a sparse gradient decay with every optimizer. (In tf.contrib, they do not decay
       with optimizers that do not sum duplicate ids, such as GradientDescentOptimizer.)
@@ -136,12 +141,14 @@ class DecoupledWeightDecayExtension(KernelsFirst):
       ValueError: `weight_decay` is NaN or infinite.
     """
 
+    _suffix: ClassVar[str] = SUFFIX  # ends the names of classes that `extended` makes
+
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         gradient_checks.refuse_hooks(cls, dict.fromkeys(_HOOKS, "override decayed or decays"))
-        if DecoupledWeightDecayExtension not in cls.__bases__:
+        if not any(map(_is_mixin, cls.__bases__)) or _is_mixin(cls):
             return
-        if cls.__bases__[0] is not DecoupledWeightDecayExtension:
+        if not _is_mixin(cls.__bases__[0]):
             raise TypeError(
                 f"{cls.__name__}: DecoupledWeightDecayExtension must be the first base class; "
                 f"after {cls.__bases__[0].__name__} it would decay nothing."
@@ -153,6 +160,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
         self._weight_decay_tensor = None
         self._decay_step = _DecayStep()
+        self._has_told_of_minimize = False
         super().__init__(*args, **kwargs)
 
     def minimize(
@@ -170,7 +178,8 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         """See `tf.compat.v1.train.Optimizer.minimize`.
 
         `decay_var_list` is a list, tuple or set of the variables to decay; None means all variables
-        that are updated.
+        that are updated. In tf.contrib, `minimize` ignores `decay_var_list`. If this makes a
+        difference, a `DifferenceFromOriginalWarning` is issued, once for each optimizer.
 
         Raises:
           TypeError: `decay_var_list` is not a list, tuple or set of variables; or an item of
@@ -179,6 +188,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         with self.decaying_only(decay_var_list):
+            self._set_decay_step(of_minimize=decay_var_list is not None)
             return super().minimize(
                 loss,
                 global_step=global_step,
@@ -224,7 +234,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
           global_step: the variable that will be incremented, or None.
         """
         if not self._pairs:  # this is the outermost call
-            self._warn_of_idle_variables(grads_and_vars)
+            self._warn_of_decay_var_list(grads_and_vars)
         with super().applying(grads_and_vars, global_step):
             try:
                 yield
@@ -256,9 +266,9 @@ class DecoupledWeightDecayExtension(KernelsFirst):
         try:
             yield
         finally:
-            self._set_decay_step(variables=None)
+            self._set_decay_step(variables=None, of_minimize=False)
 
-    def _warn_of_idle_variables(self, grads_and_vars):
+    def _warn_of_decay_var_list(self, grads_and_vars):
         updated = [variable for grad, variable in grads_and_vars if grad is not None]
         chosen = self._decay_step.variables or ()
         idle = [item.name for item in chosen if not _among(item, updated)]
@@ -267,6 +277,22 @@ class DecoupledWeightDecayExtension(KernelsFirst):
                 f"decay_var_list of {type(self).__name__} has variables that this step does "
                 f"not update, and so does not decay: {', '.join(map(repr, sorted(idle)))}.",
                 UserWarning,
+            )
+        if self._decay_step.of_minimize and not self._has_told_of_minimize:
+            self._tell_of_minimize(updated)
+
+    def _tell_of_minimize(self, updated):
+        spared = [variable.name for variable in updated if not self.decays(variable)]
+        if spared:
+            self._has_told_of_minimize = True
+            warn(
+                f"{type(self).__name__}.minimize obeys decay_var_list. The minimize of "
+                "tf.contrib.opt ignores decay_var_list, and also decays "
+                f"{', '.join(map(repr, sorted(spared)))}. To train as tf.contrib.opt does, omit "
+                "decay_var_list. To decay only the variables in it, without this warning, call "
+                "apply_gradients(optimizer.compute_gradients(loss), decay_var_list=…), which "
+                "obeys it in both. See docs/differences_from_originals.md.",
+                DifferenceFromOriginalWarning,
             )
 
     def _prepare(self):
@@ -338,6 +364,11 @@ class DecoupledWeightDecayExtension(KernelsFirst):
                 yield
         finally:
             self._set_decay_step(has_decayed=False)
+
+
+def _is_mixin(cls):
+    """Returns whether a class adds the weight decay to another base class."""
+    return issubclass(cls, DecoupledWeightDecayExtension) and not issubclass(cls, v1.Optimizer)
 
 
 def _decay_whole(variable, access, factor, use_locking):
@@ -422,7 +453,6 @@ def _constructor(cls):
     return __init__
 
 
-@functools.lru_cache(maxsize=None)
 def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Type[V1Optimizer]:
     """Returns a class like `base_optimizer` with decoupled weight decay.
 
@@ -446,6 +476,18 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
       TypeError: `base_optimizer` is not a subclass of `tf.compat.v1.train.Optimizer`, already has
         decoupled weight decay, or already has an argument `weight_decay`.
     """
+    return extended(DecoupledWeightDecayExtension, base_optimizer)
+
+
+@functools.lru_cache(maxsize=None)
+def extended(extension: type, base_optimizer: Type[V1Optimizer]) -> Type[V1Optimizer]:
+    """Returns a class made of two base classes; see `extend_with_decoupled_weight_decay`.
+
+    Args:
+      extension: the first base class: `DecoupledWeightDecayExtension`, or a subclass that is not an
+        optimizer.
+      base_optimizer: the second base class.
+    """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(
             "base_optimizer must be a subclass of tf.compat.v1.train.Optimizer, got "
@@ -458,20 +500,19 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
         "__doc__": f"{base_optimizer.__name__} with decoupled weight decay.",
         "base_optimizer": base_optimizer,
     }
-    bases = DecoupledWeightDecayExtension, base_optimizer
-    return _pickled_by_base(type(base_optimizer))(base_optimizer.__name__ + SUFFIX, bases, contents)
+    name, bases = base_optimizer.__name__ + extension._suffix, (extension, base_optimizer)
+    return _pickled_by_bases(type(base_optimizer))(name, bases, contents)
 
 
 @functools.lru_cache(maxsize=None)
-def _pickled_by_base(metaclass):
+def _pickled_by_bases(metaclass):
     """Returns a metaclass. Its classes are pickled as calls that create the classes again."""
 
     def reduced(cls):
-        made = extend_with_decoupled_weight_decay(cls.base_optimizer)
-        if cls is not made:  # a subclass of `made`, which pickle finds by its name
-            return cls.__qualname__
-        return extend_with_decoupled_weight_decay, (cls.base_optimizer,)
+        if "base_optimizer" in vars(cls):
+            return extended, cls.__bases__
+        return cls.__qualname__  # a subclass of such a class, which pickle finds by its name
 
-    made = type(metaclass)("PickledByBase", (metaclass,), {})
+    made = type(metaclass)("PickledByBases", (metaclass,), {})
     copyreg.pickle(made, reduced)
     return made

@@ -55,7 +55,8 @@ def optimize_loss(
 
     Call this function only where a TF1 graph is built: in a `tf.Graph`, in a `model_fn`, or in a
     function that is passed to `tf.compat.v1.wrap_function`.
-    Source: `tf.contrib.layers.optimize_loss`; docs/training_helpers.md lists the differences.
+    Source: `tf.contrib.layers.optimize_loss`.
+    docs/differences_from_originals.md lists the differences.
 
     Args:
       loss: the loss, a floating point scalar.

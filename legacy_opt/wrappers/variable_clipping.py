@@ -35,7 +35,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     * If a gradient contains the id of a row n times, the surplus of the row is subtracted n times,
       so that the row may change its direction.
-    * Negative dimensions are not accepted with sparse gradients.
+    * With a sparse gradient, a negative number for the first axis means the rows in the gradient.
     * Partitioned variables are never clipped.
     * Rows of ref variables may be read before they are updated.
 

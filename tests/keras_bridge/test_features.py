@@ -363,7 +363,7 @@ def _snapshot(optimizer):
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_bridging_does_not_change_the_v1_optimizer(name):
-    """Calls `to_keras` before and after the v1 optimizer creates its train_op."""
+    """Calls `to_keras` before the v1 optimizer creates its train_op; after it, in another graph."""
     expected = session(name)
     with tf.Graph().as_default():
         step = running._global_step("int64")
@@ -378,7 +378,12 @@ def test_bridging_does_not_change_the_v1_optimizer(name):
         assert _snapshot(original) == before
         train_op = original.apply_gradients(keras_models.pairs(placeholders, variables), step)
         during = _snapshot(original)
-        OPTIMIZER_V2.bridged(original).apply_gradients(keras_models.pairs(placeholders, variables))
+        with tf.Graph().as_default():
+            OPTIMIZER_V2.bridged(original).apply_gradients(
+                keras_models.pairs(
+                    running._placeholders(PROBLEM), keras_models.variables_of(PROBLEM)
+                )
+            )
         assert _snapshot(original) == during
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())

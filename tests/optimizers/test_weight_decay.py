@@ -191,6 +191,7 @@ def test_gradients_are_computed_before_anything_decays(way, sparse):
 # Which variables decay.
 
 
+@pytest.mark.filterwarnings("ignore:.*minimize obeys decay_var_list")
 @pytest.mark.parametrize("method", ["minimize", "apply_gradients"])
 @pytest.mark.parametrize("kind", [list, tuple, set])
 @pytest.mark.parametrize("use_resource", [False, True])
@@ -212,6 +213,7 @@ def test_decay_var_list(method, kind, use_resource):
     assert after == {"a": (4.0 - 1) / 2 - 1, "b": (8.0 - 1) / 2 - 1}
 
 
+@pytest.mark.filterwarnings("ignore:.*minimize obeys decay_var_list")
 def test_decay_var_list_eagerly_and_of_a_partitioned_variable():
     a, b = tf.Variable(8.0), tf.Variable(8.0)
     SGDW(0.5, 1.0).minimize(lambda: a + b, var_list=[a, b], decay_var_list=[b])

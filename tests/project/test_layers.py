@@ -46,7 +46,7 @@ ALLOWED = {
         *[*OF_V1, ".arrays", ".messages", ".plain_text", ".special_files", ".user_objects"],
         *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents", ".keras_adapters"],
     ],
-    ".old_names": ["legacy_opt", "versions"],
+    ".old_names": ["legacy_opt", "optimizers", "versions"],
     ".source_analysis": [".plain_text", ".special_files", ".old_names"],
     ".script_runner": ["versions", "public", ".special_files", ".old_names", ".source_analysis"],
     ".native_diagnosis": ["core", "native", "public"],

@@ -1,0 +1,72 @@
+"""Finds out of which optimizer classes an expression may be an instance."""
+
+from __future__ import annotations
+
+import ast
+
+from . import name_verdicts
+from .scopes import Definition
+
+_NONE = ast.dump(ast.parse("None", mode="eval").body)
+
+
+class Instances:
+    """Finds instances of some classes of legacy_opt, and of the classes that they replace.
+
+    Args:
+      names: the `Names` of the audited code.
+      classes: the `Classes` of the audited code.
+      wanted: the full names of the classes of legacy_opt. A function that returns classes, such as
+        `legacy_opt.extend_with_decoupled_weight_decay`, stands for these classes.
+    """
+
+    def __init__(self, names, classes, wanted):
+        self._names, self._classes, self._wanted = names, classes, wanted
+
+    def first_class(self, node, scope):
+        """Returns the first of `wanted` that `node` may be or wrap an instance of, or None."""
+        return next(self._instances(node, scope, set()), None)
+
+    def _instances(self, node, scope, visited):
+        """Yields the classes in `wanted` whose instances an expression may create or wrap."""
+        if (node, scope) in visited:
+            return
+        visited.add((node, scope))
+        inner = [(value.expression, value.scope) for value in scope.values(node)]
+        if isinstance(node, ast.Call):
+            for callee in self._names.resolve(node.func, scope):
+                if self._class_of(callee) in self._wanted:
+                    yield self._class_of(callee)
+                elif isinstance(callee, Definition):
+                    inner += [(each, callee.scope) for each in self._names.returned(callee)]
+            arguments = node.args + [keyword.value for keyword in node.keywords]
+            inner += [(each, scope) for each in arguments]  # for wrappers: CrossShardOptimizer(x)
+        elif isinstance(node, ast.IfExp):
+            inner += [(node.body, scope), (node.orelse, scope)]
+        elif isinstance(node, ast.BoolOp):
+            inner += [(each, scope) for each in node.values]
+        for each, home in inner:
+            yield from self._instances(each, home, visited)
+
+    def _class_of(self, callee):
+        """Finds the class of legacy_opt to which a callee corresponds.
+
+        Returns:
+          The full name of the class of legacy_opt: the callee itself, its base class, or the class
+          that replaces it. Otherwise None, or a name that is not in `wanted`.
+        """
+        if isinstance(callee, Definition):
+            return self._classes.class_of_legacy_opt(callee)
+        verdict = name_verdicts.verdict(callee) if isinstance(callee, str) else None
+        if verdict is None or verdict.name.startswith("tfa."):  # no v1 optimizer
+            return None
+        return verdict.instead or verdict.name
+
+
+def argument(call, position, name):
+    """Returns the expression of a call's argument; None if it is missing or is `None`."""
+    found = next((each.value for each in call.keywords if each.arg == name), None)
+    if len(call.args) > position:
+        found = call.args[position]
+    # Up to Python 3.7, None is an ast.NameConstant.
+    return None if found is None or ast.dump(found) == _NONE else found
