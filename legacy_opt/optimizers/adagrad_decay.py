@@ -196,22 +196,22 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
         If TensorFlow has no kernel, only reads the counts that the parts of a variable share.
         """
-        is_eager = versions.building() == versions.EAGER
+        if versions.building() == versions.EAGER:
+            return {}
         updates = {}  # a variable passed twice decays once
         for grad, variable in grads_and_vars:
             if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
                 continue
-            together = not is_eager and self._has_kernel(variable, sparse=False)
-            if id(variable) not in updates and (together or versions.part_of(variable)):
+            is_needed = self._has_kernel(variable, sparse=False) or versions.part_of(variable)
+            if is_needed and id(variable) not in updates:
                 updates[id(variable)] = self.update_for(grad, variable, WholeVariable())
         by_device, prepared = {}, {}
         for together in by_variable(updates.values()):
             first = together[0]
-            if not self._has_kernel(first.variable, sparse=False):
-                if first.prepared is not None:
-                    prepared.update(self._read_shared_count(together))
-            elif first.prepared is not None or not is_eager:
+            if self._has_kernel(first.variable, sparse=False):
                 by_device.setdefault(first.variable.device, []).append(together)
+            elif first.prepared is not None:
+                prepared.update(self._read_shared_count(together))
         for device, variables in by_device.items():
             with tf.device(device):
                 decayed = self._decay_whole(variables)
