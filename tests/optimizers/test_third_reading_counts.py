@@ -40,6 +40,14 @@ def test_a_dense_step_counts_alike_in_parts(layout, parts, use_resource, kinds, 
     assert_same(InSession(layout, parts, use_resource, use_fused_kernels=fused).train(kinds), kinds)
 
 
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_parts_on_other_devices(use_resource, fused):
+    training = InSession("V2", 3, use_resource, spread=True, use_fused_kernels=fused)
+    assert len({part.device for part in training.parts + training.counts}) == 3
+    assert_same(training.train("dddsdd"), "dddsdd")
+
+
 # Moves: functions from a training, after its first steps, to a training and the steps done since.
 
 

@@ -1,5 +1,7 @@
 """Trains one variable with AdagradDecay: in a Session, whole or in parts; in Keras; in NumPy."""
 
+import re
+
 import numpy as np
 import tensorflow as tf
 
@@ -62,13 +64,17 @@ class InSession:
       use_resource: whether to use resource variables.
       axis: the axis along which the variable is partitioned.
       kinds: the kinds of steps that `train` can run.
+      spread: whether each part is on a device of its own.
       **attributes: attributes of the optimizer.
     """
 
-    def __init__(self, layout, parts, use_resource=True, axis=0, kinds="ds", **attributes):
+    def __init__(
+        self, layout, parts, use_resource=True, axis=0, kinds="ds", spread=False, **attributes
+    ):
         self._axis = axis
         with tf.Graph().as_default() as self.graph:
-            self.parts = _variables(parts, axis, use_resource)
+            with v1.device(_device_of_part if spread else None):
+                self.parts = _variables(parts, axis, use_resource)
             self.step = v1.train.get_or_create_global_step()
             self.optimizer = make(layout, self.step)
             for name, value in attributes.items():
@@ -87,7 +93,8 @@ class InSession:
                 for kind, loss in losses.items()
                 if kind in kinds
             }
-            self._saver, self.session = v1.train.Saver(), v1.Session()
+            config = v1.ConfigProto(device_count={"CPU": parts} if spread else {})
+            self._saver, self.session = v1.train.Saver(), v1.Session(config=config)
             self.session.run(v1.global_variables_initializer())
 
     def train(self, kinds):
@@ -120,6 +127,11 @@ class InSession:
         with self.graph.as_default():
             self._saver.restore(self.session, str(path))
         return self
+
+
+def _device_of_part(operation):
+    found = re.match(r"w/part_(\d)", operation.name)
+    return "/cpu:" + found.group(1) if found else ""
 
 
 def _variables(parts, axis, use_resource):
