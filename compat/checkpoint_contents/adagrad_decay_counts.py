@@ -93,8 +93,9 @@ def change_layout(counts, shape):
       shape: the new shape: [rows], or the shape of the variable.
     """
     rows = shape[0] if shape else 1
+    flat = counts.reshape(-1)
     result = np.zeros(shape, counts.dtype)
-    result.reshape(-1)[:rows] = counts.reshape(-1)[:rows]
+    result.reshape(-1)[:rows] = flat[:rows]
     return result
 
 
