@@ -37,7 +37,8 @@ def assert_same(training, kinds, rows=None):
     fused=[True, False],
 )
 def test_a_dense_step_counts_alike_in_parts(layout, parts, use_resource, kinds, fused):
-    assert_same(InSession(layout, parts, use_resource, use_fused_kernels=fused).train(kinds), kinds)
+    training = InSession(layout, parts, use_resource, use_fused_kernels=fused)
+    assert_same(training.train(kinds), kinds)
 
 
 @pytest.mark.parametrize("fused", [True, False])
