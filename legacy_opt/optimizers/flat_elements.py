@@ -97,8 +97,9 @@ class FlatElement(Slot):
         self._shared = shared
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
-        if self._shared is not None:
-            return self._shared.value
+        shared = None if self._shared is None else self._shared.value
+        if access.indices is None and shared is not None:
+            return shared
         if access.indices is not None:
             positions = self._positions(slot, access.indices)
             if versions.compiling_with_xla():  # XLA has no kernel for ResourceGatherNd
