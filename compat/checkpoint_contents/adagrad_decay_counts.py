@@ -3,7 +3,7 @@
 A decay count is the number of decays of one row of the accumulator. With dense gradients, the first
 count is the number of decays of the whole variable. `AdagradDecayOptimizer` (V1) stores the counts
 in an array of the variable's shape, but reads only the first elements of the flattened array, one
-for each row.
+for each row. In a partitioned variable, these are the first elements of each part.
 `AdagradDecayOptimizerV2` (V2) stores only these elements, in an array of shape [rows].
 """
 
@@ -17,23 +17,28 @@ def by_rows(counts, parts=()):
 
     Args:
       counts: an integer array.
-      parts: for a partitioned variable, a pair (shape of the part, offset of the part in the
-        variable) for each part. The counts of each part are converted separately.
+      parts: the parts of the variable, if they are known: a pair (shape of the part, offset of the
+        part in the variable) for each part. The counts of each part are converted separately, and
+        elements that are no counts are ignored.
 
     Returns:
       An array of shape [rows], or of shape [] for a scalar variable.
 
     Raises:
-      ValueError: `change_layout` raised it, or two parts that contain the same rows have different
-        counts.
+      ValueError: the parts are unknown, and the array may contain counts of several parts; or two
+        parts that contain the same rows have different counts.
     """
-    rows = np.zeros(counts.shape[:1], counts.dtype)
     if not parts:
-        return change_layout(counts, rows.shape)
+        _refuse_unknown_parts(counts)
+        return rows_of(counts)
+    rows = np.zeros(counts.shape[:1], counts.dtype)
     seen = np.zeros(rows.shape, bool)
-    for shape, offset in parts:
-        here = slice(offset[0], offset[0] + shape[0])
-        found = change_layout(counts[slices(shape, offset)], shape[:1])
+    # Later parts do not replace the count of row 0: dense gradients count in the first part.
+    for shape, offset in sorted(parts, key=lambda part: tuple(part[1])):
+        here = slice(offset[0], offset[0] + shape[0]) if offset else ()
+        found = rows_of(counts[slices(shape, offset)])
+        if offset and offset[0] == 0 and any(offset):
+            found[0] = rows[0]
         if np.any(seen[here] & (rows[here] != found)):
             raise ValueError("two parts with the same rows have different counts")
         rows[here], seen[here] = found, True
@@ -45,17 +50,34 @@ def from_rows(counts, shape, parts=()):
 
     `by_rows`, with the same `parts`, converts this array back to `counts`.
     """
-    if not parts:
-        return change_layout(counts, shape)
     result = np.zeros(shape, counts.dtype)
-    for part_shape, offset in parts:
-        rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients increment all elements of a part, so if all counts are equal, their value
-        # is written to all elements. Different counts come from sparse gradients, which increment
-        # only the first elements.
-        same = rows.size and np.all(rows == rows[0])
-        result[here] = rows[0] if same else change_layout(rows, part_shape)
+    for part_shape, offset in parts or [whole(shape)]:
+        rows = counts[offset[0] : offset[0] + part_shape[0]] if offset else counts
+        result[slices(part_shape, offset)] = change_layout(rows, part_shape)
     return result
+
+
+def whole(shape):
+    """Returns the only part of an unpartitioned variable, for the argument `parts`."""
+    return tuple(shape), (0,) * len(shape)
+
+
+def rows_of(counts):
+    """Converts the counts of an unpartitioned variable, or of one part, to one count per row."""
+    return change_layout(counts, counts.shape[:1])
+
+
+def pieces(value, parts):
+    """Yields pairs (array, part), arguments of `CheckpointWriter.add`, for each part of `value`.
+
+    Args:
+      value: an array.
+      parts: pairs (shape of the part, offset of the part); () to yield the whole array.
+    """
+    for shape, offset in parts:
+        yield value[slices(shape, offset)], (value.shape, offset)
+    if not parts:
+        yield value, None
 
 
 def slices(shape, offset):
@@ -69,22 +91,21 @@ def change_layout(counts, shape):
     Args:
       counts: an integer array in the V1 or V2 layout.
       shape: the new shape: [rows], or the shape of the variable.
-
-    Returns:
-      An array of that shape.
-
-    Raises:
-      ValueError: the counts differ, and an element after the first shape[0] elements is not 0. Only
-        a partitioned variable has such counts.
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
-    # Equal counts are no error, because dense gradients increment all elements of a part.
-    if np.any(flat != flat[:1]) and np.any(flat[rows:]):
+    result = np.zeros(shape, counts.dtype)
+    result.reshape(-1)[:rows] = flat[:rows]
+    return result
+
+
+def _refuse_unknown_parts(counts):
+    """Raises a ValueError if an array without known parts looks like the V1 layout of several."""
+    rows = counts.shape[0] if counts.shape else 1
+    beyond = counts.reshape(-1)[rows:]
+    # Equal numbers are no counts of rows. Old versions set all elements of a part to one number.
+    if np.any(beyond != beyond[-1:]):
         raise ValueError(
             f"there are counts beyond the first {rows} elements. Only a partitioned variable has "
             "such counts, and the checkpoint does not contain its partitions"
         )
-    result = np.zeros(shape, counts.dtype)
-    result.reshape(-1)[:rows] = flat[:rows]
-    return result

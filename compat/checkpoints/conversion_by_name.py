@@ -6,7 +6,7 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from .. import arrays, checkpoint_contents, plain_text
-from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
+from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings, partitioned_slots
 from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
 from ..checkpoint_files import CheckpointError, CheckpointWriter
 from .report import Report, Transfer
@@ -27,6 +27,9 @@ class Move(NamedTuple):
       note: a text for the report that says how the tensor is changed; "" if it is copied.
       make: a function that takes the arrays of the sources and returns the tensor's value; None to
         copy a single source, or to join several sources.
+      slices: pairs (name of a source, part of it): the arrays that `make` takes, if it does not
+        take whole sources.
+      parts: the parts in which the result of `make` is saved; () to save it whole.
     """
 
     target: str
@@ -35,19 +38,23 @@ class Move(NamedTuple):
     dtype: Any
     note: str = ""
     make: Optional[Callable] = None
+    slices: tuple = ()
+    parts: tuple = ()
 
     def write(self, checkpoint, writer):
         """Writes the tensor. If `make` is not None, reads all sources into memory."""
         if self.make is not None:
+            slices = self.slices or [(source, None) for source in self.sources]
             try:
-                value = self.make(*map(checkpoint.read, self.sources))
+                value = self.make(*[checkpoint.read(source, part) for source, part in slices])
             except CheckpointError:
                 raise
             except ValueError as error:
                 raise CheckpointError(
                     f"{checkpoint.path!r}: {', '.join(self.sources)} cannot be converted: {error}."
                 ) from error
-            writer.add(self.target, value)
+            for piece, part in adagrad_decay_counts.pieces(value, self.parts):
+                writer.add(self.target, piece, part)
         elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
             for source in self.sources:  # each of several sources has some slices of the tensor
                 writer.copy(self.target, checkpoint, source)
@@ -155,8 +162,10 @@ def to_saver(checkpoint, name_map=None):
                     f"{slot.item.name}, and these slots cannot be joined. Restore the checkpoint "
                     "with the same partitions; or leave the slot out, with null in the name map."
                 )
-            counts = slot.role == adagrad_decay_counts.SLOT and variable.item.kind == PARTS
-            moves.append(_move(slot.item, target, counts))
+            if slot.role == adagrad_decay_counts.SLOT:
+                moves.append(_move_counts(checkpoint, slot.item, target))
+            else:
+                moves.append(_move(slot.item, target))
     for item in found.shared + found.other + ((found.step,) if found.step else ()):
         moves.append(_move(item, rename(item.name)))
     rename.check()
@@ -174,20 +183,39 @@ def _slot_name(slot, variable, new_name):
     return scope + new_name + rest
 
 
-def _move(item, target, counts=False):
+def _move(item, target):
     if item.kind != PARTS:
         return Move(target, item.pieces, item.shape, item.dtype)
     note = plain_text.counted(len(item.pieces), "part")
     if item.shape == ():
         return Move(target, item.pieces, (), item.dtype, note, _one_value)
-    if counts:
-
-        def join(*parts):
-            rows = np.concatenate([adagrad_decay_counts.by_rows(part) for part in parts])
-            return adagrad_decay_counts.from_rows(rows, item.shape)
-
-        return Move(target, item.pieces, item.shape, item.dtype, note, join)
     return Move(target, item.pieces, item.shape, item.dtype, note)
+
+
+def _move_counts(checkpoint, item, target):
+    """Plans that the counts of parts become those of an unpartitioned variable."""
+    infos = [checkpoint.tensors[name] for name in item.pieces]
+    is_sliced = any(info.parts for info in infos)
+    if item.shape in ((), None) or not (is_sliced or item.kind == PARTS):
+        return _move(item, target)
+    slices = tuple(
+        (name, part)
+        for name, info in zip(item.pieces, infos)
+        for part in partitioned_slots.pieces_of(info)
+    )
+
+    def join(*values):
+        if is_sliced:
+            counts = np.zeros(item.shape, values[0].dtype)
+            for value, (_, part) in zip(values, slices):
+                counts[adagrad_decay_counts.slices(*part)] = value
+            rows = adagrad_decay_counts.by_rows(counts, [part for _, part in slices])
+        else:  # each part is a tensor of its own
+            rows = np.concatenate([adagrad_decay_counts.rows_of(value) for value in values])
+        return adagrad_decay_counts.from_rows(rows, item.shape)
+
+    note = plain_text.counted(len(slices), "part")
+    return Move(target, item.pieces, item.shape, item.dtype, note, join, slices)
 
 
 def _one_value(*parts):
@@ -290,14 +318,20 @@ def _in_layout(checkpoint, variable, slot, layout):
     if slot.shape == wanted:
         return Move(slot.name, (slot.name,), wanted, slot.dtype)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
-    parts = checkpoint.tensors[variable.name].parts
+    before = checkpoint.tensors[slot.name].parts
+    if layout == V1_LAYOUT:
+        after = checkpoint.tensors[variable.name].parts if before else ()
+    else:
+        after = tuple((shape[:1], offset[:1]) for shape, offset in before)
+        if len(set(after)) < len(after):  # parts with the same rows have the same counts
+            after = ()
 
     def change_layout(counts):
-        rows = adagrad_decay_counts.by_rows(counts, parts if layout == V2_LAYOUT else ())
-        return rows if layout == V2_LAYOUT else adagrad_decay_counts.from_rows(rows, wanted, parts)
+        rows = adagrad_decay_counts.by_rows(counts, before)
+        return adagrad_decay_counts.from_rows(rows, wanted, after)
 
     note = f"counts in layout {layout}"
-    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, change_layout)
+    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, change_layout, parts=after)
 
 
 def power(beta, steps):

@@ -261,7 +261,7 @@ class _State:
 
 def _counts(key, tensor):
     def change_layout(counts):
-        return adagrad_decay_counts.from_rows(adagrad_decay_counts.by_rows(counts), tensor.shape)
+        return adagrad_decay_counts.change_layout(counts, tensor.shape)
 
     note = "counts in the other layout of AdagradDecay"
     return Move(tensor.name, (key,), tensor.shape, tensor.dtype, note, change_layout)

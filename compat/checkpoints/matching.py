@@ -69,8 +69,7 @@ class Match(NamedTuple):
         """
         values = [checkpoint.read(name) for name in self.names]
         if self._is_counts:
-            parts = [info.parts for info in self.infos]
-            values = [adagrad_decay_counts.by_rows(*each) for each in zip(values, parts)]
+            values = [self._by_rows(*each) for each in zip(values, self.infos)]
         if self.axis is None:
             if not all(arrays.same(value, values[0]) for value in values):
                 raise ValueError("the parts differ, but Keras has one value for all parts")
@@ -80,17 +79,23 @@ class Match(NamedTuple):
             value = adagrad_decay_counts.from_rows(value, self.tensor.shape)
         return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
-    def split(self, value):
-        """Yields (name, array, None), arguments of `CheckpointWriter.add`, for each tensor.
+    def _by_rows(self, counts, info):
+        # One tensor without slices may be that of a partitioned variable, in V1 format.
+        is_known = info.parts or len(self.names) > 1
+        parts = partitioned_slots.pieces_of(info) if is_known else ()
+        return adagrad_decay_counts.by_rows(counts, parts)
 
-        This is the inverse of `read`.
+    def split(self, value):
+        """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each tensor.
+
+        This is the inverse of `read`. Slices of a tensor remain slices.
 
         Raises:
           ValueError: a number is too large for the dtype in the checkpoint.
         """
         value = _cast(value, self.infos[0].dtype.as_numpy_dtype)
         if self._is_counts:
-            value = adagrad_decay_counts.by_rows(value)
+            value = adagrad_decay_counts.rows_of(value)
         begin = 0
         for name, info in zip(self.names, self.infos):
             piece = value
@@ -100,7 +105,8 @@ class Match(NamedTuple):
                 begin = end
             if self._is_counts:
                 piece = adagrad_decay_counts.from_rows(piece, info.shape, info.parts)
-            yield name, piece, None
+            for array, part in adagrad_decay_counts.pieces(piece, info.parts):
+                yield name, array, part
 
 
 class SlicedMatch(NamedTuple):
@@ -151,7 +157,7 @@ class SlicedMatch(NamedTuple):
         if self.tensor.slot == adagrad_decay_counts.SLOT:
             parts = [piece for _, piece in pieces]
             value = adagrad_decay_counts.from_rows(
-                adagrad_decay_counts.by_rows(value), shape, parts
+                adagrad_decay_counts.rows_of(value), shape, parts
             )
         value = _cast(value, self.infos[0].dtype.as_numpy_dtype)
         for name, (piece_shape, offset) in pieces:

@@ -285,10 +285,11 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
       UnsupportedError: kernels cannot have a slot of this layout.
     """
     if getattr(layout, "is_flat_element", False):
-        # In a partition, the layout's method `add` changes several elements. Kernels cannot.
-        if versions.part_of(variable) is not None:
+        # In a dense update, the partitions share an element of the first partition. Kernels cannot.
+        if not by_rows and versions.part_of(variable) is not None:
             raise UnsupportedError(
                 f"kernels do not support {type(layout).__name__} for a partition"
+                " with a dense gradient"
             )
         return ROW if by_rows else SCALAR
     levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]

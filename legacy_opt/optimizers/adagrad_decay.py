@@ -14,15 +14,17 @@ the same constructors, slots, variable names and arithmetic. TensorFlow has no k
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
-from legacy_opt.core.slots import RowSlot, Slot, as_column
+from legacy_opt.core.slots import RowSlot, Slot
 from legacy_opt.core.types import (
     GlobalStep,
     Gradient,
@@ -32,15 +34,13 @@ from legacy_opt.core.types import (
     Variable,
 )
 from legacy_opt.core.update import Addition, RuleResult, Update
-from legacy_opt.core.user_warnings import RepartitionWarning, warn
-from legacy_opt.core.variable_access import (
-    Access,
-    Rows,
-    WholeVariable,
-    after,
-    gather_nd,
-    variable_op,
-    variable_shape,
+from legacy_opt.core.variable_access import Rows, WholeVariable, after, on_any_device
+from legacy_opt.optimizers.flat_elements import (
+    FlatElement,
+    FlatElementOfRows,
+    SharedCount,
+    by_variable,
+    warn_of_counts_by_position,
 )
 
 _MOST_AXES = 7  # GatherNd and ScatterNdAdd accept no variables with more axes.
@@ -54,9 +54,9 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
       global step, initialized to zero. In dense updates, element 0 of the flattened slot counts the
-      decays of the whole variable. (In a partition of a partitioned variable, a decay also sets
-      every element whose value is below the new count to the new count.) In sparse updates, element
-      r of the flattened slot counts the decays of row r.
+      decays of the whole variable; the partitions of a partitioned variable share the element 0 of
+      the first partition. In sparse updates, element r of the flattened slot counts the decays of
+      row r (of the partition).
 
     The accumulator decays at most once in an update. For example, a row without gradients for three
     periods decays once at each of its next three updates. The training has to increment the global
@@ -85,6 +85,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     """
 
     uses_global_step = True
+    _layout_of_counts = FlatElement
 
     def __init__(
         self,
@@ -111,7 +112,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         )
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        power = self._power_layout()
+        power = self._power_layout(self._rule_step.prepared.get(id(variable)))
         if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
             raise ValueError(
                 f"{type(self).__name__}: variable {variable.name!r} has more than "
@@ -123,8 +124,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
             "accumulator_decay_power": power,
         }
 
-    def _power_layout(self):
-        return FlatElement(0, dtype=self.global_step_variable().dtype.base_dtype)
+    def _power_layout(self, prepared=None):
+        shared = prepared if isinstance(prepared, SharedCount) else None
+        dtype = self.global_step_variable().dtype.base_dtype
+        return self._layout_of_counts(0, dtype=dtype, shared=shared)
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -139,6 +142,11 @@ class AdagradDecayOptimizer(RuleOptimizer):
             "accumulator": accumulator,
             "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
         }
+
+    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        if sparse:  # kernels do not call `FlatElement.add`, which warns otherwise
+            warn_of_counts_by_position(self._power_layout(), variable)
+        return super().native_rule(variable, sparse)
 
     def scalars_of_step(self) -> Dict[str, Tensor]:
         # Native kernels get the period as a scalar. If they computed it, its length would be a
@@ -162,14 +170,14 @@ class AdagradDecayOptimizer(RuleOptimizer):
     # kernel.
 
     def fused(self, update: Update) -> Optional[Operation]:
-        if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
+        if not self._has_kernel(update.variable, update.sparse):
             return NotImplemented
         if update.sparse:
             decayed = self._decay_rows(update)
         elif update.prepared is not None:
             decayed = update.prepared
         else:
-            decayed = self._decay_whole([update])
+            decayed = self._decay_whole([[update]])
         with after(*decayed):
             return fused_kernels.apply(
                 "Adagrad",
@@ -179,31 +187,52 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 lr=update.hyper.learning_rate,
             )
 
+    def _has_kernel(self, variable, sparse):
+        find = fused_kernels.find
+        return self.use_fused_kernels and find("Adagrad", variable, sparse) is not None
+
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Decays the accumulators of variables with dense gradients, together for each device."""
-        if not self.use_fused_kernels or versions.building() == versions.EAGER:
+        """Decays the accumulators of variables with dense gradients, together for each device.
+
+        If TensorFlow has no kernel, only reads the counts that the parts of a variable share.
+        """
+        if versions.building() == versions.EAGER:
             return {}
-        by_device, seen = {}, set()
+        updates = {}  # a variable passed twice decays once
         for grad, variable in grads_and_vars:
             if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
                 continue
-            if id(variable) not in seen:  # a variable passed twice decays once
-                seen.add(id(variable))
-                update = self.update_for(grad, variable, WholeVariable())
-                by_device.setdefault(variable.device, []).append(update)
-        prepared = {}
-        for device, updates in by_device.items():
+            is_needed = self._has_kernel(variable, sparse=False) or versions.part_of(variable)
+            if is_needed and id(variable) not in updates:
+                updates[id(variable)] = self.update_for(grad, variable, WholeVariable())
+        by_device, prepared = {}, {}
+        for together in by_variable(updates.values()):
+            first = together[0]
+            if self._has_kernel(first.variable, sparse=False):
+                by_device.setdefault(first.variable.device, []).append(together)
+            elif first.prepared is not None:
+                prepared.update(self._read_shared_count(together))
+        for device, variables in by_device.items():
             with tf.device(device):
-                decayed = self._decay_whole(updates)
-            prepared.update((id(update.variable), decayed) for update in updates)
+                decayed = self._decay_whole(variables)
+            prepared.update((id(each.variable), decayed) for each in itertools.chain(*variables))
         return prepared
 
-    def _decay_whole(self, updates):
+    def _read_shared_count(self, together):
+        with tf.device(together[0].variable.device):
+            count = self._read_power(together[0])
+        return {id(each.variable): each.prepared._replace(value=count) for each in together}
+
+    def _decay_whole(self, variables):
         """Decays the accumulators of variables with dense gradients where a decay is due.
+
+        Args:
+          variables: for each variable, a list of its `Update`, or of the updates of its parts.
 
         Returns:
           A list of operations or tensors. Wait for them before you use the accumulators.
         """
+        updates = list(itertools.chain(*variables))
         period = self._period(updates[0].hyper.global_step)
         # The decay waits for the gradients. So the state does not change if the computation of a
         # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
@@ -212,49 +241,52 @@ class AdagradDecayOptimizer(RuleOptimizer):
         if building == versions.GRAPH:
             # Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref
             # variables. Operations that depend on output_true run only if a decay is due.
-            due = self._due(period, updates)
+            due = self._due(period, variables)
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
             with after(*grads):
                 due_period = tf.identity(switch.output_true)
             with after(due_period):
                 # Read the counts again, because another worker may just have applied the decay.
-                decayed = self._decay_due(updates, self._due(due_period, updates))
+                decayed = self._decay_due(variables, self._due(due_period, variables))
             with after(*decayed):
                 done = tf.identity(due_period)
             return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
         with after(*grads):
-            due = self._due(period, updates)
+            due = self._due(period, variables)
         if building == versions.EAGER:
-            return self._decay_due(updates, due) if tf.reduce_any(due).numpy() else []
+            return self._decay_due(variables, due) if tf.reduce_any(due).numpy() else []
         if building == versions.FUNCTION:
 
             def decay():
-                with after(*self._decay_due(updates, due)):
+                with after(*self._decay_due(variables, due)):
                     return tf.constant(True)
 
             return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
-        return self._decay_due(updates, due)
+        return self._decay_due(variables, due)
 
-    def _due(self, period, updates):
-        return period > tf.stack([self._read_power(update) for update in updates])
+    def _due(self, period, variables):
+        return period > tf.stack([self._read_power(together[0]) for together in variables])
 
-    def _decay_due(self, updates, due):
+    def _decay_due(self, variables, due):
         written = []
-        count = len(updates)
+        count, step = len(variables), variables[0][0].hyper.global_step
         # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So only
         # scalars are selected by `due`, not tensors of the accumulators' size.
-        once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
+        once = tf.split(tf.cast(due, step.dtype), count)
         rates, floors = {}, {}
-        for i, update in enumerate(updates):
-            slots, access, hyper = update.slots, update.access, update.hyper
-            dtype = update.variable.dtype.base_dtype
-            if dtype not in rates:
-                rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
-                floor = tf.compat.v2.where(due, hyper.initial_accumulator_value, 0)
-                rates[dtype], floors[dtype] = tf.unstack(rate, count), tf.unstack(floor, count)
-            decayed = slots.accumulator.read_value() * rates[dtype][i]
-            written.append(access.assign(slots.accumulator, tf.maximum(decayed, floors[dtype][i])))
-            written.append(self._count(update, access, once[i]))
+        for i, together in enumerate(variables):
+            for update in together:
+                slots, access, hyper = update.slots, update.access, update.hyper
+                dtype = update.variable.dtype.base_dtype
+                if dtype not in rates:
+                    rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
+                    floor = tf.compat.v2.where(due, hyper.initial_accumulator_value, 0)
+                    rates[dtype], floors[dtype] = tf.unstack(rate, count), tf.unstack(floor, count)
+                with _at(update):
+                    decayed = slots.accumulator.read_value() * rates[dtype][i]
+                    decayed = tf.maximum(decayed, floors[dtype][i])
+                    written.append(access.assign(slots.accumulator, decayed))
+                    written.append(self._count(update, access, once[i]))
         return written
 
     def _decay_rows(self, update):
@@ -278,7 +310,18 @@ class AdagradDecayOptimizer(RuleOptimizer):
         )
 
     def _count(self, update, access, times):
-        return self._power_layout().add(update.slots.accumulator_decay_power, access, times)
+        layout = self._power_layout(update.prepared)
+        return layout.add(update.slots.accumulator_decay_power, access, times)
+
+
+@contextlib.contextmanager
+def _at(update):
+    """A scope on the device of a part; other variables are already on the current device."""
+    with contextlib.ExitStack() as scope:
+        if update.prepared is not None:
+            scope.enter_context(on_any_device())
+            scope.enter_context(tf.device(update.variable.device))
+        yield
 
 
 class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
@@ -290,87 +333,4 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     DeepRec's, and is unrelated to Keras' OptimizerV2.
     """
 
-    def _power_layout(self):
-        return FlatElementOfRows(0, dtype=self.global_step_variable().dtype.base_dtype)
-
-
-class FlatElement(Slot):
-    """A slot with the variable's shape, of which an update uses only some elements.
-
-    A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
-    update uses flat element r for row r. Rules may add to the slot, but not assign the slot. In a
-    partition of a partitioned variable, an addition to flat element 0 also sets every element whose
-    value is below the new count to the new count. So the count is not lost if the variable is later
-    partitioned differently.
-    """
-
-    is_flat_element = True
-
-    def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
-        if access.indices is not None:
-            positions = self._positions(slot, access.indices)
-            if versions.compiling_with_xla():  # XLA has no kernel for ResourceGatherNd
-                return as_column(tf.gather_nd(slot.read_value(), positions), like)
-            return as_column(gather_nd(slot, positions), like)
-        if slot.shape.rank == 0:
-            return access.read(slot)
-        if slot.shape.is_fully_defined():
-            # XLA may compile the function, but has no kernel for ResourceGatherNd.
-            if versions.building() == versions.FUNCTION:
-                return tf.reshape(tf.gather(slot, [0]), [-1])[0]
-            return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
-        # At runtime, the variable may have no elements. The minimum of an empty tensor is the
-        # largest integer, so no decay is due then.
-        return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
-
-    def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
-        part = versions.part_of(slot)
-        is_cut = part is not None and part.axis is not None
-        if is_cut and access.indices is None:
-            times = tf.reshape(value, [])
-            reached = times * (self.read(slot, access, None) + times)
-            return access.assign(slot, tf.maximum(slot.read_value(), reached))
-        if is_cut and slot.shape.rank > 1:  # in a vector the flat elements are the rows
-            warn(
-                "AdagradDecayOptimizer counts the decays of rows by their position in each "
-                "partition of a partitioned variable: continue from its checkpoints with the same "
-                "partitions only. AdagradDecayOptimizerV2 computes the same and has no such limit.",
-                RepartitionWarning,
-            )
-        if access.indices is not None:
-            positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
-        elif slot.shape.rank == 0:
-            return access.add(slot, tf.reshape(value, []))
-        elif slot.shape.is_fully_defined():
-            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), tf.reshape(value, [1])
-        else:
-            shape = variable_shape(slot)
-            first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
-            return access.add(slot, tf.reshape(tf.cast(first, value.dtype) * value, shape))
-        return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
-
-    @staticmethod
-    def _positions(slot, rows):
-        """Returns the indices of flat element r for each r in `rows`, shape ``[n, rank]``."""
-        if slot.shape.rank == 1:
-            return rows[:, tf.newaxis]
-        # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number
-        # of rows. Of the alternatives, one division per axis was the fastest.
-        known = slot.shape.is_fully_defined()
-        sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
-        strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        # A row number that is out of range must raise an error, even if the slot has a flat element
-        # with this number.
-        first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
-        if slot.shape.rank is None:
-            inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
-            return tf.concat([first[:, tf.newaxis], inner], axis=1)
-        positions, rest = [first], rows - first * strides[0]
-        for axis in range(1, slot.shape.rank):
-            positions.append(rest // strides[axis] if axis < slot.shape.rank - 1 else rest)
-            rest -= positions[-1] * strides[axis]
-        return tf.stack(positions, axis=1)
-
-
-class FlatElementOfRows(FlatElement, RowSlot):
-    """One value per row, with the same `read` and `add` as `FlatElement`."""
+    _layout_of_counts = FlatElementOfRows

@@ -93,7 +93,7 @@ def test_a_slot_that_is_read_in_another_way(fresh):
 
 
 def test_the_counts_of_a_partition(fresh):
-    """AdagradDecay writes a partition's count into several elements. Kernels cannot do this."""
+    """AdagradDecay reads the count in the first partition. Kernels cannot do this."""
     with tf.Graph().as_default():
         variable = v1.get_variable(
             "w", [4, 3], partitioner=v1.fixed_size_partitioner(2), use_resource=True

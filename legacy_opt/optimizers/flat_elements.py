@@ -1,0 +1,163 @@
+"""Slots of which an update uses single elements: AdagradDecay's counts of decays."""
+
+from __future__ import annotations
+
+from typing import Iterable, List, NamedTuple, Optional
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.slots import RowSlot, Slot, as_column
+from legacy_opt.core.types import DTypeLike, Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.update import Update
+from legacy_opt.core.user_warnings import RepartitionWarning, warn
+from legacy_opt.core.variable_access import Access, gather_nd, variable_op, variable_shape
+
+
+class SharedCount(NamedTuple):
+    """The count of dense updates that the parts of a partitioned variable share.
+
+    The count is the flat element 0 of the first part, as in the whole variable.
+
+    Attributes:
+      is_kept: whether this part adds to its own element 0, because it has row 0 of the variable:
+        the first part, and all parts of a variable that is partitioned along another axis.
+      value: the count at the start of the training step; None if the count need not be read.
+    """
+
+    is_kept: bool
+    value: Optional[Tensor] = None
+
+
+def by_variable(updates: Iterable[Update]) -> List[List[Update]]:
+    """Collects the updates of the parts of each partitioned variable, the first part first.
+
+    Returns:
+      A list of lists. Updates of parts are in the same list, and their `prepared` is a
+      `SharedCount`, if the first part is among them. Each other update is in a list of its own.
+    """
+    lists = {}
+    # First parts come first. All other updates keep their order.
+    for update in sorted(updates, key=lambda update: _is_later_part(update.variable)):
+        part, key = versions.part_of(update.variable), id(update.variable)
+        if _is_cut(part) and _is_later_part(update.variable) == (part.full_name in lists):
+            key = part.full_name
+            update = update._replace(prepared=SharedCount(is_kept=part.offset[0] == 0))
+        lists.setdefault(key, []).append(update)
+    return list(lists.values())
+
+
+def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
+    """Warns if the counts of rows in a part or its slot cannot become those of other parts."""
+    by_position = not isinstance(layout, RowSlot) and _is_cut(versions.part_of(variable))
+    if by_position and variable.shape.rank > 1:  # in a vector the flat elements are the rows
+        warn(
+            "AdagradDecayOptimizer counts the decays of rows by their position in each "
+            "partition of a partitioned variable: continue from its checkpoints with the same "
+            "partitions only. AdagradDecayOptimizerV2 computes the same and has no such limit.",
+            RepartitionWarning,
+        )
+
+
+def _is_cut(part):
+    return part is not None and part.axis is not None
+
+
+def _is_later_part(variable):
+    part = versions.part_of(variable)
+    return _is_cut(part) and any(part.offset)
+
+
+class FlatElement(Slot):
+    """A slot with the variable's shape, of which an update uses only some elements.
+
+    A flat element is an element of the flattened slot. A dense update uses flat element 0. A sparse
+    update uses flat element r for row r. Rules may add to the slot, but not assign the slot.
+
+    The parts of a partitioned variable have a `SharedCount`. If a part is updated without the first
+    part, it counts alone, and an addition to flat element 0 also sets every element whose value is
+    below the new count to the new count. So the count is not lost if the variable is later
+    partitioned differently.
+
+    Args:
+      initial_value: see `Slot`.
+      dtype: see `Slot`.
+      shared: in a dense update of a part, the count that the parts share; else None.
+    """
+
+    is_flat_element = True
+
+    def __init__(
+        self,
+        initial_value: Hyperparameter = 0,
+        dtype: Optional[DTypeLike] = None,
+        shared: Optional[SharedCount] = None,
+    ) -> None:
+        super().__init__(initial_value, dtype)
+        self._shared = shared
+
+    def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
+        shared = None if self._shared is None else self._shared.value
+        if access.indices is None and shared is not None:
+            return shared
+        if access.indices is not None:
+            positions = self._positions(slot, access.indices)
+            if versions.compiling_with_xla():  # XLA has no kernel for ResourceGatherNd
+                return as_column(tf.gather_nd(slot.read_value(), positions), like)
+            return as_column(gather_nd(slot, positions), like)
+        if slot.shape.rank == 0:
+            return access.read(slot)
+        if slot.shape.is_fully_defined():
+            # XLA may compile the function, but has no kernel for ResourceGatherNd.
+            if versions.building() == versions.FUNCTION:
+                return tf.reshape(tf.gather(slot, [0]), [-1])[0]
+            return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
+        # At runtime, the variable may have no elements. The minimum of an empty tensor is the
+        # largest integer, so no decay is due then.
+        return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
+
+    def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
+        if access.indices is not None:
+            warn_of_counts_by_position(self, slot)
+            positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
+        elif self._shared is not None and not self._shared.is_kept:
+            return tf.no_op()
+        elif self._shared is None and _is_cut(versions.part_of(slot)):
+            times = tf.reshape(value, [])
+            reached = times * (self.read(slot, access, None) + times)
+            return access.assign(slot, tf.maximum(slot.read_value(), reached))
+        elif slot.shape.rank == 0:
+            return access.add(slot, tf.reshape(value, []))
+        elif slot.shape.is_fully_defined():
+            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), tf.reshape(value, [1])
+        else:
+            shape = variable_shape(slot)
+            first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
+            return access.add(slot, tf.reshape(tf.cast(first, value.dtype) * value, shape))
+        return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
+
+    @staticmethod
+    def _positions(slot, rows):
+        """Returns the indices of flat element r for each r in `rows`, shape ``[n, rank]``."""
+        if slot.shape.rank == 1:
+            return rows[:, tf.newaxis]
+        # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number
+        # of rows. Of the alternatives, one division per axis was the fastest.
+        known = slot.shape.is_fully_defined()
+        sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
+        strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
+        # A row number that is out of range must raise an error, even if the slot has a flat element
+        # with this number.
+        first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
+        if slot.shape.rank is None:
+            inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
+            return tf.concat([first[:, tf.newaxis], inner], axis=1)
+        positions, rest = [first], rows - first * strides[0]
+        for axis in range(1, slot.shape.rank):
+            positions.append(rest // strides[axis] if axis < slot.shape.rank - 1 else rest)
+            rest -= positions[-1] * strides[axis]
+        return tf.stack(positions, axis=1)
+
+
+class FlatElementOfRows(FlatElement, RowSlot):
+    """One value per row, with the same `read` and `add` as `FlatElement`."""
