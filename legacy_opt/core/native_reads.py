@@ -115,8 +115,6 @@ class _Same:
     def __eq__(self, other):
         return type(other) is _Same and self._value is other._value
 
-    __hash__ = None
-
 
 def _value(value, above):
     """Returns an object for comparison with `==`.
