@@ -1,0 +1,67 @@
+"""Tests every class with hyperparameters that change between training steps.
+
+The values change as `tests.support.changing_hyperparameters` explains: by attributes, or by
+variables and callables that the constructor got; in a Session, in a tf.function, eagerly and in
+Keras; without native kernels and with them. The expected values come from new optimizers.
+"""
+
+import numpy as np
+import pytest
+
+from tests.support import running
+from tests.support.changing_hyperparameters import (
+    NAMES,
+    WAYS,
+    changes_of,
+    dtypes_of,
+    fresh,
+    plan,
+    spread,
+)
+
+WITHOUT_KERNELS = ("Shampoo",)
+# Arguments that only initialize slots, and have no effect in the middle of a training.
+WITHOUT_EFFECT = ("initial_accumulator_value", "initial_gradient_squared_accumulator_value")
+
+
+def check(name, how):
+    way, source, mode, dtype = how
+    dtype = dtype if dtype in dtypes_of(name) else "float32"
+    if mode == "require" and name.split()[0] in WITHOUT_KERNELS:
+        with pytest.raises(Exception, match="runs without a native kernel"):
+            WAYS[way].run(name, dtype, mode, source)
+        return
+    steps, changed = WAYS[way].run(name, dtype, mode, source)
+    changed = tuple(argument for argument in changes_of(name) if argument in changed)
+    if source == "attribute" and way == "eager" or way.startswith("keras"):
+        rate = "learning_rate"
+        assert rate in changed or rate not in changes_of(name) or source != "attribute"
+    for number, (actual, expected) in enumerate(zip(steps, fresh(name, dtype, changed))):
+        what = plan(name).what(number)
+        # TensorFlow's kernels approximate square roots, as in test_acceleration.py.
+        running.assert_steps_close([actual], [expected], 3e-5, 1e-6, what)
+
+
+@pytest.mark.filterwarnings("ignore::legacy_opt.core.user_warnings.NativeKernelWarning")
+@pytest.mark.in_turn(name=NAMES, how=spread(["attribute"]))
+def test_attributes_that_are_set_between_steps(name, how):
+    """Setting an attribute has an effect from the next step on, or raises an error."""
+    check(name, how)
+
+
+@pytest.mark.filterwarnings("ignore::legacy_opt.core.user_warnings.NativeKernelWarning")
+@pytest.mark.in_turn(name=NAMES, how=spread(["variable", "callable"]))
+def test_variables_and_callables_are_read_in_each_step(name, how):
+    check(name, how)
+
+
+@pytest.mark.once
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
+def test_each_change_is_visible_in_the_expected_values(name):
+    everything = tuple(changes_of(name))
+    expected = fresh(name, "float32", everything)
+    for argument in set(everything) - set(WITHOUT_EFFECT):
+        others = fresh(name, "float32", tuple(each for each in everything if each != argument))
+        gaps = [np.max(np.abs(a[key] - b[key])) for a, b in zip(expected, others) for key in a]
+        assert max(gaps) > 1e-3, argument
