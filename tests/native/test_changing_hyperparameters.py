@@ -10,32 +10,35 @@ import pytest
 
 from tests.support import running
 from tests.support.changing_hyperparameters import (
+    MODES,
     NAMES,
     WAYS,
     changes_of,
-    dtypes_of,
     fresh,
     plan,
-    spread,
+    run,
 )
+from tests.support.turns import pairwise_first
 
 WITHOUT_KERNELS = ("Shampoo",)
 # Arguments that only initialize slots, and have no effect in the middle of a training.
 WITHOUT_EFFECT = ("initial_accumulator_value", "initial_gradient_squared_accumulator_value")
 
 
+def every_way(*sources):
+    dtypes = ["float32", "float64"]
+    return pairwise_first({"way": WAYS, "source": sources, "mode": MODES, "dtype": dtypes})
+
+
 def check(name, how):
-    way, source, mode, dtype = how
-    dtype = dtype if dtype in dtypes_of(name) else "float32"
+    way, source, mode, _ = how
     if mode == "require" and name.split()[0] in WITHOUT_KERNELS:
         with pytest.raises(Exception, match="runs without a native kernel"):
-            WAYS[way].run(name, dtype, mode, source)
+            run(name, *how)
         return
-    steps, changed = WAYS[way].run(name, dtype, mode, source)
-    changed = tuple(argument for argument in changes_of(name) if argument in changed)
-    if source == "attribute" and way == "eager" or way.startswith("keras"):
-        rate = "learning_rate"
-        assert rate in changed or rate not in changes_of(name) or source != "attribute"
+    dtype, steps, changed = run(name, *how)
+    if source == "attribute" and (way == "eager" or way.startswith("keras")):
+        assert "learning_rate" in changed or "learning_rate" not in changes_of(name)
     for number, (actual, expected) in enumerate(zip(steps, fresh(name, dtype, changed))):
         what = plan(name).what(number)
         # TensorFlow's kernels approximate square roots, as in test_acceleration.py.
@@ -43,14 +46,14 @@ def check(name, how):
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.core.user_warnings.NativeKernelWarning")
-@pytest.mark.in_turn(name=NAMES, how=spread(["attribute"]))
+@pytest.mark.in_turn(name=NAMES, how=every_way("attribute"))
 def test_attributes_that_are_set_between_steps(name, how):
     """Setting an attribute has an effect from the next step on, or raises an error."""
     check(name, how)
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.core.user_warnings.NativeKernelWarning")
-@pytest.mark.in_turn(name=NAMES, how=spread(["variable", "callable"]))
+@pytest.mark.in_turn(name=NAMES, how=every_way("variable", "callable"))
 def test_variables_and_callables_are_read_in_each_step(name, how):
     check(name, how)
 

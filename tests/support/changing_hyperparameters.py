@@ -7,13 +7,11 @@ optimizer gets the slots of the previous one, and runs eagerly, without native k
 """
 
 import functools
-import itertools
 import math
 import numbers
 from typing import Any, Callable, NamedTuple
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 import legacy_opt
@@ -409,9 +407,13 @@ def _keras(api, way, **options):
     return Way(functools.partial(in_keras, api=api, way=way), **options)
 
 
-def dtypes_of(name):
-    """Returns the dtypes of a case. TensorFlow's proximal optimizers take float32 rates only."""
-    return ("float32",) if "Proximal" in name else ("float32", "float64")
+def run(name, way, source, mode, dtype):
+    """Trains a case; returns the dtype, the steps and the arguments that have changed."""
+    # TensorFlow's proximal optimizers take float32 rates only.
+    if dtype not in WAYS[way].dtypes or "Proximal" in name:
+        dtype = "float32"
+    steps, changed = WAYS[way].run(name, dtype, mode, source)
+    return dtype, steps, tuple(each for each in changes_of(name) if each in changed)
 
 
 WAYS = {
@@ -427,19 +429,3 @@ WAYS = {
     "keras3 fit": _keras("keras3", "fit", dtypes=("float32",)),
 }
 MODES = ("off", "auto", "require")
-
-
-def spread(sources):
-    """Returns every combination of a way, one of the sources, a mode and a dtype.
-
-    The order is such that a few combinations in a row already differ in all of these.
-    """
-    every = [
-        pytest.param((way, *others, dtype), marks=[pytest.mark.keras3] * ("keras3" in way))
-        for way in WAYS
-        for others in itertools.product(sources, MODES)
-        for dtype in WAYS[way].dtypes
-    ]
-    count = len(every)
-    stride = next(n for n in range(int(count * 0.618), 0, -1) if math.gcd(n, count) == 1)
-    return [every[number * stride % count] for number in range(count)]
