@@ -87,10 +87,10 @@ class StateInKeras:
         # v1's decay_var_list and Keras' exclude_from_weight_decay must both allow weight decay.
         return super().decays(variable) and self._driver.owner.decays(variable)
 
-    def unrounded_value(self, name):
+    def _given_value(self, name):
         # In a training step, the attribute of the learning rate is a tensor of this step.
         number = self._driver.exact_numbers.get(name) if self._driver.leaf is self else None
-        return number if isinstance(number, numbers.Real) else super().unrounded_value(name)
+        return number if isinstance(number, numbers.Real) else super()._given_value(name)
 
     def variable_name(self, variable):
         return self._driver.owner.variable_name(variable)

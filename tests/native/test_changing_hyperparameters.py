@@ -58,6 +58,19 @@ def test_variables_and_callables_are_read_in_each_step(name, how):
     check(name, how)
 
 
+@pytest.mark.parametrize(
+    "name, how",
+    [
+        ("AdamWeightDecay", ("function", "variable", "require", "float32")),
+        ("LAMB", ("session-resource", "variable", "require", "float32")),
+        ("LARS", ("keras2 eager", "attribute", "require", "float64")),
+    ],
+)
+def test_kernels_read_no_variable_past_the_scalars_of_the_step(name, how):
+    """In these cells the rule once read the user's variable, or Keras' learning rate, itself."""
+    check(name, how)
+
+
 @pytest.mark.once
 @pytest.mark.full
 @pytest.mark.parametrize("name", NAMES)
