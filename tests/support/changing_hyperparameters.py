@@ -73,13 +73,23 @@ def _other(name, value):
         return not value
     if is_number(value):
         if "epsilon" in name:
-            return 0.25
+            return 4.0 if name == "epsilon2" else 0.25  # Adafactor's lower bound of a scale
+        if name == "alpha":  # Shampoo's iterative roots take powers of two only
+            return value / 2
         if isinstance(value, int):
-            return value + 1
+            return 2 if value > 2 else value + 1
         return value * 0.75 if value else 0.0625
     if name == "decay_rate" and value is None:
         return None
     return _OTHERS.get(name)
+
+
+def _order(argument):
+    """Returns a sort key: some changes would have no effect after others."""
+    # LAMB's bias correction hardly changes later steps, and the default of
+    # `exclude_from_layer_adaptation` is the argument `exclude_from_weight_decay`.
+    first = argument in ("bias_correction", "exclude_from_layer_adaptation")
+    return argument == "multiply_by_parameter_scale", not first
 
 
 @functools.lru_cache(maxsize=None)
@@ -92,8 +102,7 @@ def changes_of(name):
         return values
 
     arguments.changed(CASES[name], note)(None)
-    # The default of `exclude_from_layer_adaptation` is `exclude_from_weight_decay`.
-    noted = dict(sorted(noted.items(), key=lambda item: item[0] != "exclude_from_layer_adaptation"))
+    noted = {key: noted[key] for key in sorted(noted, key=_order)}
     others = {key: (value, _other(key, value)) for key, value in noted.items()}
     return {key: pair for key, pair in others.items() if pair[1] is not None}
 
