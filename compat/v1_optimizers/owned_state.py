@@ -11,6 +11,7 @@ not change. Optimizers nested in a wrapper are copied in the same way.
 import copy
 import functools
 import inspect
+import numbers
 import pickle
 
 import tensorflow as tf
@@ -85,6 +86,11 @@ class StateInKeras:
     def decays(self, variable):
         # v1's decay_var_list and Keras' exclude_from_weight_decay must both allow weight decay.
         return super().decays(variable) and self._driver.owner.decays(variable)
+
+    def _given_value(self, name):
+        # In a training step, the attribute of the learning rate is a tensor of this step.
+        number = self._driver.exact_numbers.get(name) if self._driver.leaf is self else None
+        return number if isinstance(number, numbers.Real) else super()._given_value(name)
 
     def variable_name(self, variable):
         return self._driver.owner.variable_name(variable)

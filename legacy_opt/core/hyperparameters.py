@@ -87,7 +87,8 @@ def unrounded(tensor, value, dtype):
     Args:
       tensor: the hyperparameter's tensor in this training step. Its value differs from `value` if
         the user has changed the hyperparameter of a Keras optimizer made by `to_keras`.
-      value: the argument of the constructor.
+      value: the argument of the constructor. Only numbers are read: a variable would have another
+        value if this training step updates it, and kernels are traced where it does not exist.
       dtype: the dtype to return.
     """
     return _exactly(lambda number: number, tensor, value, dtype)
@@ -111,7 +112,7 @@ def _exactly(function, tensor, value, dtype):
     computed in Python. No intermediate tensor is float64, because not all devices support float64.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
-        return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))
+        return function(tf.cast(tensor, dtype))
     exact, cast = tf.constant(function(value), dtype), function(tf.cast(tensor, dtype))
     unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
     return tf.compat.v2.where(unchanged, exact, cast)

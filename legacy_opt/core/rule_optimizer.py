@@ -495,7 +495,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
         if dtype == tf.float64:
             for name in self.full_precision:
-                number = getattr(self, "_" + name)
+                number = self._given_value(name)
                 values[name] = unrounded(self._rule_step.tensors[name], number, dtype)
         if non_slots:
             for name in self.non_slots():
@@ -503,6 +503,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if self._rule_step.global_step is not None:
             values["global_step"] = self._rule_step.global_step
         return SimpleNamespace(**values)
+
+    def _given_value(self, name: str) -> Hyperparameter:
+        """Returns a hyperparameter as it was given, before it is rounded to float32."""
+        return getattr(self, "_" + name)
 
     def _non_slot(self, name):
         with tf.init_scope():

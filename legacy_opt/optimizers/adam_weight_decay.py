@@ -109,7 +109,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         hyper = super().hyperparameters(dtype, non_slots)
         for beta in ("beta_1", "beta_2"):
             # 1 - beta is computed in Python (float64), because float32 would lose digits.
-            rest = complement(self._rule_step.tensors[beta], getattr(self, "_" + beta), dtype)
+            rest = complement(self._rule_step.tensors[beta], self._given_value(beta), dtype)
             setattr(hyper, "rest_" + beta, rest)
         return hyper
 

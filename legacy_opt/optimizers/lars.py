@@ -111,7 +111,8 @@ class LARSOptimizer(RuleOptimizer):
     def _round(self, hyper, dtype):
         """Rounds the hyperparameters of a sparse update to float32, like tf.contrib's class."""
         for name in ("learning_rate", "momentum"):
-            setattr(hyper, name, tf.cast(self._rule_step.tensors[name], dtype))
+            narrow = tf.cast(getattr(hyper, name), self._rule_step.tensors[name].dtype)
+            setattr(hyper, name, tf.cast(narrow, dtype))
 
     def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "update_for")

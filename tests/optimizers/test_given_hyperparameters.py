@@ -5,7 +5,6 @@ optimizer, or raise an error.
 """
 
 import functools
-import inspect
 import numbers
 
 import numpy as np
@@ -14,6 +13,7 @@ import tensorflow as tf
 
 from legacy_opt.compat import save_v1_checkpoint, to_keras, to_plain_keras, to_v1
 from tests.support import running
+from tests.support.arguments import changed
 from tests.support.checkpoints.v1_checkpoint_cases import moved_over
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
@@ -39,34 +39,6 @@ GIVEN = {
     "tensor": lambda value: tf.constant(np.float32(value)),
     "variable": variable,
 }
-
-
-def changed(case, change):
-    """Returns a function that creates a case's optimizer with the arguments from `change`.
-
-    `change` takes the dict of the case's arguments, and returns the dict of arguments to use.
-    """
-    cls, init = case.optimizer, case.optimizer.__init__
-
-    @functools.wraps(init)
-    def with_others(self, *args, **kwargs):
-        if type(self) is not cls:
-            return init(self, *args, **kwargs)
-        bound = inspect.signature(init).bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict(bound.arguments)
-        del arguments["self"]
-        cls.__init__ = init
-        return init(self, **change(arguments))
-
-    def make(step):
-        cls.__init__ = with_others
-        try:
-            return case.make(step)
-        finally:
-            cls.__init__ = init
-
-    return make
 
 
 def giving(case, names, given):

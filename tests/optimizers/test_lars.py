@@ -173,3 +173,21 @@ def test_layers_of_keras_are_skipped_by_the_names_of_enclosing_layers(skip_list,
     optimizer.apply_gradients([(tf.ones(weight.shape), weight) for weight in weights])
     moved = [bool(np.any(weight.numpy() != old)) for weight, old in zip(weights, before)]
     assert moved == skipped  # with eeta=0, weights that are not skipped have the learning rate 0
+
+
+def test_sparse_updates_have_the_hyperparameters_of_hyper_for():
+    """With half of both: 1 - 0.25 * 2 = 0.5, then 0.5 - 0.25 * (0.4 * 2 + 2) = -0.2."""
+
+    class Halved(LARSOptimizer):
+        def hyper_for(self, variable):
+            hyper = super().hyper_for(variable)
+            hyper.learning_rate *= 0.5
+            hyper.momentum *= 0.5
+            return hyper
+
+    def gradient():
+        return tf.IndexedSlices(tf.constant([[2.0]]), tf.constant([1]), [2, 1])
+
+    (first, _), (second, _) = train(lambda: Halved(0.5, 0.8), [gradient] * 2, [[1.0], [1.0]])
+    np.testing.assert_array_equal(first, np.float32([[1.0], [0.5]]))
+    np.testing.assert_allclose(second, [[1.0], [-0.2]], rtol=1e-6)

@@ -141,11 +141,15 @@ def session(problem, make_optimizer, use_resource=False, between=None, config=No
         variables = _variables(problem, use_resource)
         step = _global_step(problem.global_step, use_resource)
         placeholders = _placeholders(problem)
+        before = v1.global_variables()
         optimizer = make_optimizer(step)
+        hyperparameters = v1.global_variables()[len(before) :]
         train_op = optimizer.apply_gradients(
             _as_gradients(problem, placeholders, variables), global_step=step
         )
         with v1.Session(config=config) as sess:
+            if hyperparameters:  # non-slot variables are initialized with their values
+                sess.run(v1.variables_initializer(hyperparameters))
             sess.run(v1.global_variables_initializer())
             values = []
             for number, gradients in enumerate(problem.gradients):
@@ -276,12 +280,12 @@ def _assert_equal(actual, expected, what):
         raise AssertionError(f"{what}: largest difference {gap:g}")
 
 
-def assert_steps_close(actual, expected, rtol=1e-5, atol=1e-6):
+def assert_steps_close(actual, expected, rtol=1e-5, atol=1e-6, what=""):
     """Asserts that the values after each step are equal within a tolerance."""
     assert len(actual) == len(expected)
     for one, other in zip(actual, expected):
         for name in other:
-            np.testing.assert_allclose(one[name], other[name], rtol, atol, err_msg=name)
+            np.testing.assert_allclose(one[name], other[name], rtol, atol, err_msg=f"{name} {what}")
 
 
 def assert_close(actual, expected, rtol, atol):

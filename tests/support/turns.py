@@ -99,6 +99,19 @@ def in_turn(axes):
     ]
 
 
+def pairwise_first(axes):
+    """Returns every combination as one parameter for the mark `in_turn`; first those of `pairwise`.
+
+    Combinations with a value that begins with "keras3" get the mark `keras3`.
+    """
+    axes = {name: list(values) for name, values in axes.items()}
+    combinations = dict.fromkeys(pairwise(axes) + every_cell(axes))
+    return [
+        pytest.param(each, marks=[pytest.mark.keras3] * any(v.startswith("keras3") for v in each))
+        for each in combinations
+    ]
+
+
 def _with_marks(cell):
     """Returns a combination of values as a pytest.param with the marks of all its values."""
     params = [value if isinstance(value, ParameterSet) else pytest.param(value) for value in cell]
