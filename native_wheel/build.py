@@ -47,8 +47,6 @@ CHOICES = {
 # More arguments of this kind, {class: {argument: values}}. Some are constants in the kernels.
 CHOICES_OF_CLASS = {
     "AdafactorOptimizer": {"beta1": (0.0, 0.9), "learning_rate": (None, 0.1)},
-    "AdamWeightDecayOptimizer": {"beta_2": (0.999, 0.98)},
-    "LAMBOptimizer": {"beta_2": (0.999, 0.98)},
 }
 # The types of the operations by which clipping, averaging and loss scaling scale float32 gradients.
 PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))

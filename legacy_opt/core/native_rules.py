@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
-from legacy_opt.core.types import Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 from legacy_opt.core.update import Addition, Fading
 from legacy_opt.native.emit import emit
 from legacy_opt.native.matrix_axes import axes_of
@@ -42,7 +42,7 @@ class PureUpdate:
 
     def __init__(self, optimizer: V1Optimizer) -> None:
         self.optimizer = optimizer
-        self._known_scalars: Optional[Dict[str, Tensor]] = None
+        self._known_scalars: Dict[DType, Dict[str, Tensor]] = {}
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         """Returns the slots of a variable, a dict from name to `legacy_opt.Slot`."""
@@ -57,13 +57,20 @@ class PureUpdate:
         del variable
         return False
 
-    def scalars(self) -> Dict[str, Tensor]:
-        """Returns the scalars that `function` needs in this training step, by name."""
-        if self._known_scalars is None:  # once, because each call would add operations to the graph
-            self._known_scalars = self._scalars()
-        return self._known_scalars
+    def scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        """Returns the scalars that `function` needs in this training step.
 
-    def _scalars(self) -> Dict[str, Tensor]:
+        Args:
+          dtype: the dtype of the variables.
+
+        Returns:
+          A dict from name to tensor.
+        """
+        if dtype not in self._known_scalars:  # only once, because a call may add operations
+            self._known_scalars[dtype] = self._scalars(dtype)
+        return self._known_scalars[dtype]
+
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         """Computes the result of `scalars`."""
         raise NotImplementedError
 
@@ -110,8 +117,8 @@ class ChangedUpdate(PureUpdate):
     def must_wait(self, variable: Variable) -> bool:
         return self.base.must_wait(variable)
 
-    def _scalars(self) -> Dict[str, Tensor]:
-        return self.base.scalars()
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        return self.base.scalars(dtype)
 
     def kind(self) -> Any:
         return type(self), self.base.kind()
@@ -134,8 +141,8 @@ class RuleUpdate(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self.optimizer.needs_whole_tensor(variable)
 
-    def _scalars(self) -> Dict[str, Tensor]:
-        return self.optimizer.scalars_of_step()
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        return self.optimizer.scalars_of_step(dtype)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         optimizer = self.optimizer
@@ -175,7 +182,7 @@ class NoUpdate(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return False
 
-    def _scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         return {}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
@@ -228,7 +235,7 @@ def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
     ]
     scalars = [
         Input(name, SCALAR, tensor.dtype.base_dtype.name)
-        for name, tensor in update.scalars().items()
+        for name, tensor in update.scalars(variable.dtype.base_dtype).items()
     ]
     grad, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.native_rules import ChangedUpdate, PureUpdate, Results
-from legacy_opt.core.types import Tensor, Variable
+from legacy_opt.core.types import DType, Tensor, Variable
 from legacy_opt.core.variable_access import is_value_of_ref
 
 _MOST_FACTORS = 4
@@ -44,9 +44,9 @@ class ScaledUpdate(ChangedUpdate):
         super().__init__(base)
         self.factors = factors
 
-    def _scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         factors = {_name(i): factor.scalar for i, factor in enumerate(self.factors)}
-        return dict(super()._scalars(), **factors)
+        return dict(super()._scalars(dtype), **factors)
 
     def kind(self) -> Any:
         return tuple(factor.operation for factor in self.factors), super().kind()

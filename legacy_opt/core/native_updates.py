@@ -301,8 +301,9 @@ def _is_remote(device):
 def _kernel(update, variable, sparse):
     driver.load()  # first, because a missing driver is the error that users can correct
     optimizer = update.optimizer
-    scalars = [(name, each.dtype.base_dtype.name) for name, each in update.scalars().items()]
-    place = id(variable), sparse, update.kind(), tuple(scalars)
+    scalars = update.scalars(variable.dtype.base_dtype)
+    dtypes = tuple((name, each.dtype.base_dtype.name) for name, each in scalars.items())
+    place = id(variable), sparse, update.kind(), dtypes
     known = _traced.setdefault(optimizer, {})
     found = known.get(place)
     if (
@@ -398,7 +399,7 @@ def _run(updates):
             *(optimizer.get_slot(update.variable, name) for name in slots),
         ]
     ]
-    scalars = pure.scalars()
+    scalars = pure.scalars(variable.dtype.base_dtype)
     given = {
         "scalars": [scalars[each.name] for each in kernel.program.scalars],
         "use_locking": optimizer._use_locking,

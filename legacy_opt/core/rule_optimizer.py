@@ -36,7 +36,7 @@ from legacy_opt.core.global_step import (
     step_below_the_end,
     warn_if_it_stands_still,
 )
-from legacy_opt.core.hyperparameters import current, unrounded
+from legacy_opt.core.hyperparameters import current, unrounded, wide_dtype
 from legacy_opt.core.native_rules import PureUpdate, RuleUpdate, refuse_overridden
 from legacy_opt.core.native_updates import NativeStep
 from legacy_opt.core.rule_application import apply_rule
@@ -493,16 +493,23 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           non_slots: whether to include the non-slot variables' values.
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
-        if dtype == tf.float64:
-            for name in self.full_precision:
-                number = self._given_value(name)
-                values[name] = unrounded(self._rule_step.tensors[name], number, dtype)
+        exact = self._rule_step.exact
+        values.update(self.exact_values(dtype) if exact is None else exact.get(dtype, {}))
         if non_slots:
             for name in self.non_slots():
                 values[name] = tf.cast(self._read_non_slot(name), dtype)
         if self._rule_step.global_step is not None:
             values["global_step"] = self._rule_step.global_step
         return SimpleNamespace(**values)
+
+    def exact_values(self, dtype: DType) -> Dict[str, Tensor]:
+        """Returns the hyperparameters that are computed in Python, not rounded to float32 first.
+
+        The result is a dict from name to a scalar of `dtype`.
+        """
+        names = self.full_precision if dtype == tf.float64 else ()
+        tensors = self._rule_step.tensors
+        return {name: unrounded(tensors[name], self._given_value(name), dtype) for name in names}
 
     def _given_value(self, name: str) -> Hyperparameter:
         """Returns a hyperparameter as it was given, before it is rounded to float32."""
@@ -517,13 +524,20 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """Returns the update from which native kernels are generated."""
         return RuleUpdate(self)
 
-    def scalars_of_step(self) -> Dict[str, Tensor]:
+    def scalars_of_step(self, dtype: DType) -> Dict[str, Tensor]:
         """Returns the scalars of this training step from which `hyperparameters` are computed.
 
-        The result is a dict from name to tensor.
+        Args:
+          dtype: the dtype of the variables.
+
+        Returns:
+          A dict from name to tensor.
         """
         scalars = dict(self._rule_step.tensors)
         scalars.update({name: self._read_non_slot(name) for name in self.non_slots()})
+        for each in {dtype, wide_dtype(dtype)}:
+            exact = self.exact_values(each)
+            scalars.update({f"{each.name} {name}": tensor for name, tensor in exact.items()})
         if self._rule_step.global_step is not None:
             scalars["global_step"] = self._rule_step.global_step
         return scalars
@@ -531,10 +545,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     @contextlib.contextmanager
     def with_scalars(self, scalars: Dict[str, Tensor]) -> Iterator[None]:
         """Replaces the scalars of this step (see `scalars_of_step`) in this scope."""
-        before, tensors = self._rule_step, dict(scalars)
+        before, tensors, exact = self._rule_step, dict(scalars), {}
+        for key in [key for key in tensors if " " in key]:
+            dtype, name = key.split()
+            exact.setdefault(tf.as_dtype(dtype), {})[name] = tensors.pop(key)
         non_slots = {name: tensors.pop(name) for name in self.non_slots()}
         step = tensors.pop("global_step", None)
-        self._rule_step = before._replace(tensors=tensors, global_step=step, non_slots=non_slots)
+        self._rule_step = before._replace(
+            tensors=tensors, global_step=step, non_slots=non_slots, exact=exact
+        )
         try:
             yield
         finally:

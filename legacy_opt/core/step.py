@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, NamedTuple, Optional
 
 from legacy_opt.core.native_updates import NativeStep
-from legacy_opt.core.types import GradAndVar, Tensor, Variable
+from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
 
 
 class Step(NamedTuple):
@@ -25,6 +25,8 @@ class Step(NamedTuple):
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
       non_slots: a dict from names of non-slot variables to values to use instead of reading the
         variables; None to read the variables.
+      exact: a dict from dtype to values to use instead of calling `RuleOptimizer.exact_values`;
+        None to call the method.
     """
 
     tensors: Dict[str, Tensor]
@@ -34,6 +36,7 @@ class Step(NamedTuple):
     advanced: Optional[Variable] = None
     global_step: Optional[Tensor] = None
     non_slots: Optional[Dict[str, Tensor]] = None
+    exact: Optional[Dict[DType, Dict[str, Tensor]]] = None
 
     def with_tensor(self, name: str, tensor: Tensor) -> Step:
         """Returns this state with another tensor for a hyperparameter."""

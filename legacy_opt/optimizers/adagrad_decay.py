@@ -26,6 +26,7 @@ from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot
 from legacy_opt.core.types import (
+    DType,
     GlobalStep,
     Gradient,
     Hyperparameter,
@@ -148,10 +149,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
             warn_of_counts_by_position(self._power_layout(), variable)
         return super().native_rule(variable, sparse)
 
-    def scalars_of_step(self) -> Dict[str, Tensor]:
+    def scalars_of_step(self, dtype: DType) -> Dict[str, Tensor]:
         # Native kernels get the period as a scalar. If they computed it, its length would be a
         # constant, and each length would need another kernel.
-        scalars = super().scalars_of_step()
+        scalars = super().scalars_of_step(dtype)
         return dict(scalars, period=self._period(scalars["global_step"]))
 
     def _period(self, step):

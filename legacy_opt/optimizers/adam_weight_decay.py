@@ -105,13 +105,13 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
 
-    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        hyper = super().hyperparameters(dtype, non_slots)
+    def exact_values(self, dtype: DType) -> Dict[str, Tensor]:
+        values = super().exact_values(dtype)
         for beta in ("beta_1", "beta_2"):
             # 1 - beta is computed in Python (float64), because float32 would lose digits.
             rest = complement(self._rule_step.tensors[beta], self._given_value(beta), dtype)
-            setattr(hyper, "rest_" + beta, rest)
-        return hyper
+            values["rest_" + beta] = rest
+        return values
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
         hyper = super().hyper_for(variable)

@@ -42,8 +42,9 @@ class DecayedUpdate(ChangedUpdate):
         decays = self.optimizer.decays(variable)
         return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
 
-    def _scalars(self) -> Dict[str, Tensor]:
-        return dict(super()._scalars(), **{_NAME: self.optimizer._weight_decay_tensor})
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)
+        return dict(super()._scalars(dtype), **{_NAME: factor})
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         run = super().function(variable, sparse)
@@ -51,8 +52,7 @@ class DecayedUpdate(ChangedUpdate):
             return run
 
         def update(grad, value, slots, scalars):
-            factor = factor_of(self.optimizer, scalars[_NAME], value.dtype)
-            decayed = value - factor * value
+            decayed = value - scalars[_NAME] * value
             results = run(grad, decayed, slots, scalars)
             return Results(None, results.changes, results.new_value(decayed))
 

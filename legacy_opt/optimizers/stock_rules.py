@@ -317,7 +317,7 @@ class StockUpdate(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self._rule.whole_tensor
 
-    def _scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         return scalars_of(self._rule, self.optimizer)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:

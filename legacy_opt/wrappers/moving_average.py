@@ -19,6 +19,7 @@ from legacy_opt.core.hyperparameters import current
 from legacy_opt.core.native_rules import PureUpdate, Results
 from legacy_opt.core.slots import Slot, first_value
 from legacy_opt.core.types import (
+    DType,
     GradsAndVars,
     Hyperparameter,
     Operation,
@@ -286,7 +287,7 @@ class Move(PureUpdate):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return False
 
-    def _scalars(self) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         return {"rate": self._rate}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
