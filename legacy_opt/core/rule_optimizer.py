@@ -494,7 +494,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
         exact = self._rule_step.exact
-        values.update(self.exact_values(dtype) if exact is None else exact.get(dtype, {}))
+        values.update(self._exact_values(dtype) if exact is None else exact.get(dtype, {}))
         if non_slots:
             for name in self.non_slots():
                 values[name] = tf.cast(self._read_non_slot(name), dtype)
@@ -502,7 +502,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             values["global_step"] = self._rule_step.global_step
         return SimpleNamespace(**values)
 
-    def exact_values(self, dtype: DType) -> Dict[str, Tensor]:
+    def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
         """Returns the hyperparameters that are computed in Python, not rounded to float32 first.
 
         The result is a dict from name to a scalar of `dtype`.
@@ -536,7 +536,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         scalars = dict(self._rule_step.tensors)
         scalars.update({name: self._read_non_slot(name) for name in self.non_slots()})
         for each in {dtype, wide_dtype(dtype)}:
-            exact = self.exact_values(each)
+            exact = self._exact_values(each)
             scalars.update({f"{each.name} {name}": tensor for name, tensor in exact.items()})
         if self._rule_step.global_step is not None:
             scalars["global_step"] = self._rule_step.global_step

@@ -25,7 +25,7 @@ class Step(NamedTuple):
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
       non_slots: a dict from names of non-slot variables to values to use instead of reading the
         variables; None to read the variables.
-      exact: a dict from dtype to values to use instead of calling `RuleOptimizer.exact_values`;
+      exact: a dict from dtype to values to use instead of calling `RuleOptimizer._exact_values`;
         None to call the method.
     """
 

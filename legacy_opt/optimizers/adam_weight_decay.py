@@ -105,8 +105,8 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
 
-    def exact_values(self, dtype: DType) -> Dict[str, Tensor]:
-        values = super().exact_values(dtype)
+    def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
+        values = super()._exact_values(dtype)
         for beta in ("beta_1", "beta_2"):
             # 1 - beta is computed in Python (float64), because float32 would lose digits.
             rest = complement(self._rule_step.tensors[beta], self._given_value(beta), dtype)

@@ -9,6 +9,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
+from legacy_opt.native import kernels
 from legacy_opt.native.program import UnsupportedError
 from tests.support.checkpoints.v1_checkpoints import APIS
 
@@ -187,3 +188,33 @@ def test_the_power_of_ftrl_in_keras(api, wrap, fresh):
 
 def _apply(optimizer, variable):
     optimizer.apply_gradients([(tf.constant(START - 7), variable)])
+
+
+@pytest.mark.parametrize(
+    "make, name",
+    [
+        (lambda: legacy_opt.AdamWeightDecayOptimizer(0.1, 0.1), "_learning_rate"),
+        (lambda: legacy_opt.AdamWOptimizer(0.1, 0.1), "_weight_decay"),
+        (lambda: legacy_opt.LAMBOptimizer(0.1, 0.1, bias_correction=False), "_beta_1"),
+        (lambda: legacy_opt.LARSOptimizer(0.1), "_momentum"),
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float64])
+def test_numbers_of_full_precision_are_no_constants_of_kernels(make, name, dtype, fresh):
+    compiled, compile_one = [], kernels.compiled
+
+    def count(program):
+        compiled.append(program)
+        return compile_one(program)
+
+    fresh.setattr(kernels, "compiled", count)
+    optimizers = [make(), legacy_opt.native.accelerate(make(), require=True)]
+    variables = [tf.Variable(START.astype(dtype)) for _ in optimizers]
+    for number in (0.3, 0.2, 0.1):
+        for optimizer, variable in zip(optimizers, variables):
+            setattr(optimizer, name, number)
+            grad = tf.constant((START - 7).astype(dtype))
+            optimizer.apply_gradients([(grad, variable)])
+    assert len(compiled) == 1
+    expected, actual = (each.numpy().astype(np.float64) for each in variables)
+    np.testing.assert_allclose(actual, expected, rtol=1e-2 if dtype == np.float16 else 1e-12)
