@@ -284,7 +284,7 @@ class KernelOp : public OpKernel {
   // Checks the first `count` inputs. The arguments of variables are as in `Inputs`.
   Status CheckInputs(OpKernelConstruction* context, int count, int variables, int gradients) const {
     std::vector<int32_t> dtypes;
-    for (int i = 0; i < count; ++i) dtypes.push_back(RemoveRefType(context->input_type(i)));
+    for (int i = 0; i < count; ++i) dtypes.push_back(BaseType(context->input_type(i)));
     const bool are_resources = dtypes[0] == DT_RESOURCE;
     return AsStatus(legacy_opt::CheckInputs(kernel_, {variables, are_resources, gradients}, dtypes));
   }
