@@ -217,7 +217,8 @@ void UpdateSomeVariables(const legacy_opt_kernel* kernel) {
   }
   if (!IsAccepted(call, error)) return;
   std::vector<Array*> tensors = call.Pointers();
-  const Memory memory(tensors);
+  Memory memory;
+  Require(memory.Set(tensors).empty(), "disjoint memory is refused");
   std::vector<Variable> variables;
   for (int i = 0; i < count; ++i) {
     Require(!memory.Overlaps(*call.gradients[i]), "a gradient is taken for a variable");
@@ -226,10 +227,11 @@ void UpdateSomeVariables(const legacy_opt_kernel* kernel) {
     variables.back().gradient = Data(*call.gradients[i]);
   }
   UpdateWhole(kernel, variables, call.ScalarValues().data(), TwoThreads);
-  tensors.push_back(tensors[Draw(0, tensors.size() - 1)]);
-  Require(!CheckDistinct(tensors).empty(), "a variable may be its own slot");
-  tensors.pop_back();
-  Require(CheckDistinct(tensors).empty(), "distinct variables are refused");
+  Require(SortDistinct(&tensors).empty(), "distinct variables are refused");
+  Array* const twice = tensors[Draw(0, tensors.size() - 1)];
+  tensors.push_back(twice);
+  Require(!SortDistinct(&tensors).empty(), "a variable may be its own slot");
+  if (twice->NumElements()) Require(!memory.Set(tensors).empty(), "memory may overlap");
 }
 
 template <typename Id>

@@ -4,6 +4,7 @@
 #ifndef LEGACY_OPT_CHECKS_H_
 #define LEGACY_OPT_CHECKS_H_
 
+#include <array>
 #include <utility>
 
 #include "update.h"
@@ -69,13 +70,13 @@ bool SameShape(const Tensor& a, const Tensor& b, int first = 0) {
   return same;
 }
 
-// Returns the numbers of elements of a slot of each kind.
+// Returns the number of elements of a slot of each kind that is used.
 template <typename Tensor>
-std::vector<int64_t> SizesOfSlots(const legacy_opt_kernel* kernel, const Tensor& value) {
+std::array<int64_t, 4> SizesOfSlots(const legacy_opt_kernel* kernel, const Tensor& value) {
   const int64_t size = value.NumElements(), axes = value.dims();
-  if (!size || !axes) return {size, 0, 0, 1};
-  if (!kernel->update_row) return {size, value.dim_size(0), 0, 1};
-  return {size, size / value.dim_size(axes - 1), size / value.dim_size(axes - 2), 1};
+  if (!size || !axes) return {{size, 0, 0, 1}};
+  if (!kernel->update_row) return {{size, value.dim_size(0), 0, 1}};
+  return {{size, size / value.dim_size(axes - 1), size / value.dim_size(axes - 2), 1}};
 }
 
 }  // namespace internal
@@ -136,12 +137,14 @@ inline std::string CheckInputs(const legacy_opt_kernel* kernel, const Inputs& in
   return "";
 }
 
-// Checks that no variable is used twice, also not as a slot. `identities` are pointers.
+constexpr const char* kUsedTwice = "a variable is used twice, perhaps as its own slot";
+
+// Sorts pointers that identify variables, and checks that no variable is used twice.
 template <typename Identity>
-std::string CheckDistinct(std::vector<Identity*> identities) {
-  std::sort(identities.begin(), identities.end());
-  const auto twice = std::adjacent_find(identities.begin(), identities.end());
-  return twice == identities.end() ? "" : "a variable is used twice, perhaps as its own slot";
+std::string SortDistinct(std::vector<Identity*>* identities) {
+  std::sort(identities->begin(), identities->end());
+  const auto twice = std::adjacent_find(identities->begin(), identities->end());
+  return twice == identities->end() ? "" : kUsedTwice;
 }
 
 template <typename Tensor>
@@ -163,7 +166,7 @@ std::string CheckVariable(const legacy_opt_kernel* kernel, Tensor* const* tensor
   if (kernel->update_row && value.dims() < 2) {
     return "the kernel needs matrices, but the variable has the shape " + internal::ShapeOf(value);
   }
-  const std::vector<int64_t> sizes = internal::SizesOfSlots(kernel, value);
+  const std::array<int64_t, 4> sizes = internal::SizesOfSlots(kernel, value);
   const int counts[] = {kernel->slots, kernel->row_slots, kernel->column_slots, kernel->scalar_slots};
   for (int kind = 0, i = 1; kind < 4; ++kind) {
     for (int k = 0; k < counts[kind]; ++k, ++i) {
@@ -220,18 +223,25 @@ Variable VariableOf(const legacy_opt_kernel* kernel, Tensor* const* tensors) {
   return variable;
 }
 
-// The memory of tensors that do not overlap each other.
+// The memory of the variables and slots of an operation.
 class Memory {
  public:
+  // Checks that no variable is used twice.
   template <typename Tensor>
-  explicit Memory(const std::vector<Tensor*>& tensors) {
+  std::string Set(const std::vector<Tensor*>& tensors) {
+    parts_.clear();
+    parts_.reserve(tensors.size());
     for (const Tensor* each : tensors) {
       const char *const begin = Data(*each), *const end = begin + each->tensor_data().size();
       if (begin < end) parts_.emplace_back(begin, end);
     }
     std::sort(parts_.begin(), parts_.end());
+    bool disjoint = true;
+    for (size_t i = 1; i < parts_.size(); ++i) disjoint &= parts_[i - 1].second <= parts_[i].first;
+    return disjoint ? "" : kUsedTwice;
   }
 
+  // Whether a tensor shares memory with the variables.
   template <typename Tensor>
   bool Overlaps(const Tensor& tensor) const {
     const char *const begin = Data(tensor), *const end = begin + tensor.tensor_data().size();

@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <type_traits>
 #include <unordered_map>
@@ -143,8 +142,6 @@ Status AsStatus(const std::string& message) {
 // The variables of one operation: locked, and referenced as long as this object lives.
 class OpenVariables {
  public:
-  using Check = std::function<std::string(const std::vector<Tensor*>&)>;
-
   ~OpenVariables() {
     Unlock();
     for (Var* each : resources_) each->Unref();
@@ -153,19 +150,19 @@ class OpenVariables {
   // Opens the resources with the given names, or the first `count` inputs if there are no names.
   // Rows of variables are updated under shared locks, unless `use_locking`, like TensorFlow's own
   // sparse updates. `check` gets the locked variables, before any of them is copied for writing.
+  template <typename Check>
   Status Open(OpKernelContext* context, int count, const std::vector<std::string>& names,
               bool use_locking, bool by_rows, const Check& check) {
     are_resources_ = !names.empty() || context->input_dtype(0) == DT_RESOURCE;
     auto status = are_resources_ ? Find(context, count, names) : Status();
     if (!status.ok()) return status;
+    mutexes_.reserve(count);
     for (Var* each : resources_) mutexes_.push_back(each->mu());
-    for (int i = 0; !are_resources_ && i < count; ++i) {
+    for (int i = 0; !are_resources_ && use_locking && i < count; ++i) {
       mutexes_.push_back(context->input_ref_mutex(i));
     }
-    status = AsStatus(CheckDistinct(mutexes_));
+    status = AsStatus(SortDistinct(&mutexes_));  // all operations lock in the same order
     if (!status.ok()) return status;
-    std::sort(mutexes_.begin(), mutexes_.end());  // all operations lock in the same order
-    if (!are_resources_ && !use_locking) mutexes_.clear();
     if (by_rows && !CopyOnRead()) {
       status = LockAndCheck(context, count, true, use_locking, check);
       if (status.ok()) status = Unshare(context);
@@ -183,8 +180,7 @@ class OpenVariables {
   // variable is not shared with a tensor while it is written.
   Status CopyIfShared(OpKernelContext* context, Tensor* tensor) {
     if (are_resources_) return Status();
-    if (!memory_) memory_.reset(new Memory(tensors_));
-    if (!memory_->Overlaps(*tensor)) return Status();
+    if (!memory_.Overlaps(*tensor)) return Status();
     Tensor copy;
     auto status = context->allocate_temp(tensor->dtype(), tensor->shape(), &copy);
     if (!status.ok()) return status;
@@ -196,6 +192,7 @@ class OpenVariables {
  private:
   Status Find(OpKernelContext* context, int count, const std::vector<std::string>& names) {
     auto* const manager = context->resource_manager();
+    resources_.reserve(count);
     for (int i = 0; i < count; ++i) {
       Var* variable = nullptr;
       if (names.empty() && context->input(i).NumElements() != 1) {
@@ -210,10 +207,10 @@ class OpenVariables {
     return Status();
   }
 
+  template <typename Check>
   Status LockAndCheck(OpKernelContext* context, int count, bool exclusive, bool use_locking,
                       const Check& check) {
-    exclusive_.reserve(mutexes_.size());
-    shared_.reserve(mutexes_.size());
+    (exclusive ? exclusive_.reserve(mutexes_.size()) : shared_.reserve(mutexes_.size()));
     for (mutex* each : mutexes_) {
       if (exclusive) {
         exclusive_.emplace_back(*each);
@@ -222,7 +219,8 @@ class OpenVariables {
       }
     }
     tensors_.clear();
-    refs_.reserve(count);
+    tensors_.reserve(count);
+    if (!are_resources_) refs_.reserve(count);
     for (int i = 0; i < count; ++i) {
       if (are_resources_) {
         tensors_.push_back(resources_[i]->tensor());
@@ -235,7 +233,9 @@ class OpenVariables {
                                           " is not initialized");
       }
     }
-    return AsStatus(check(tensors_));
+    std::string error = check(tensors_);
+    if (error.empty() && !are_resources_) error = memory_.Set(tensors_);
+    return AsStatus(error);
   }
 
   // Copies the values that others refer to, too.
@@ -267,7 +267,7 @@ class OpenVariables {
   std::vector<mutex*> mutexes_;
   std::vector<mutex_lock> exclusive_;
   std::vector<tf_shared_lock> shared_;
-  std::unique_ptr<Memory> memory_;
+  Memory memory_;  // of ref variables
 };
 
 // What all operations that run a kernel have in common.
@@ -371,6 +371,8 @@ class WholeOp : public UpdateOp {
     OP_REQUIRES_OK(context, found.Open(context, opened, names_, use_locking_, false, check));
     std::vector<Tensor> values;  // of the gradients
     std::vector<Variable> variables;
+    values.reserve(count_);
+    variables.reserve(count_);
     for (int i = 0; i < count_; ++i) {
       values.push_back(context->input(gradients + i));
       OP_REQUIRES_OK(context, found.CopyIfShared(context, &values.back()));
