@@ -19,7 +19,7 @@ from legacy_opt.native import cache, probe
 from legacy_opt.native.kernels import Kernel
 from legacy_opt.native.program import UnsupportedError
 
-_SOURCES = ("driver.cc", "update.h", "kernel.h")
+_SOURCES = ("driver.cc", "checks.h", "update.h", "kernel.h")
 
 
 class Driver(NamedTuple):

@@ -12,6 +12,7 @@ from legacy_opt.native.operations import (
     rounded,
     store,
     stored,
+    sum_of_integers,
     text_of,
     type_of,
 )
@@ -386,6 +387,8 @@ class Emitter:
         return expression(node)
 
     def _sum_of(self, node, total, count):
+        if node.dtype.startswith("int"):
+            return sum_of_integers(node, total)
         mean = f" / (double){count}" if node.operation == "Mean" else ""
         return rounded(node.dtype, f"({type_of(node)})({total}{mean})")
 

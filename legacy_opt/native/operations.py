@@ -27,8 +27,6 @@ _16_BITS = ("bfloat16", "float16")
 _EXACT = {
     "Abs": "{0} < 0 ? -{0} : {0} + 0",
     "Equal": "{0} == {1}",
-    "FloorDiv": "{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))",
-    "FloorMod": "(({0} % {1}) + {1}) % {1}",
     "Greater": "{0} > {1}",
     "GreaterEqual": "{0} >= {1}",
     "Less": "{0} < {1}",
@@ -67,16 +65,22 @@ _FLOAT = {
     "Tanh": "lo_tanh{f}({0})",
 }
 _OF_SEVERAL_EXPRESSIONS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
-ELEMENTWISE = frozenset([*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_OF_SEVERAL_EXPRESSIONS])
+# Divisions of integers by a constant, and by -1: on x86-64, the lowest integer / -1 is an error.
+_INTEGER_DIVISIONS = {
+    "FloorDiv": ("{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))", "-{0}"),
+    "FloorMod": ("{0} % {1} + (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)) ? {1} : 0)", "0"),
+    "RealDiv": ("{0} / {1}", "-{0}"),
+}
+ELEMENTWISE = frozenset(
+    [*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_OF_SEVERAL_EXPRESSIONS, *_INTEGER_DIVISIONS]
+)
 
 
 def expression(node: Node) -> str:
     """Returns the C expression of an elementwise operation."""
     inputs = [text_of(each) for each in node.inputs]
     if node.operation == "Cast":
-        (source,) = node.inputs
-        code = f"({type_of(node)}){inputs[0]}" if node.dtype != "bool" else f"{inputs[0]} != 0"
-        return code if node.dtype == source.dtype else rounded(node.dtype, code)
+        return _cast(node, inputs[0])
     if node.operation == "AddN" and node.dtype not in _16_BITS:
         return " + ".join(inputs)
     if node.operation == "SquaredDifference":
@@ -85,16 +89,61 @@ def expression(node: Node) -> str:
     if node.operation == "SoftplusGrad":  # TensorFlow's formula: gradients / (exp(-features) + 1)
         exp = rounded(node.dtype, f"lo_exp{_suffix(node.dtype)}(-{inputs[1]})")
         return rounded(node.dtype, f"{inputs[0]} / ({rounded(node.dtype, exp + ' + 1')})")
-    is_float = node.dtype.endswith(("float16", "float32", "float64"))
+    is_float = _is_float(node.dtype)
+    if node.operation in _INTEGER_DIVISIONS and not is_float:
+        return _integer_division(node, inputs)
     known = dict(_EXACT, **(_FLOAT_EXACT if is_float else {}))
     with_rounding = dict(_ROUNDED, **(_FLOAT if is_float else {}))
     template = known.get(node.operation) or with_rounding.get(node.operation)
-    if template is None or (is_float and node.operation.startswith("Floor")):
+    if template is None:
         raise UnsupportedError(
             f"kernels do not support the operation {node.operation} in {node.dtype}"
         )
     code = template.format(*inputs, f=_suffix(node.dtype), type=type_of(node))
     return code if node.operation in known else rounded(node.dtype, code)
+
+
+def _cast(node, code):
+    (source,) = node.inputs
+    if node.dtype == source.dtype:
+        return code
+    if node.dtype == "bool":
+        return f"{code} != 0"
+    if _is_float(source.dtype) and not _is_float(node.dtype):
+        return f"lo_{node.dtype}_of_{type_of(source)}({code})"
+    return rounded(node.dtype, f"({type_of(node)}){code}")
+
+
+def _integer_division(node, inputs):
+    divisor = node.inputs[1]
+    # TensorFlow raises an error when it divides an integer by zero. A kernel cannot.
+    if divisor.operation != "Const" or divisor.detail == 0:
+        raise UnsupportedError(
+            f"kernels divide integers only by constants other than 0 ({node.operation} in "
+            f"{node.dtype})"
+        )
+    by_others, by_minus_1 = _INTEGER_DIVISIONS[node.operation]
+    return (by_minus_1 if divisor.detail == -1 else by_others).format(*inputs)
+
+
+def sum_of_integers(node: Node, total: str) -> str:
+    """Returns the C expression of a sum of integers, from its value in float64.
+
+    Raises:
+      UnsupportedError: float64 may not be exact, or the result is not a sum.
+    """
+    (operand,) = node.inputs
+    if operand.dtype == "int64" and operand.operation == "Cast":
+        (operand,) = operand.inputs
+    if node.operation != "Sum" or operand.dtype not in ("bool", "int32"):
+        raise UnsupportedError(
+            f"kernels do not support {node.operation} in {node.dtype}, unless it adds int32 or bool"
+        )
+    return f"({type_of(node)})lo_int64_of_double({total})"
+
+
+def _is_float(dtype):
+    return dtype.endswith(("float16", "float32", "float64"))
 
 
 def name_of(node: Node) -> str:

@@ -1,6 +1,7 @@
 """Checks that native kernels compute the same bits everywhere (`make bits`).
 
-Compares TensorFlow versions, instruction sets and numbers of threads.
+Compares TensorFlow versions, instruction sets and numbers of threads: in trainings, and at the
+corners of operations (tests/support/native_corners.py).
 
 python -m tests.tools.bits FOLDER PYTHON…   # compares the given Python interpreters' TensorFlows
 python -m tests.tools.bits --train THREADS   # prints the hashes of trainings
@@ -16,6 +17,7 @@ from pathlib import Path
 
 THREADS = ("1", "2", "4")
 DTYPES = ("float32", "float64", "bfloat16", "float16")
+CORNERS = "corners"
 # A dict from each instruction set to a flag for the C compiler and to the name of a feature that
 # processors with the instruction set have. Users get "all": a kernel contains code for all
 # instruction sets, and chooses one when it is loaded.
@@ -31,7 +33,7 @@ def main(folder, *pythons):
     """Compares all trainings.
 
     Returns:
-      0 if, for each dtype, all trainings have the same bits; otherwise 1.
+      0 if, for each dtype and the corners, all results have the same bits; otherwise 1.
     """
     if not pythons:
         sys.exit("Name at least one Python interpreter.")
@@ -51,12 +53,13 @@ def main(folder, *pythons):
         for python, threads in itertools.product(pythons, THREADS):
             command = [python, "-m", "tests.tools.bits", "--train", threads]
             done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, check=True)
-            for line in done.stdout.decode().splitlines()[-len(DTYPES) :]:
-                print(f"{line}  {instructions}  {threads} threads", flush=True)
-                dtype, bits = line.split()[:2]
-                found.setdefault(dtype, set()).add(bits)
-    for dtype, several in found.items():
-        print(f"{dtype}: {'the same bits' if len(several) == 1 else f'{len(several)} results'}")
+            for line in done.stdout.decode().splitlines():
+                name, *words = line.split() or [""]
+                if name in (*DTYPES, CORNERS):
+                    print(f"{line}  {instructions}  {threads} threads", flush=True)
+                    found.setdefault(name, set()).add(words[0])
+    for name, several in found.items():
+        print(f"{name}: {'the same bits' if len(several) == 1 else f'{len(several)} results'}")
     return int(any(len(several) > 1 for several in found.values()))
 
 
@@ -78,7 +81,7 @@ def compiler(home, flags):
 
 
 def train(threads):
-    """Prints, for each dtype, a hash of all trained variables, and the number of variables."""
+    """Prints a hash of all trained variables of each dtype, and of the results at corners."""
     import tensorflow as tf
 
     from legacy_opt.compat import native_diagnosis
@@ -98,8 +101,30 @@ def train(threads):
             for value in trained(optimizer, dtype, use_resource, int(threads)):
                 digest.update(value.tobytes())
                 count += 1
-        lines.append(f"{dtype}  {digest.hexdigest()}  {count} arrays  TensorFlow {tf.__version__}")
-    print("\n".join(lines))
+        lines.append(f"{dtype}  {digest.hexdigest()}  {count} arrays")
+    if shutil.which(os.environ.get("CC", "cc")):  # legacy-opt-native has no kernels for corners
+        lines.append(corners())
+    print("\n".join(f"{line}  TensorFlow {tf.__version__}" for line in lines))
+
+
+def corners():
+    """Returns a line with a hash of the results of operations at their corners."""
+    import numpy as np
+
+    from legacy_opt.native import kernels
+    from tests.support import native_corners
+
+    digest, count = hashlib.md5(), 0
+    for dtype in native_corners.DTYPES:
+        for group in native_corners.groups(dtype):
+            kernel = kernels.compiled(native_corners.program(group, dtype))
+            for name, result in sorted(native_corners.run(kernel, dtype).items()):
+                if result.dtype.kind not in "bi":  # IEEE 754 does not define the sign of a NaN
+                    result = result.astype(np.float64)
+                    result[np.isnan(result)] = np.nan
+                digest.update(name.encode() + result.tobytes())
+                count += 1
+    return f"{CORNERS}  {digest.hexdigest()}  {count} arrays"
 
 
 def trained(optimizer, dtype, use_resource, threads):

@@ -16,16 +16,22 @@ import tensorflow as tf
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.core import native_rules
 from legacy_opt.native import cache
+from legacy_opt.native.emit import emit
 from legacy_opt.native.program import UnsupportedError
+from tests.support import native_corners
 from tests.support.paths import ROOT
 
 DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
-SANITIZERS = ["-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZERS = ["-g", "-fsanitize=address,undefined,float-cast-overflow"]
+SANITIZERS += ["-fno-sanitize-recover=all"]
 SEEDS = range(5)
 
 
 def sources():
-    """Yields the C sources of the kernels of all public rules."""
+    """Yields the C sources of the kernels of all public rules, and of operations with corners."""
+    for dtype in native_corners.DTYPES:
+        for group in native_corners.groups(dtype):
+            yield emit(native_corners.program(group, dtype))
     for cls in native_diagnosis.classes():
         for dtype in DTYPES:
             for sparse in (False, True):

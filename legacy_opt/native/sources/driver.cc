@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <unordered_map>
 
-#include "update.h"
+#include "checks.h"
 
 #include "tensorflow/core/framework/op.h"
 #include "tensorflow/core/framework/op_kernel.h"
@@ -24,10 +24,6 @@ namespace legacy_opt {
 using Status =
     std::decay<decltype(std::declval<tensorflow::OpKernelContext&>().status())>::type;
 struct OwnTag {};
-
-inline char* Data(const tensorflow::Tensor& tensor) {
-  return const_cast<char*>(tensor.tensor_data().data());
-}
 
 }  // namespace legacy_opt
 
@@ -67,19 +63,6 @@ struct Registry {
 Registry& registry() {
   static Registry* const found = new Registry;  // never deleted: operations may run at exit
   return *found;
-}
-
-std::string CheckTable(const legacy_opt_kernel* kernel) {
-  if (!kernel || kernel->abi != LEGACY_OPT_ABI) return "has another version";
-  const int32_t slots =
-      kernel->slots + kernel->row_slots + kernel->column_slots + kernel->scalar_slots;
-  const bool fits = kernel->slots >= 0 && kernel->row_slots >= 0 && kernel->column_slots >= 0 &&
-                    kernel->scalar_slots >= 0 && (!kernel->update) != (!kernel->update_row) &&
-                    slots <= LEGACY_OPT_MOST_SLOTS && kernel->scalars >= 0 &&
-                    kernel->scalars <= LEGACY_OPT_MOST_SCALARS && kernel->sums >= 0 &&
-                    kernel->sums <= LEGACY_OPT_MOST_SUMS && kernel->hoisted_bytes >= 0 &&
-                    kernel->hoisted_bytes <= 1 << 20 && SizeOf(kernel->dtype) > 0;
-  return fits ? "" : "has an invalid table";
 }
 
 std::string Load(const std::string& path, const legacy_opt_kernel** found) {
@@ -151,62 +134,96 @@ LEGACY_OPT_EXPORT void legacy_opt_set_folders(const char* folder, const char* pr
   registry().prebuilt = prebuilt;
 }
 
+// Returns a Status with the message of a check; OK for an empty message.
+Status AsStatus(const std::string& message) {
+  return message.empty() ? Status() : Status(errors::InvalidArgument("legacy_opt: ", message));
+}
+
 // The variables of one operation: locked, and referenced as long as this object lives.
 class OpenVariables {
  public:
   ~OpenVariables() {
-    exclusive_.clear();
-    shared_.clear();
+    Unlock();
     for (Var* each : resources_) each->Unref();
   }
 
   // Opens the resources with the given names, or the first `count` inputs if there are no names.
   // Rows of variables are updated under shared locks, unless `use_locking`, like TensorFlow's own
-  // sparse updates.
+  // sparse updates. `check` gets the locked variables, before any of them is copied for writing.
+  template <typename Check>
   Status Open(OpKernelContext* context, int count, const std::vector<std::string>& names,
-              bool use_locking, bool by_rows) {
-    std::vector<mutex*> mutexes;
-    const bool are_resources = !names.empty() || context->input_dtype(0) == DT_RESOURCE;
+              bool use_locking, bool by_rows, const Check& check) {
+    are_resources_ = !names.empty() || context->input_dtype(0) == DT_RESOURCE;
+    auto status = are_resources_ ? Find(context, count, names) : Status();
+    if (!status.ok()) return status;
+    mutexes_.reserve(count);
+    for (Var* each : resources_) mutexes_.push_back(each->mu());
+    for (int i = 0; !are_resources_ && use_locking && i < count; ++i) {
+      mutexes_.push_back(context->input_ref_mutex(i));
+    }
+    status = AsStatus(SortDistinct(&mutexes_));  // all operations lock in the same order
+    if (!status.ok()) return status;
+    if (by_rows && !CopyOnRead()) {
+      status = LockAndCheck(context, count, true, use_locking, check);
+      if (status.ok()) status = Unshare(context);
+      if (!status.ok()) return status;
+      for (Var* each : resources_) each->copy_on_read_mode.store(true);
+      Unlock();
+    }
+    status = LockAndCheck(context, count, !by_rows || use_locking, use_locking, check);
+    return status.ok() && !by_rows ? Unshare(context) : status;
+  }
+
+  Tensor* const* tensors(int first) const { return &tensors_[first]; }
+
+  // Copies a tensor if it may be memory of a variable that is written. The value of a resource
+  // variable is not shared with a tensor while it is written.
+  Status CopyIfShared(OpKernelContext* context, Tensor* tensor) {
+    if (are_resources_) return Status();
+    if (!memory_.Overlaps(*tensor)) return Status();
+    Tensor copy;
+    auto status = context->allocate_temp(tensor->dtype(), tensor->shape(), &copy);
+    if (!status.ok()) return status;
+    std::memcpy(Data(copy), Data(*tensor), tensor->tensor_data().size());
+    *tensor = copy;
+    return Status();
+  }
+
+ private:
+  Status Find(OpKernelContext* context, int count, const std::vector<std::string>& names) {
+    auto* const manager = context->resource_manager();
+    resources_.reserve(count);
     for (int i = 0; i < count; ++i) {
-      if (are_resources) {
-        Var* variable = nullptr;
-        auto* const manager = context->resource_manager();
-        auto status =
-            names.empty() ? LookupResource(context, HandleFromInput(context, i), &variable)
-                          : manager->Lookup(manager->default_container(), names[i], &variable);
-        if (!status.ok()) return status;
-        resources_.push_back(variable);
-        mutexes.push_back(variable->mu());
-      } else if (use_locking) {
-        mutexes.push_back(context->input_ref_mutex(i));
+      Var* variable = nullptr;
+      if (names.empty() && context->input(i).NumElements() != 1) {
+        return errors::InvalidArgument("legacy_opt: input ", i, " is not a handle of one variable");
       }
+      auto status =
+          names.empty() ? LookupResource(context, HandleFromInput(context, i), &variable)
+                        : manager->Lookup(manager->default_container(), names[i], &variable);
+      if (!status.ok()) return status;
+      resources_.push_back(variable);
     }
-    if (by_rows) {
-      for (Var* each : resources_) {
-        auto status = CopyOnRead(context, each);
-        if (!status.ok()) return status;
-      }
-    }
-    std::sort(mutexes.begin(), mutexes.end());  // all operations lock in the same order
-    mutexes.erase(std::unique(mutexes.begin(), mutexes.end()), mutexes.end());
-    exclusive_.reserve(mutexes.size());
-    shared_.reserve(mutexes.size());
-    for (mutex* each : mutexes) {
-      if (by_rows && !use_locking) {
-        shared_.emplace_back(*each);
-      } else {
+    return Status();
+  }
+
+  template <typename Check>
+  Status LockAndCheck(OpKernelContext* context, int count, bool exclusive, bool use_locking,
+                      const Check& check) {
+    (exclusive ? exclusive_.reserve(mutexes_.size()) : shared_.reserve(mutexes_.size()));
+    for (mutex* each : mutexes_) {
+      if (exclusive) {
         exclusive_.emplace_back(*each);
+      } else {
+        shared_.emplace_back(*each);
       }
     }
-    refs_.reserve(count);
+    tensors_.clear();
+    tensors_.reserve(count);
+    if (!are_resources_) refs_.reserve(count);
     for (int i = 0; i < count; ++i) {
-      if (are_resources) {
+      if (are_resources_) {
         tensors_.push_back(resources_[i]->tensor());
-        if (!by_rows) {
-          auto status = PrepareToUpdateVariable<OwnTag, OwnTag>(
-              context, tensors_.back(), resources_[i]->copy_on_read_mode.load());
-          if (!status.ok()) return status;
-        }
       } else {
         refs_.push_back(context->mutable_input(i, use_locking));
         tensors_.push_back(&refs_.back());
@@ -216,28 +233,41 @@ class OpenVariables {
                                           " is not initialized");
       }
     }
+    std::string error = check(tensors_);
+    if (error.empty() && !are_resources_) error = memory_.Set(tensors_);
+    return AsStatus(error);
+  }
+
+  // Copies the values that others refer to, too.
+  Status Unshare(OpKernelContext* context) {
+    for (Var* each : resources_) {
+      auto status = PrepareToUpdateVariable<OwnTag, OwnTag>(context, each->tensor(),
+                                                            each->copy_on_read_mode.load());
+      if (!status.ok()) return status;
+    }
     return Status();
   }
 
-  Tensor& operator[](int i) { return *tensors_[i]; }
-
- private:
-  // Makes reads of a variable copy it, so that single rows can be written.
-  static Status CopyOnRead(OpKernelContext* context, Var* variable) {
-    if (variable->copy_on_read_mode.load()) return Status();
-    mutex_lock lock(*variable->mu());
-    if (variable->copy_on_read_mode.load()) return Status();
-    auto status =
-        PrepareToUpdateVariable<OwnTag, OwnTag>(context, variable->tensor(), false);
-    if (status.ok()) variable->copy_on_read_mode.store(true);
-    return status;
+  // Whether reads of the variables copy them, so that single rows can be written.
+  bool CopyOnRead() const {
+    bool all = true;
+    for (Var* each : resources_) all = all && each->copy_on_read_mode.load();
+    return all;
   }
 
+  void Unlock() {
+    exclusive_.clear();
+    shared_.clear();
+  }
+
+  bool are_resources_ = false;
   std::vector<Var*> resources_;
   std::vector<Tensor> refs_;
   std::vector<Tensor*> tensors_;
+  std::vector<mutex*> mutexes_;
   std::vector<mutex_lock> exclusive_;
   std::vector<tf_shared_lock> shared_;
+  Memory memory_;  // of ref variables
 };
 
 // What all operations that run a kernel have in common.
@@ -246,14 +276,17 @@ class KernelOp : public OpKernel {
   explicit KernelOp(OpKernelConstruction* context) : OpKernel(context) {
     std::string key;
     OP_REQUIRES_OK(context, context->GetAttr("kernel", &key));
-    const std::string error = Find(key, &kernel_);
+    const std::string error = legacy_opt::Find(key, &kernel_);
     OP_REQUIRES(context, error.empty(), errors::FailedPrecondition(error));
   }
 
  protected:
-  int TensorsOfVariable() const {
-    return 1 + kernel_->slots + kernel_->row_slots + kernel_->column_slots +
-           kernel_->scalar_slots;
+  // Checks the first `count` inputs. The arguments of variables are as in `Inputs`.
+  Status CheckInputs(OpKernelConstruction* context, int count, int variables, int gradients) const {
+    std::vector<int32_t> dtypes;
+    for (int i = 0; i < count; ++i) dtypes.push_back(BaseType(context->input_type(i)));
+    const bool are_resources = dtypes[0] == DT_RESOURCE;
+    return AsStatus(legacy_opt::CheckInputs(kernel_, {variables, are_resources, gradients}, dtypes));
   }
 
   // Runs blocks in TensorFlow's threads, which take the next block when they are free.
@@ -283,76 +316,21 @@ class KernelOp : public OpKernel {
 class UpdateOp : public KernelOp {
  public:
   explicit UpdateOp(OpKernelConstruction* context) : KernelOp(context) {
+    if (!context->status().ok()) return;
     OP_REQUIRES_OK(context, context->GetAttr("use_locking", &use_locking_));
   }
 
  protected:
-
   // Reads the scalars, which begin at input `first`.
-  Status Scalars(OpKernelContext* context, int first, int count,
-                 std::vector<const void*>* found) const {
-    bool fit = count == kernel_->scalars;
-    for (int i = 0; fit && i < count; ++i) {
+  Status Scalars(OpKernelContext* context, int first, std::vector<const void*>* found) const {
+    std::string error;
+    for (int i = 0; i < kernel_->scalars && error.empty(); ++i) {
       const Tensor& given = context->input(first + i);
-      fit = given.NumElements() == 1 && given.dtype() == kernel_->scalar_dtypes[i];
+      error = CheckScalar(given);
       found->push_back(Data(given));
     }
     found->push_back(nullptr);
-    return fit ? Status() : errors::InvalidArgument("legacy_opt: scalars do not fit the kernel");
-  }
-
-  // Checks the tensors of a variable, which begin at `first`, and fills in their addresses.
-  Status Fill(OpenVariables* tensors, int first, int64_t rows, Variable* variable) const {
-    const Tensor& value = (*tensors)[first];
-    variable->value = Data(value);
-    variable->size = value.NumElements();
-    bool fit = value.dtype() == kernel_->dtype;
-    int64_t columns = 0;
-    if (kernel_->update_row) {
-      const int axes = value.dims();
-      if (axes < 2) return errors::InvalidArgument("legacy_opt: the kernel needs matrices");
-      variable->rows = value.dim_size(axes - 2);
-      variable->columns = value.dim_size(axes - 1);
-      rows = variable->size ? variable->size / variable->columns : 0;
-      columns = variable->size ? variable->size / variable->rows : 0;
-    }
-    void** const places[] = {variable->slots, variable->row_slots, variable->column_slots,
-                             variable->scalar_slots};
-    const int counts[] = {kernel_->slots, kernel_->row_slots, kernel_->column_slots,
-                          kernel_->scalar_slots};
-    const int64_t sizes[] = {variable->size, rows, columns, 1};
-    for (int kind = 0, i = 0; kind < 4; ++kind) {
-      for (int k = 0; k < counts[kind]; ++k, ++i) {
-        const Tensor& slot = (*tensors)[first + 1 + i];
-        // Of row slots and scalar slots, the first elements are used.
-        const bool is_large = kind ? slot.NumElements() >= sizes[kind]
-                                   : slot.NumElements() == sizes[kind];
-        fit = fit && is_large && slot.dtype() == kernel_->slot_dtypes[i];
-        places[kind][k] = Data(slot);
-      }
-    }
-    return fit ? Status() : errors::InvalidArgument("legacy_opt: slots do not fit the kernel");
-  }
-
-  // Sets the gradient; copies it if it overlaps a variable or slot that is written.
-  Status Gradient(OpKernelContext* context, OpenVariables* tensors, int first,
-                  const Tensor& gradient, Variable* variable, std::vector<Tensor>* copies) const {
-    variable->gradient = Data(gradient);
-    const char* const begin = Data(gradient);
-    const char* const end = begin + gradient.tensor_data().size();
-    bool overlaps = false;
-    for (int i = 0; i < TensorsOfVariable(); ++i) {
-      const char* const other = Data((*tensors)[first + i]);
-      overlaps |= begin < other + (*tensors)[first + i].tensor_data().size() && other < end;
-    }
-    if (!overlaps) return Status();
-    Tensor copy;
-    auto status = context->allocate_temp(gradient.dtype(), gradient.shape(), &copy);
-    if (!status.ok()) return status;
-    std::memcpy(Data(copy), begin, end - begin);
-    variable->gradient = Data(copy);
-    copies->push_back(copy);
-    return Status();
+    return AsStatus(error);
   }
 
   bool use_locking_ = false;
@@ -361,34 +339,45 @@ class UpdateOp : public KernelOp {
 class WholeOp : public UpdateOp {
  public:
   explicit WholeOp(OpKernelConstruction* context) : UpdateOp(context) {
+    if (!context->status().ok()) return;
     OP_REQUIRES_OK(context, context->GetAttr("N", &count_));
+    OP_REQUIRES_OK(context, AsStatus(CheckWhole(kernel_)));
+    const size_t opened = static_cast<size_t>(count_) * TensorsOfVariable(kernel_);
     if (context->HasAttr("names")) {
       OP_REQUIRES_OK(context, context->GetAttr("names", &names_));
-      if (!context->status().ok()) return;
-      OP_REQUIRES(context, names_.size() == size_t(count_) * TensorsOfVariable(),
-                  errors::InvalidArgument("legacy_opt: names do not fit the kernel"));
+      OP_REQUIRES(context, names_.size() == opened,
+                  errors::InvalidArgument("legacy_opt: there are ", names_.size(),
+                                          " names, but the kernel needs ", opened));
     }
+    const int variables = names_.empty() ? count_ : 0;
+    OP_REQUIRES_OK(context, CheckInputs(context, context->num_inputs(), variables, count_));
   }
 
   void Compute(OpKernelContext* context) override {
-    const int each = TensorsOfVariable(), opened = count_ * each;
-    const int scalar = names_.empty() ? opened : 0;  // the first input that is a scalar
-    const int gradients = context->num_inputs() - count_;
-    OpenVariables tensors;
+    const int each = TensorsOfVariable(kernel_), opened = count_ * each;
+    const int gradients = context->num_inputs() - count_;  // the first input that is a gradient
+    OpenVariables found;
     std::vector<const void*> scalars;
-    std::vector<Tensor> copies;
-    std::vector<Variable> variables(count_);
-    OP_REQUIRES_OK(context, tensors.Open(context, opened, names_, use_locking_, false));
-    OP_REQUIRES_OK(context, Scalars(context, scalar, gradients - scalar, &scalars));
+    OP_REQUIRES_OK(context, Scalars(context, names_.empty() ? opened : 0, &scalars));
+    auto check = [&](const std::vector<Tensor*>& tensors) {
+      std::string error;
+      for (int i = 0; i < count_ && error.empty(); ++i) {
+        error = CheckVariable(kernel_, &tensors[i * each]);
+        const Tensor& gradient = context->input(gradients + i);
+        if (error.empty()) error = CheckGradient(*tensors[i * each], gradient);
+      }
+      return error;
+    };
+    OP_REQUIRES_OK(context, found.Open(context, opened, names_, use_locking_, false, check));
+    std::vector<Tensor> values;  // of the gradients
+    std::vector<Variable> variables;
+    values.reserve(count_);
+    variables.reserve(count_);
     for (int i = 0; i < count_; ++i) {
-      const Tensor& gradient = context->input(gradients + i);
-      OP_REQUIRES_OK(context, Fill(&tensors, i * each, 0, &variables[i]));
-      OP_REQUIRES(context,
-                  gradient.shape() == tensors[i * each].shape() &&
-                      gradient.dtype() == kernel_->dtype,
-                  errors::InvalidArgument("legacy_opt: the gradient does not fit the variable"));
-      OP_REQUIRES_OK(context,
-                     Gradient(context, &tensors, i * each, gradient, &variables[i], &copies));
+      values.push_back(context->input(gradients + i));
+      OP_REQUIRES_OK(context, found.CopyIfShared(context, &values.back()));
+      variables.push_back(VariableOf(kernel_, found.tensors(i * each)));
+      variables.back().gradient = Data(values.back());
     }
     UpdateWhole(kernel_, variables, scalars.data(), Threads(context));
   }
@@ -402,34 +391,31 @@ template <typename Id>
 class RowsOp : public UpdateOp {
  public:
   explicit RowsOp(OpKernelConstruction* context) : UpdateOp(context) {
+    if (!context->status().ok()) return;
     OP_REQUIRES_OK(context, context->GetAttr("all_rows", &all_rows_));
+    OP_REQUIRES_OK(context, AsStatus(CheckByRows(kernel_, all_rows_)));
+    OP_REQUIRES_OK(context, CheckInputs(context, context->num_inputs() - 1, 1, 1));
   }
 
   void Compute(OpKernelContext* context) override {
-    const int opened = TensorsOfVariable(), last = context->num_inputs() - 1;
-    OpenVariables tensors;
-    std::vector<const void*> scalars;
-    std::vector<Tensor> copies;
-    Variable variable;
+    const int opened = TensorsOfVariable(kernel_), last = context->num_inputs() - 1;
     const bool writes_all = all_rows_ || kernel_->fade;
-    OP_REQUIRES_OK(context, tensors.Open(context, opened, {}, use_locking_, !writes_all));
-    OP_REQUIRES_OK(context, Scalars(context, opened, last - 1 - opened, &scalars));
-    const Tensor& gradient = context->input(last - 1);
+    Tensor gradient = context->input(last - 1);
     const Tensor& ids = context->input(last);
-    const Tensor& value = tensors[0];
-    const int64_t count = ids.NumElements(), rows = value.dims() ? value.dim_size(0) : 0;
-    bool fits = value.dims() > 0 && gradient.dims() == value.dims() &&
-                gradient.dim_size(0) == count && gradient.dtype() == kernel_->dtype;
-    for (int axis = 1; fits && axis < value.dims(); ++axis) {
-      fits = gradient.dim_size(axis) == value.dim_size(axis);
-    }
-    OP_REQUIRES(context, fits,
-                errors::InvalidArgument("legacy_opt: the gradient does not fit the variable"));
-    OP_REQUIRES_OK(context, Fill(&tensors, 0, rows, &variable));
-    OP_REQUIRES_OK(context, Gradient(context, &tensors, 0, gradient, &variable, &copies));
-    const std::string error =
-        UpdateRows(kernel_, variable, reinterpret_cast<const Id*>(Data(ids)), count, rows,
-                   scalars.data(), all_rows_, Threads(context));
+    OpenVariables found;
+    std::vector<const void*> scalars;
+    OP_REQUIRES_OK(context, Scalars(context, opened, &scalars));
+    auto check = [&](const std::vector<Tensor*>& tensors) {
+      const std::string error = CheckSparseGradient(*tensors[0], gradient, ids);
+      return error.empty() ? CheckVariable(kernel_, tensors.data()) : error;
+    };
+    OP_REQUIRES_OK(context, found.Open(context, opened, {}, use_locking_, !writes_all, check));
+    OP_REQUIRES_OK(context, found.CopyIfShared(context, &gradient));
+    Variable variable = VariableOf(kernel_, found.tensors(0));
+    variable.gradient = Data(gradient);
+    const std::string error = UpdateRows(
+        kernel_, variable, reinterpret_cast<const Id*>(Data(ids)), ids.NumElements(),
+        (*found.tensors(0))->dim_size(0), scalars.data(), all_rows_, Threads(context));
     OP_REQUIRES(context, error.empty(), errors::InvalidArgument(error));
   }
 
@@ -442,17 +428,15 @@ class SumsOp : public KernelOp {
  public:
   explicit SumsOp(OpKernelConstruction* context) : KernelOp(context) {
     if (!context->status().ok()) return;
-    OP_REQUIRES(context,
-                kernel_->update && kernel_->sums && !kernel_->scalars && TensorsOfVariable() == 1,
-                errors::InvalidArgument("legacy_opt: the kernel has no sums over gradients"));
+    OP_REQUIRES_OK(context, AsStatus(CheckSums(kernel_)));
+    const int count = context->num_inputs();
+    OP_REQUIRES_OK(context, CheckInputs(context, count, 0, count));
   }
 
   void Compute(OpKernelContext* context) override {
     std::vector<Variable> gradients(context->num_inputs());
     for (int i = 0; i < context->num_inputs(); ++i) {
       const Tensor& gradient = context->input(i);
-      OP_REQUIRES(context, gradient.dtype() == kernel_->dtype,
-                  errors::InvalidArgument("legacy_opt: the gradient does not fit the kernel"));
       gradients[i].value = Data(gradient);  // not read by the sums
       gradients[i].gradient = Data(gradient);
       gradients[i].size = gradient.NumElements();

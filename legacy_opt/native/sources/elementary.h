@@ -110,13 +110,16 @@ LO_INLINE double lo_tanh(double x) {
   return x != x || x == 0.0 ? x : y;
 }
 
-/* a**b by exp(b * log(a)): the error grows with |b * log(a)|. */
+/* a**b by exp(b * log(a)): the error grows with |b * log(a)|. Corners are as in C99's pow. */
 LO_INLINE double lo_pow(double a, double b) {
-  int64_t n = b > -9.0e18 && b < 9.0e18 ? (int64_t)b : 0;
+  int64_t n = b > -9.0e18 && b < 9.0e18 ? (int64_t)b : 0; /* beyond, all numbers are even */
   int whole = (double)n == b || b >= 9.0e15 || b <= -9.0e15;
-  double y = lo_exp(b * lo_log(a < 0.0 ? -a : a));
-  y = a < 0.0 ? (whole ? ((n & 1) ? -y : y) : LO_NAN) : y;
-  y = a == 0.0 ? (b > 0.0 ? 0.0 : LO_INFINITY) : y;
+  double size = __builtin_fabs(a), power = b * lo_log(size);
+  double y = lo_exp(size == 1.0 ? 0.0 : power); /* b may be infinite */
+  y = b == 1.0 ? size : y;
+  double signed_y = n & 1 ? __builtin_copysign(y, a) : y;
+  double other = a < 0.0 ? (size < LO_INFINITY ? LO_NAN : y) : y;
+  y = whole ? signed_y : other;
   return b == 0.0 || a == 1.0 ? 1.0 : (a != a || b != b ? LO_NAN : y);
 }
 
@@ -169,6 +172,27 @@ LO_INLINE float lo_round_float16(float x) {
   found = rest >= 0x477FF000 ? 0x7F800000 : found;
   found = rest > 0x7F800000 ? 0x7FC00000 : found;
   return lo_float_of_bits((bits ^ rest) | found);
+}
+
+/* Casts to integers. C does not define casts of NaN and of numbers out of range, and instructions
+   differ. Here they become the lowest integer, as in TensorFlow on x86-64. Fractions become 0 before
+   the cast, because compilers replace a cast to an integer and back by a function that returns -0.
+   `limit` and `lowest` are the bits of 2**31 or 2**63, and of its negative. (With comparisons of
+   floats, gcc does not vectorize casts of float16.) */
+LO_INLINE float lo_integral(float x, uint32_t limit, uint32_t lowest) {
+  uint32_t bits = lo_bits_of_float(x), size = bits & 0x7FFFFFFF;
+  bits = size < limit ? bits : lowest;
+  return lo_float_of_bits(bits & -(uint32_t)(size >= 0x3F800000));
+}
+LO_INLINE int32_t lo_int32_of_float(float x) { return (int32_t)lo_integral(x, 0x4F000000, 0xCF000000); }
+LO_INLINE int64_t lo_int64_of_float(float x) { return (int64_t)lo_integral(x, 0x5F000000, 0xDF000000); }
+LO_INLINE int32_t lo_int32_of_double(double x) {
+  double size = __builtin_fabs(x);
+  return (int32_t)(size < 0x1p31 ? (size < 1.0 ? 0.0 : x) : -0x1p31);
+}
+LO_INLINE int64_t lo_int64_of_double(double x) {
+  double size = __builtin_fabs(x), y = size < 0x1p63 ? x : -0x1p63;
+  return (int64_t)lo_of_bits(lo_bits(y) & -(int64_t)!(size < 1.0));
 }
 
 #endif

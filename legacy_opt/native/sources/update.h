@@ -291,13 +291,13 @@ inline std::vector<double> SumGradients(const legacy_opt_kernel* kernel,
   return totals;
 }
 
-// The distinct ids of a sparse gradient, and the positions of each in the order of the input.
+// The distinct ids of a sparse gradient, and the positions of each in the order of the input. Reads
+// each id once, and keeps it: another operation may write to the memory of the ids meanwhile.
 template <typename Id>
 class Rows {
  public:
   // Returns an error message, or an empty string.
   std::string Find(const Id* ids, int64_t count, int64_t rows) {
-    ids_ = ids;
     int bits = 4;
     while ((int64_t{1} << bits) < 2 * count) ++bits;
     const uint64_t mask = (uint64_t{1} << bits) - 1;
@@ -305,7 +305,7 @@ class Rows {
     next_.assign(count, -1);
     std::vector<int64_t> last;
     for (int64_t i = 0; i < count; ++i) {
-      const int64_t id = static_cast<int64_t>(ids[i]);
+      const int64_t id = static_cast<int64_t>(static_cast<const volatile Id*>(ids)[i]);
       if (id < 0 || id >= rows) {
         return "indices[" + std::to_string(i) + "] = " + std::to_string(id) + " is not in [0, " +
                std::to_string(rows) + ")";
@@ -314,12 +314,12 @@ class Rows {
       for (;; place = (place + 1) & mask) {
         const int64_t known = table[place];
         if (known < 0) {
-          table[place] = static_cast<int64_t>(first_.size());
-          first_.push_back(i);
+          table[place] = size();
+          found_.push_back({id, i});
           last.push_back(i);
           break;
         }
-        if (static_cast<int64_t>(ids[first_[known]]) == id) {
+        if (found_[known].row == id) {
           next_[last[known]] = i;
           last[known] = i;
           break;
@@ -328,32 +328,35 @@ class Rows {
     }
     return "";
   }
-  int64_t size() const { return static_cast<int64_t>(first_.size()); }
-  int64_t row(int64_t i) const { return static_cast<int64_t>(ids_[first_[i]]); }
-  int64_t first(int64_t i) const { return first_[i]; }
+  int64_t size() const { return static_cast<int64_t>(found_.size()); }
+  int64_t row(int64_t i) const { return found_[i].row; }
+  int64_t first(int64_t i) const { return found_[i].first; }
   int64_t next(int64_t position) const { return next_[position]; }  // -1 after the last
   void SortByRow() {
-    std::sort(first_.begin(), first_.end(), [&](int64_t a, int64_t b) { return ids_[a] < ids_[b]; });
+    std::sort(found_.begin(), found_.end(), [](Row a, Row b) { return a.row < b.row; });
   }
 
  private:
-  const Id* ids_ = nullptr;
-  std::vector<int64_t> first_, next_;
+  struct Row {
+    int64_t row, first;  // `first` is the first position of the id
+  };
+  std::vector<Row> found_;
+  std::vector<int64_t> next_;
 };
 
 // Updates rows of one variable. The rows of equal ids are added in the order of the ids.
-// If `all_rows`, the kernel of a dense update gets a gradient of zero for all other rows.
+// If `all_rows`, the kernel of a dense update gets a gradient of zero for all other rows. The kernel
+// has passed `CheckByRows`.
 // Returns an error message, or an empty string. After an error nothing has been changed.
 template <typename Id>
 std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable, const Id* ids,
                        int64_t count, int64_t rows, const void* const* scalars, bool all_rows,
                        const Parallel& parallel) {
-  if (kernel->sums || !kernel->update) return "a kernel with sums needs a dense gradient";
   Rows<Id> found;
   const std::string error = found.Find(ids, count, rows);
-  if (!error.empty() || !rows) return error;
+  if (!error.empty()) return error;
   FlushDenormals flush;
-  const int64_t columns = variable.size / rows, bytes = columns * SizeOf(kernel->dtype);
+  const int64_t columns = rows ? variable.size / rows : 0, bytes = columns * SizeOf(kernel->dtype);
   Hoisted hoisted(kernel);
   kernel->prepare(scalars, variable.scalar_slots, hoisted.get());
   const bool others = all_rows || kernel->fade;
@@ -383,7 +386,9 @@ std::string UpdateRows(const legacy_opt_kernel* kernel, const Variable& variable
     kernel->update(variable.value + row * bytes, slots.at, gradient, own->get(), columns);
   };
 
-  if (!others) {
+  if (!variable.size) {
+    // No elements, but perhaps many rows.
+  } else if (!others) {
     const int64_t block = std::max<int64_t>(1, kBlock / 8 / std::max<int64_t>(1, columns));
     parallel(found.size(), block, [&](int64_t begin, int64_t end) {
       FlushDenormals flush_here;
