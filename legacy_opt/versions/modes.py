@@ -91,6 +91,17 @@ def tensorflow_modes():
     }
 
 
+@contextlib.contextmanager
+def recorded_operations():
+    """Yields a set, to which TensorFlow adds each operation that is created in this scope.
+
+    The set lacks operations of other threads, of an `init_scope`, and of functions and branches.
+    """
+    scope = tf.compat.v1.get_default_graph().control_dependencies([])
+    with scope:
+        yield scope._seen_nodes
+
+
 def has_contrib():
     """Whether `tf.contrib` exists and is TensorFlow's own, not added by `patch_tensorflow`."""
     return speaks_v1() and hasattr(tf, "contrib")

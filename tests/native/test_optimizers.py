@@ -8,7 +8,7 @@ import tensorflow as tf
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.core import native_rules
 from legacy_opt.native.program import UnsupportedError
-from tests.support import problems, rules, running
+from tests.support import ending_datasets, problems, rules, running
 from tests.support.cases import CASES
 from tests.support.oracle_runs import assert_close, run_oracles
 
@@ -48,6 +48,12 @@ def in_a_session(name, dtype):
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
     problem, expected = in_a_session(name, dtype)
     running.assert_same(running.WAYS[way](problem, make(name)), expected, way)
+
+
+@pytest.mark.in_turn(name=list(filter(is_supported, RULES)), way=list(ending_datasets.WAYS))
+def test_a_step_at_the_end_of_a_dataset_changes_nothing(name, way):
+    problem = problems.everything(only=("matrix", "table"), steps=3)
+    assert not ending_datasets.changed(way, problem, make(name))
 
 
 @pytest.mark.parametrize("cls", native_diagnosis.classes())
