@@ -46,13 +46,8 @@ def writes_after(grads: Iterable[Gradient]) -> Iterator[None]:
         with tf.control_dependencies([computed]):
             yield
         return
-    context = computed._get_control_flow_context()
-    with versions.recorded_operations() as created:
+    with versions.some_wait(computed, _writes):
         yield
-    for operation in created:
-        # A v1 condition gets its variables from operations in the outer context, which wait.
-        if _writes(operation) and operation._get_control_flow_context() is context:
-            operation._add_control_input(computed)
 
 
 def tensors_of(grads: Iterable[Gradient]) -> List[Tensor]:

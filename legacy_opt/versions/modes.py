@@ -92,14 +92,25 @@ def tensorflow_modes():
 
 
 @contextlib.contextmanager
-def recorded_operations():
-    """Yields a set, to which TensorFlow adds each operation that is created in this scope.
+def some_wait(awaited, is_chosen):
+    """Scope whose operations run after `awaited` if `is_chosen(operation)` is true.
 
-    The set lacks operations of other threads, of an `init_scope`, and of functions and branches.
+    Like `tf.control_dependencies`, the scope has no effect on operations of other threads, of an
+    `init_scope`, or inside functions and branches, but on those that call functions and branches.
+
+    Args:
+      awaited: an operation.
+      is_chosen: a function of an operation.
     """
+    # A scope without dependencies records the operations that are created in it.
     scope = tf.compat.v1.get_default_graph().control_dependencies([])
     with scope:
-        yield scope._seen_nodes
+        yield
+    context = awaited._get_control_flow_context()
+    for operation in scope._seen_nodes:
+        # A v1 condition gets its variables from operations in the outer context, which wait.
+        if operation._get_control_flow_context() is context and is_chosen(operation):
+            operation._add_control_input(awaited)
 
 
 def has_contrib():

@@ -39,6 +39,13 @@ def in_epochs(arrays, batch_size, batches):
     return _dataset(epoch, arrays)
 
 
+def repeated(array, times):
+    """Returns a dataset whose elements all equal `array`."""
+    return _dataset(lambda: iter([(array,)] * times), (array,)).map(
+        lambda each: tf.ensure_shape(each, array.shape)
+    )
+
+
 def _of_gradients(problem):
     elements = [tuple(tf.nest.flatten(running._plain(each))) for each in problem.gradients]
     data = _dataset(lambda: iter(elements), elements[0])
