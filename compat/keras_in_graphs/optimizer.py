@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.core.variable_access import after
 
@@ -178,7 +179,8 @@ class KerasInV1(v1.train.Optimizer):
         here.build(variables)
         self._restore_created(here, variables)
         with v1.name_scope(name, self.get_name()) as scope:
-            done = here.apply(pairs)
+            with writes_after([grad for grad, _ in pairs]):
+                done = here.apply(pairs)
             if global_step is not None:
                 step = versions.tf_variable(global_step)
                 with after(done), v1.colocate_with(step):

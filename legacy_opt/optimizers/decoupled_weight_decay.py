@@ -44,6 +44,7 @@ from legacy_opt.core import (
     hyperparameters,
     native_updates,
 )
+from legacy_opt.core.gradient_order import tensors_of, writes_after
 from legacy_opt.core.native_rules import PureUpdate
 from legacy_opt.core.types import (
     GradAndVar,
@@ -218,6 +219,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
             stack.enter_context(self.decaying_only(decay_var_list))
             given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
             stack.enter_context(self.applying(given, global_step))
+            stack.enter_context(writes_after([grad for grad, _ in given]))
             done = super().apply_gradients(given, global_step=global_step, name=name)
             return versions.lock_global_step_increment(done)
 
@@ -391,16 +393,8 @@ def _all_of(grads_and_vars):
     """Returns a list with one operation that depends on all gradients; [] outside TF1 graphs."""
     if versions.runs_in_order():
         return []
-    strategy = tf.distribute.get_strategy()
-    grads = [
-        tensor
-        for grad, _ in grads_and_vars
-        if grad is not None
-        for part in strategy.experimental_local_results(grad)
-        for tensor in ([part.values] if isinstance(part, tf.IndexedSlices) else [part])
-        if versions.is_symbolic(tensor)
-    ]
-    return [tf.group(*map(here, grads))] if grads else []
+    tensors = tensors_of(grad for grad, _ in grads_and_vars)
+    return [tf.group(*map(here, tensors))] if tensors else []
 
 
 def _as_variables(decay_var_list):

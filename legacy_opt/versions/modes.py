@@ -91,6 +91,28 @@ def tensorflow_modes():
     }
 
 
+@contextlib.contextmanager
+def some_wait(awaited, is_chosen):
+    """Scope whose operations run after `awaited` if `is_chosen(operation)` is true.
+
+    Like `tf.control_dependencies`, the scope has no effect on operations of other threads, of an
+    `init_scope`, or inside functions and branches, but on those that call functions and branches.
+
+    Args:
+      awaited: an operation.
+      is_chosen: a function of an operation.
+    """
+    # A scope without dependencies records the operations that are created in it.
+    scope = tf.compat.v1.get_default_graph().control_dependencies([])
+    with scope:
+        yield
+    context = awaited._get_control_flow_context()
+    for operation in scope._seen_nodes:
+        # A v1 condition gets its variables from operations in the outer context, which wait.
+        if operation._get_control_flow_context() is context and is_chosen(operation):
+            operation._add_control_input(awaited)
+
+
 def has_contrib():
     """Whether `tf.contrib` exists and is TensorFlow's own, not added by `patch_tensorflow`."""
     return speaks_v1() and hasattr(tf, "contrib")

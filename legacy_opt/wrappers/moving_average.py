@@ -9,12 +9,14 @@ and `swapping_saver` are the same.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs, native_updates
+from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.hyperparameters import current
 from legacy_opt.core.native_rules import PureUpdate, Results
 from legacy_opt.core.slots import Slot, first_value
@@ -113,7 +115,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
         """
-        with gradient_pairs.given(type(self).__name__, grads_and_vars) as given:
+        with contextlib.ExitStack() as stack:
+            given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
+            stack.enter_context(writes_after([grad for grad, _ in given]))
             return self._apply_and_average(given, global_step, name)
 
     def _apply_and_average(self, grads_and_vars, global_step, name):

@@ -8,8 +8,8 @@ import tensorflow as tf
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.core import native_rules
 from legacy_opt.native.program import UnsupportedError
-from tests.support import problems, rules, running
-from tests.support.cases import CASES
+from tests.support import ending_datasets, problems, rules, running
+from tests.support.cases import CASES, one_of_each_class
 from tests.support.oracle_runs import assert_close, run_oracles
 
 RULES = [name for name, case in CASES.items() if hasattr(case.optimizer, "pure_update")]
@@ -48,6 +48,15 @@ def in_a_session(name, dtype):
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
     problem, expected = in_a_session(name, dtype)
     running.assert_same(running.WAYS[way](problem, make(name)), expected, way)
+
+
+ONE_OF_EACH_CLASS = [name for name in one_of_each_class() if name in RULES and is_supported(name)]
+
+
+@pytest.mark.in_turn(name=ONE_OF_EACH_CLASS, way=list(ending_datasets.WAYS))
+def test_a_step_at_the_end_of_a_dataset_changes_nothing(name, way):
+    problem = problems.everything(only=("matrix", "table"), steps=3)
+    assert not ending_datasets.changed(way, problem, make(name))
 
 
 @pytest.mark.parametrize("cls", native_diagnosis.classes())

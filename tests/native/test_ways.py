@@ -13,8 +13,9 @@ from legacy_opt.compat import estimator, to_keras
 from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.program import UnsupportedError
-from tests.support import estimators
+from tests.support import estimators, running
 from tests.support.checkpoints.v1_checkpoints import APIS
+from tests.support.keras import keras_ways
 from tests.support.xla import with_xla
 
 from .training import START, is_native, native, trained
@@ -76,6 +77,16 @@ def test_a_bridged_optimizer_has_the_bits_of_a_session(api, name, sparse, in_fun
     for _ in range(STEPS):
         run()
     np.testing.assert_array_equal(variable.numpy(), in_a_session(make(name), sparse))
+
+
+@pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdamW"], api=APIS)
+def test_fit_on_a_dataset_of_unknown_length(name, api):
+    model = keras_ways.small_model("float32", steps=6)
+    traces = [
+        keras_ways.fit(model, lambda _: make(name), api, known_length=known_length)
+        for known_length in (True, False)
+    ]
+    running.assert_same(*traces)
 
 
 @pytest.mark.parametrize("name", ["AdamW", "LazyAdam"])

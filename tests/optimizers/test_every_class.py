@@ -4,6 +4,7 @@ Each optimizer class is tested with one case (a set of constructor arguments).
 tests/optimizers/test_every_class_in_graphs.py tests graphs and checkpoints.
 """
 
+import functools
 import inspect
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests.support import problems, running
+from tests.support import ending_datasets, problems, running
 from tests.support.cases import CASES
 from tests.support.every_class import CLASSES, EVERY_CLASS, Eager, make
 from tests.support.oracle_runs import assert_close, run_oracles
@@ -149,6 +150,12 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
                     sess.run(train_op, feed)
                 for variable, one, other in zip(state, before, sess.run(state)):
                     np.testing.assert_array_equal(one, other, err_msg=variable.op.name)
+
+
+@pytest.mark.in_turn(name=CLASSES, way=list(ending_datasets.WAYS))
+def test_a_step_at_the_end_of_a_dataset_changes_nothing(name, way):
+    problem = problems.everything(only=("matrix", "table"), steps=3)
+    assert not ending_datasets.changed(way, problem, functools.partial(make, name))
 
 
 # Shapes and dtypes.

@@ -43,6 +43,8 @@ The Keras optimizer is trained in several ways:
 * **eager**: in eager execution. The v1 optimizer then runs in a Session without graph rewriting.
 * **fit**: with `fit`, in a model with an embedding and a dense layer. The v1 optimizer trains the
   same model in a Session.
+* **fit, unknown length**: with `fit` on a dataset whose length Keras does not know, in several
+  epochs.
 
 If the v1 optimizer raises an error only in a Session, it runs in a `tf.function` or in eager
 execution instead. Columns with "Keras 3" show the bridge to Keras 3. The other columns show the

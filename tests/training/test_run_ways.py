@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import estimator
-from tests.support import estimators, running
+from tests.support import ending_datasets, estimators, running
 from tests.support.cases import CASES
 from tests.support.processes import programs
 from tests.support.training_ways import (
@@ -85,14 +85,14 @@ def test_estimator_trains_and_resumes(kind, full, tmp_path):
         loss = tf.add_n([each.loss for each in made])
         return estimator.EstimatorSpec(mode, loss=loss, train_op=minimize(made))
 
-    def input_fn():
-        data = tf.data.Dataset.from_tensors({"ids": tf.constant([1, 5, 5, 0, 8])})
-        return data.map(lambda features: (features, tf.constant(0.0))).repeat()
+    def input_fn(steps):
+        data = ending_datasets.repeated(np.array([1, 5, 5, 0, 8]), steps)
+        return data.map(lambda ids: ({"ids": ids}, tf.constant(0.0)))
 
     config = estimator.RunConfig(log_step_count_steps=None)
-    for last in (4, STEPS):
+    for steps in (4, STEPS - 4):
         trained = estimator.Estimator(model_fn, str(tmp_path), config)
-        trained.train(input_fn, max_steps=last)
+        trained.train(functools.partial(input_fn, steps))
     assert_holds(trained.latest_checkpoint(), state_of(expected(kind), kinds))
 
 

@@ -7,6 +7,7 @@ computes the updates.
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.variable_access import after
 
 from .. import configuration
@@ -86,6 +87,10 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         pairs = list(grads_and_vars)
+        with writes_after([grad for grad, _ in pairs]):
+            return self._apply_and_finish(distribution, pairs, *args, **kwargs)
+
+    def _apply_and_finish(self, distribution, pairs, *args, **kwargs):
         step = self._v1.step(
             pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
         )

@@ -9,6 +9,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.duplicate_ids import gathered
+from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.gradient_values import values_of, with_values
 
 from .. import configuration
@@ -82,7 +83,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
             self.build(variables)  # for a model from .h5, Keras has called `build([])`
-        with self._v1.alone():
+        with self._v1.alone(), writes_after(grads):
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)
             return super().apply(grads, variables)

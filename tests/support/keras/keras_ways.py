@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
-from tests.support import problems, running
+from tests.support import ending_datasets, problems, running
 
 v1 = tf.compat.v1
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -211,8 +211,11 @@ def small_model(dtype, only=(), steps=24):
     return Model(values, trained, dtype, batches)
 
 
-def fit(model, make, api="optimizer_v2", run_eagerly=False):
-    """Trains the small model with `fit`."""
+def fit(model, make, api="optimizer_v2", run_eagerly=False, known_length=True):
+    """Trains the small model with `fit`.
+
+    If `known_length` is False, the data is a dataset of unknown length, with 3 batches an epoch.
+    """
     keras = versions.keras_2() if api == "optimizer_v2" else versions.keras_3()
     with_bias = "bias" in model.trained
     embedding = keras.layers.Embedding(9, 2, dtype=model.dtype, trainable="table" in model.trained)
@@ -238,7 +241,12 @@ def fit(model, make, api="optimizer_v2", run_eagerly=False):
 
     ids, targets = (np.concatenate(parts) for parts in zip(*model.batches))
     targets = targets.astype("f")
-    layers.fit(ids, targets, BATCH, shuffle=False, verbose=0, callbacks=[Recorder()])
+    if known_length:
+        data = {"x": ids, "y": targets, "batch_size": BATCH}
+    else:
+        dataset = ending_datasets.in_epochs((ids, targets), BATCH, 3)
+        data = {"x": dataset, "epochs": model.steps // 3}
+    layers.fit(verbose=0, shuffle=False, callbacks=[Recorder()], **data)
     assert int(optimizer.iterations.numpy()) == model.steps // model.batches_a_step
     return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **state})
 
@@ -307,6 +315,12 @@ WAYS = {
     "function": Way(mixed, function, session, running.function),
     "eager": Way(mixed, eager, session_without_rewriting, running.eager),
     "fit": Way(small_model, fit, session_model, dtypes=("float32", "float64")),
+    "fit, unknown length": Way(
+        small_model,
+        functools.partial(fit, known_length=False),
+        session_model,
+        dtypes=("float32", "float64"),
+    ),
 }
 
 
@@ -322,6 +336,7 @@ KERAS_3_WAYS = {
     "eager": _with_keras_3(WAYS["eager"]),
     "eager, keras.Variable": _with_keras_3(WAYS["eager"], variable=keras_variable),
     "fit": _with_keras_3(WAYS["fit"], session_keras_3_model),
+    "fit, unknown length": _with_keras_3(WAYS["fit, unknown length"], session_keras_3_model),
     "fit, run_eagerly": _with_keras_3(
         WAYS["fit"], session_keras_3_model_without_rewriting, run_eagerly=True
     ),

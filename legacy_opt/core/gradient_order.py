@@ -1,0 +1,92 @@
+"""Makes writes to variables wait until all gradients of a training step are computed.
+
+A step that reads its batch from a dataset fails at the end of the dataset. Writes that depend on no
+gradient, such as the decay of a slot, would run nevertheless, and make a part of a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from typing import Iterable, Iterator, List
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.types import Gradient, Operation, Tensor
+from legacy_opt.core.variable_access import after
+
+# Stateful operations that change no variable.
+_READS = re.compile("Read|Gather|VarHandle|VariableShape|VarIsInitialized")
+# TensorFlow rewrites chains of these operations only if no operation but the next one waits for
+# them. (The rewritten chains differ in the last bits.)
+_REWRITTEN = re.compile("AddN|Add(V2)?|Cast|Div|Identity|Mul|RealDiv|Reshape|Sub")
+
+
+@contextlib.contextmanager
+def writes_after(grads: Iterable[Gradient]) -> Iterator[None]:
+    """Scope whose writes to variables run after all gradients are computed.
+
+    Only the writes wait. If everything else waited as well, TensorFlow would round differently,
+    because it does not rewrite operations that wait.
+
+    Args:
+      grads: the gradients of the training step: tensors, `tf.IndexedSlices`, values of all replicas
+        of these types, or None.
+    """
+    sources = _sources(tensors_of(grads))
+    if not sources:
+        yield
+        return
+    with after(*sources):
+        computed = tf.no_op("gradients_computed")
+    if _is_one_of_several_replicas():
+        # What a replica passes to `merge_call` is not built here, but waits for what the replica
+        # waits for.
+        with tf.control_dependencies([computed]):
+            yield
+        return
+    with versions.some_wait(computed, _writes):
+        yield
+
+
+def tensors_of(grads: Iterable[Gradient]) -> List[Tensor]:
+    """Returns the tensors of a graph in gradients; see `writes_after`."""
+    strategy = tf.distribute.get_strategy()
+    parts = [part for grad in grads for part in strategy.experimental_local_results(grad)]
+    found = []
+    for part in parts:
+        sparse = isinstance(part, tf.IndexedSlices)
+        found += [part.values, part.indices] if sparse else [part]
+    return [tensor for tensor in found if versions.is_symbolic(tensor)]
+
+
+def _sources(tensors):
+    """Returns the tensors from which `tensors` are computed by operations in `_REWRITTEN`."""
+    graph = tf.compat.v1.get_default_graph()
+    waiting, seen, sources = list(tensors), set(), []
+    while waiting:
+        tensor = waiting.pop()
+        operation = tensor.op
+        if operation in seen:
+            continue
+        seen.add(operation)
+        is_rewritten = _REWRITTEN.fullmatch(operation.type) and not operation.control_inputs
+        if is_rewritten and operation.graph is graph:
+            waiting += operation.inputs
+        elif operation.type != "Const":
+            sources.append(tensor)
+    return sources
+
+
+def _is_one_of_several_replicas():
+    strategy = tf.distribute.get_strategy()
+    several = strategy.num_replicas_in_sync > 1
+    return several and not tf.distribute.in_cross_replica_context()
+
+
+def _writes(operation: Operation) -> bool:
+    definition = operation.op_def
+    if definition.is_stateful:
+        return not _READS.search(operation.type)
+    return any(argument.is_ref for argument in definition.input_arg)
