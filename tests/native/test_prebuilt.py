@@ -191,14 +191,6 @@ def test_doctor(package, children, monkeypatch):
     assert line == f"legacy-opt-native: 1 kernels, drivers for 1.2.3, {tf.__version__}"
 
 
-# Arguments that are constants in float32 kernels. The package has kernels for some values.
-CONSTANTS = {
-    ("AdamWeightDecayOptimizer", "beta_1"),
-    ("AdamWeightDecayOptimizer", "beta_2"),
-    ("FtrlOptimizer", "learning_rate_power"),
-    ("LAMBOptimizer", "beta_1"),
-    ("LAMBOptimizer", "beta_2"),
-}
 WITH_KERNELS = [*native_diagnosis.classes(), *stock_rules.RULES]
 WITH_KERNELS.remove(legacy_opt.ShampooOptimizer)
 
@@ -232,5 +224,4 @@ def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
         if isinstance(default, int):
             values = [max(1, default // 2), max(1, default // 3)]
         one, other = [source(**{name: value}) for value in values]
-        is_constant = one != other or (one != of_defaults and name not in known)
-        assert is_constant == ((cls.__name__, name) in CONSTANTS), name
+        assert one == other and (one == of_defaults or name in known), name

@@ -117,7 +117,7 @@ OPTIMIZER_V2 = _of_both(
 ) + (
     Mutation(
         "_finish is not called",
-        "BridgedOptimizer._distributed_apply",
+        "BridgedOptimizer._apply_and_finish",
         "finished = self._v1.finish(distribution, [variable for _, variable in pairs])",
         "finished = None",
         _exact("Adam"),
