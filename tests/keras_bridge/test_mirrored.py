@@ -27,7 +27,15 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
 
 @EVERY_API
 def test_two_replicas(api, full):
-    checks = ["bridge", "names", "learning_rate", "clipping", "refusal", "fit"]
+    checks = [
+        "bridge",
+        "names",
+        "learning_rate",
+        "clipping",
+        "refusal",
+        "fit",
+        "fit_unknown_length",
+    ]
     run(checks + ["v1", "multi"] * (api == "optimizer_v2"), full, api)
 
 

@@ -3,6 +3,7 @@
 The end comes late, so that whatever does not wait for the batch has enough time to run.
 """
 
+import itertools
 import time
 
 import numpy as np
@@ -29,7 +30,7 @@ def _dataset(elements, example):
 def in_epochs(arrays, batch_size, batches):
     """Returns a dataset whose first iteration gives the first `batches` batches, and so on."""
     size = batch_size * batches
-    starts = iter(range(0, len(arrays[0]), size))
+    starts = itertools.cycle(range(0, len(arrays[0]), size))
 
     def epoch():
         start = next(starts)

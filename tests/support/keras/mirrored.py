@@ -33,7 +33,7 @@ from legacy_opt import (
 )
 from legacy_opt.compat import estimator
 from tests.support import problems
-from tests.support.keras.mirrored_fit import check_fit_with
+from tests.support.keras.mirrored_fit import check_fit_with, fit_unknown_length
 from tests.support.keras.mirrored_training import (
     FEW,
     FULL,
@@ -326,6 +326,11 @@ def check_fit(strategy):
     for name in FEW if FULL else FEW[1:]:
         check_fit_with(strategy, name)
         print("fit", name)
+
+
+def check_fit_unknown_length(strategy):
+    """Trains with `model.fit` on a dataset of unknown length."""
+    check_fit_with(strategy, "adam", fit_unknown_length)
 
 
 class Reader(v1.train.SessionRunHook):

@@ -4,7 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support import problems, running
+from tests.support import ending_datasets, problems, running
 from tests.support.keras.mirrored_training import (
     KERAS_3,
     OPTIMIZERS,
@@ -64,6 +64,11 @@ def make_model(strategy, make_optimizer):
 
 def fit_arrays(model, x, ids, y):
     model.fit([x, ids], y, batch_size=BATCH, shuffle=False, verbose=0)
+
+
+def fit_unknown_length(model, x, ids, y):
+    data = ending_datasets.in_epochs((x, ids, y), BATCH, STEPS)
+    model.fit(data.map(lambda x, ids, y: ((x, ids), y)), shuffle=False, verbose=0)
 
 
 def check_fit_with(strategy, name, fit=fit_arrays, repeated=False):
