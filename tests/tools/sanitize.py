@@ -1,7 +1,7 @@
 """Runs all kernels with sanitizers for addresses and undefined behaviour (`make sanitize`).
 
-A C++ program without TensorFlow and Python calls the kernels from the loops in update.h, which the
-library for TensorFlow uses, too.
+A C++ program without TensorFlow and Python calls the checks in checks.h and the loops in update.h,
+which the library for TensorFlow uses, too.
 """
 
 import contextlib
