@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.native import accelerate
-from tests.support import problems, running
+from legacy_opt.native import accelerate, modes
+from tests.support import ending_datasets, problems, running
 
 from .training import START, Sgd
 
@@ -54,6 +54,17 @@ def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
     assert sorted(actual) == sorted(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("way", ending_datasets.WAYS)
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_step_at_the_end_of_a_dataset_changes_nothing(way, by_name, fresh):
+    fresh.setattr(modes, "_by_name", by_name)
+    problem = problems.everything(only=("matrix", "table"), steps=3)
+    changed = ending_datasets.changed(
+        way, problem, lambda _: accelerate(averaging(sequential_update=False), require=True)
+    )
+    assert not changed
 
 
 @pytest.mark.parametrize("way", list(running.WAYS)[1:])

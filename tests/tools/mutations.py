@@ -99,6 +99,7 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
 
 # The OptimizerV2 bridge.
 
+DATASETS = "tests/keras_bridge/test_third_reading_datasets.py"
 EXACT = "tests/keras_bridge/test_exact.py"
 HYPERPARAMETERS = "tests/keras_bridge/test_hyperparameters.py"
 
@@ -121,6 +122,13 @@ OPTIMIZER_V2 = _of_both(
         "finished = self._v1.finish(distribution, [variable for _, variable in pairs])",
         "finished = None",
         _exact("Adam"),
+    ),
+    Mutation(
+        "writes do not wait for the gradients",
+        "BridgedOptimizer._distributed_apply",
+        "writes_after([grad for grad, _ in pairs])",
+        "writes_after([])",
+        (DATASETS, "-k", "optimizer_v2 and unknown_length"),
     ),
     Mutation(
         "two slots are swapped",
@@ -182,6 +190,13 @@ KERAS_3 = _of_both(
         "self._v1.finish(distribution, [variable for _, variable in pairs])",
         "None",
         _exact_3("Adam"),
+    ),
+    Mutation(
+        "writes do not wait for the gradients",
+        "BridgedOptimizer.apply",
+        "writes_after(grads)",
+        "writes_after([])",
+        (DATASETS, "-k", "keras3 and unknown_length"),
     ),
     Mutation(
         "gradients are clipped before rows of equal ids are summed",
