@@ -24,7 +24,7 @@ v1 = tf.compat.v1
 @pytest.fixture(scope="module")
 def outcomes(full):
     """Returns the outcomes of all cases. They run in a child process, which must not crash."""
-    words = ("full", "2000") if full else ("daily", "60")
+    words = ("full", "2000") if full else ("daily", "40")
     done = subprocess.run(
         [sys.executable, "-m", "tests.support.crafted_graphs", *words],
         env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONWARNINGS="ignore"),
