@@ -153,10 +153,7 @@ for _api in APIS:
     )
 
 
-@pytest.mark.pairwise
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("cls", CLASSES)
+@pytest.mark.pairwise(cls=CLASSES, way=list(WAYS), sparse=[False, True])
 def test_values_per_variable(cls, way, sparse, fresh):
     expected = in_a_session(made(cls, "off"), sparse, True)
     assert not np.array_equal(expected[0], expected[1])
