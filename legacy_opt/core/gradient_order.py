@@ -16,8 +16,9 @@ from legacy_opt import versions
 from legacy_opt.core.types import Gradient, Operation, Tensor
 from legacy_opt.core.variable_access import after
 
-# Stateful operations that change no variable.
-_READS = re.compile("Read|Gather|VarHandle|VariableShape|VarIsInitialized")
+# Operations that get a variable, but change none. (Enter, which begins a loop, cannot wait for what
+# is inside the loop.)
+_NO_WRITES = re.compile("Enter|Gather|Read|VarHandle|VarIsInitialized|VariableShape")
 # TensorFlow rewrites chains of these operations only if no operation but the next one waits for
 # them. (The rewritten chains differ in the last bits.)
 _REWRITTEN = re.compile("AddN|Add(V2)?|Cast|Div|Identity|Mul|RealDiv|Reshape|Sub")
@@ -86,7 +87,7 @@ def _is_one_of_several_replicas():
 
 
 def _writes(operation: Operation) -> bool:
+    if _NO_WRITES.search(operation.type):
+        return False
     definition = operation.op_def
-    if definition.is_stateful:
-        return not _READS.search(operation.type)
-    return any(argument.is_ref for argument in definition.input_arg)
+    return definition.is_stateful or any(argument.is_ref for argument in definition.input_arg)
