@@ -101,7 +101,7 @@ void TwoThreads(int64_t total, int64_t block, const Work& work) {
 using Arrays = std::vector<std::unique_ptr<Array>>;
 
 std::vector<int64_t> DrawShape(const legacy_opt_kernel* kernel, bool by_rows) {
-  const int64_t rows = Draw(0, Draw(0, 4) ? 40 : 700), columns = Draw(0, 300);
+  const int64_t rows = Draw(0, Draw(0, 9) ? 40 : 700), columns = Draw(0, 300);
   if (by_rows) return Draw(0, 3) ? std::vector<int64_t>{rows, columns} : std::vector<int64_t>{rows};
   if (kernel->update_row && Draw(0, 1)) return {3, rows, columns};
   if (kernel->update_row || Draw(0, 1)) return {rows, columns};
@@ -314,7 +314,7 @@ int main(int count, char** arguments) {
     }
     const auto* kernel =
         static_cast<const legacy_opt_kernel*>(dlsym(library, "legacy_opt_table"));
-    for (int round = 0; round < 40; ++round) Run(kernel);
+    for (int round = 0; round < 30; ++round) Run(kernel);
   }
   std::printf("%d kernels: no errors\n", count - 2);
   return 0;
