@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import copy
 from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import native_reads
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
@@ -43,6 +43,7 @@ class PureUpdate:
     def __init__(self, optimizer: V1Optimizer) -> None:
         self.optimizer = optimizer
         self._known_scalars: Dict[DType, Dict[str, Tensor]] = {}
+        self._known_attributes: Any = None
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         """Returns the slots of a variable, a dict from name to `legacy_opt.Slot`."""
@@ -78,11 +79,11 @@ class PureUpdate:
         """Returns what distinguishes this update from other updates of the same optimizer."""
         return type(self)
 
-    def of(self, optimizer: V1Optimizer) -> PureUpdate:
-        """Returns the same update of another optimizer."""
-        other = copy.copy(self)
-        other.optimizer = optimizer
-        return other
+    def attributes(self, again: bool = False) -> Any:
+        """Returns the result of `native_reads.values_of`, computed once, or `again`."""
+        if again or self._known_attributes is None:
+            self._known_attributes = native_reads.values_of(self.optimizer)
+        return self._known_attributes
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         """Returns the update of a variable, a function with four arguments.
@@ -123,10 +124,8 @@ class ChangedUpdate(PureUpdate):
     def kind(self) -> Any:
         return type(self), self.base.kind()
 
-    def of(self, optimizer: V1Optimizer) -> PureUpdate:
-        other = super().of(optimizer)
-        other.base = self.base.of(optimizer)
-        return other
+    def attributes(self, again: bool = False) -> Any:
+        return self.base.attributes(again)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         return self.base.function(variable, sparse)
@@ -149,7 +148,7 @@ class RuleUpdate(PureUpdate):
         run = optimizer.native_rule(variable, sparse)
 
         def update(grad, value, slots, scalars):
-            with optimizer.with_scalars(scalars):
+            with optimizer.with_scalars(scalars), native_reads.without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
                 result = run(grad, value, SimpleNamespace(**slots), hyper)
             name = type(optimizer).__name__

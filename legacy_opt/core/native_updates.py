@@ -5,12 +5,12 @@ from __future__ import annotations
 import collections
 import contextlib
 import weakref
-from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import gradient_checks, native_check, native_reads
+from legacy_opt.core import gradient_checks, native_check
 from legacy_opt.core.native_rules import PureRule, PureUpdate, rule_of
 from legacy_opt.core.native_scaling import identity_of, unscaled
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
@@ -46,13 +46,11 @@ class _Traced(NamedTuple):
 
     Attributes:
       variable: a weak reference to the variable.
-      names: the names of the attributes that the optimizer's rule has read in Python.
-      values: the values of these attributes (see `native_reads.values_of`).
+      values: what the rule may have read in Python (see `native_reads.values_of`).
       kernel: the `Kernel`; an UnsupportedError if there is none.
     """
 
     variable: Any
-    names: Set[str]
     values: Any
     kernel: Any
 
@@ -306,28 +304,17 @@ def _kernel(update, variable, sparse):
     place = id(variable), sparse, update.kind(), dtypes
     known = _traced.setdefault(optimizer, {})
     found = known.get(place)
-    if (
-        found is None
-        or found.variable() is not variable
-        or found.values != native_reads.values_of(optimizer, found.names)
-    ):
+    if found is None or found.variable() is not variable or found.values != update.attributes():
+        try:
+            kernel = admitted(rule_of(update, variable, sparse))
+        except UnsupportedError as error:
+            kernel = error
         reference = weakref.ref(variable, lambda _: known.pop(place, None))
-        found = known[place] = _Traced(reference, *_trace(update, variable, sparse))
+        found = known[place] = _Traced(reference, update.attributes(again=True), kernel)
     if isinstance(found.kernel, UnsupportedError):
         raise found.kernel
     check_process(found.kernel, variable.device)
     return found.kernel
-
-
-def _trace(update, variable, sparse):
-    """Returns the last three attributes of a `_Traced`."""
-    optimizer = update.optimizer
-    with native_reads.recorded(optimizer) as (recorder, names):
-        try:
-            kernel = admitted(rule_of(update.of(recorder), variable, sparse))
-        except UnsupportedError as error:
-            kernel = error
-    return names, native_reads.values_of(optimizer, names), kernel
 
 
 def admitted(rule: PureRule) -> kernels.Kernel:

@@ -89,7 +89,7 @@ def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Res
         dtypes = {given.name: given.dtype for given in inputs if given.is_slot}
         try:
             results = rule(tensors)
-        except (TypeError, ValueError, RuntimeError) as error:
+        except Exception as error:  # whatever the rule's own code raises
             raise UnsupportedError(f"the rule cannot be traced in a new graph: {error}") from error
         new = reader.read(results.new_value(value))
         changes = {

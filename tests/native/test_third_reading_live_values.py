@@ -25,8 +25,15 @@ class Settings:
         self.limit = 1.0
 
 
+class Slotted:
+    __slots__ = ("limit",)
+
+
 class Limited(Sgd):
     """Reads plain attributes in its rule."""
+
+    def __init_subclass__(cls, final):
+        raise TypeError(f"a class must not be derived from Limited: {final}")
 
     def __init__(self):
         super().__init__(0.5)
@@ -35,9 +42,20 @@ class Limited(Sgd):
         self._array = np.ones([], np.float32)
         self._settings = Settings()
         self._skips = set()
+        self._slotted = Slotted()
+        self._slotted.limit = 1.0
+        self._stored = self.hidden_limit  # a method of this object, not of a copy of it
+        self._hidden = 1.0
+        self._web = [[]]
+        for _ in range(40):  # a naive comparison would take 2 to the power of 40 steps
+            self._web = [self._web, self._web]
+
+    def hidden_limit(self):
+        return self._hidden
 
     def factor(self):
-        limits = (self._limit, self._limits["all"][0], float(self._array), self._settings.limit)
+        limits = [self._limit, self._limits["all"][0], float(self._array), self._settings.limit]
+        limits += [self._slotted.limit, self._stored(), 1.0 if type(self) is Limited else 7.0]
         return float(np.prod(limits)) * (0.0 if "all" in self._skips else 1.0)
 
     def rule(self, grad, value, slots, hyper):
@@ -64,6 +82,14 @@ def change_a_set(optimizer):
     optimizer._skips.add("all")
 
 
+def change_an_object_with_slots(optimizer):
+    optimizer._slotted.limit = 0.25
+
+
+def change_what_a_stored_method_reads(optimizer):
+    optimizer._hidden = 0.25
+
+
 def set_the_rate(optimizer):
     optimizer._learning_rate = 0.125
 
@@ -82,6 +108,7 @@ def reset_nothing(optimizer):
 
 CHANGES = [set_attribute, change_a_list, change_an_array, change_an_object, change_a_set]
 CHANGES += [set_the_rate, set_a_method, set_the_rule]
+CHANGES += [change_an_object_with_slots, change_what_a_stored_method_reads]
 
 
 def steps(optimizer, change, sparse):
