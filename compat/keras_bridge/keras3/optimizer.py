@@ -83,10 +83,11 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
             self.build(variables)  # for a model from .h5, Keras has called `build([])`
-        with self._v1.alone(), writes_after(grads):
+        with self._v1.alone():
             if versions.for_a_session():
-                return self._apply_in_graph(grads, variables)
-            return super().apply(grads, variables)
+                return self._apply_in_graph(grads, variables)  # a call, which waits for its inputs
+            with writes_after(grads):
+                return super().apply(grads, variables)
 
     def apply_gradients(self, grads_and_vars, decay_var_list=None):
         """Updates variables, like `apply`.
