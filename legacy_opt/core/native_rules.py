@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Sequence
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import native_reads
+from legacy_opt.core.native_attributes import values_of, without_eager_tensors
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
@@ -75,14 +75,15 @@ class PureUpdate:
         """Computes the result of `scalars`."""
         raise NotImplementedError
 
-    def kind(self) -> Any:
-        """Returns what distinguishes this update from other updates of the same optimizer."""
+    def kind(self, variable: Variable) -> Any:
+        """Returns what the update of a variable depends on, besides `attributes` and `scalars`."""
+        del variable
         return type(self)
 
     def attributes(self, again: bool = False) -> Any:
-        """Returns the result of `native_reads.values_of`, computed once, or `again`."""
+        """Returns the result of `native_attributes.values_of`, computed once, or `again`."""
         if again or self._known_attributes is None:
-            self._known_attributes = native_reads.values_of(self.optimizer)
+            self._known_attributes = values_of(self.optimizer)
         return self._known_attributes
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
@@ -121,8 +122,8 @@ class ChangedUpdate(PureUpdate):
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         return self.base.scalars(dtype)
 
-    def kind(self) -> Any:
-        return type(self), self.base.kind()
+    def kind(self, variable: Variable) -> Any:
+        return type(self), self.base.kind(variable)
 
     def attributes(self, again: bool = False) -> Any:
         return self.base.attributes(again)
@@ -148,7 +149,7 @@ class RuleUpdate(PureUpdate):
         run = optimizer.native_rule(variable, sparse)
 
         def update(grad, value, slots, scalars):
-            with optimizer.with_scalars(scalars), native_reads.without_eager_tensors(optimizer):
+            with optimizer.with_scalars(scalars), without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
                 result = run(grad, value, SimpleNamespace(**slots), hyper)
             name = type(optimizer).__name__
@@ -236,6 +237,8 @@ def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
         Input(name, SCALAR, tensor.dtype.base_dtype.name)
         for name, tensor in update.scalars(variable.dtype.base_dtype).items()
     ]
+    for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
+        raise UnsupportedError(f"a slot or hyperparameter is named {name!r}")
     grad, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
 
     def rule(tensors: Dict[Input, Any]) -> Results:

@@ -48,8 +48,8 @@ class ScaledUpdate(ChangedUpdate):
         factors = {_name(i): factor.scalar for i, factor in enumerate(self.factors)}
         return dict(super()._scalars(dtype), **factors)
 
-    def kind(self) -> Any:
-        return tuple(factor.operation for factor in self.factors), super().kind()
+    def kind(self, variable: Variable) -> Any:
+        return tuple(factor.operation for factor in self.factors), super().kind(variable)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         run = super().function(variable, sparse)

@@ -38,7 +38,7 @@ _warned = set()
 # The traced updates of each optimizer, by `_place`. They are not stored in an attribute of the
 # optimizer, because an optimizer with such an attribute could not be copied.
 _traced = weakref.WeakKeyDictionary()
-_admitted: Dict[Any, Any] = {}  # the kernel of each program, or the error
+_admitted: Dict[Any, Any] = {}  # the kernel of each program, or why there is none
 
 
 class _Traced(NamedTuple):
@@ -46,8 +46,8 @@ class _Traced(NamedTuple):
 
     Attributes:
       variable: a weak reference to the variable.
-      values: what the rule may have read in Python (see `native_reads.values_of`).
-      kernel: the `Kernel`; an UnsupportedError if there is none.
+      values: what the rule may have read in Python (see `native_attributes.values_of`).
+      kernel: the `Kernel`; a text that says why, if there is none.
     """
 
     variable: Any
@@ -301,18 +301,18 @@ def _kernel(update, variable, sparse):
     optimizer = update.optimizer
     scalars = update.scalars(variable.dtype.base_dtype)
     dtypes = tuple((name, each.dtype.base_dtype.name) for name, each in scalars.items())
-    place = id(variable), sparse, update.kind(), dtypes
+    place = id(variable), sparse, update.kind(variable), dtypes
     known = _traced.setdefault(optimizer, {})
     found = known.get(place)
     if found is None or found.variable() is not variable or found.values != update.attributes():
         try:
             kernel = admitted(rule_of(update, variable, sparse))
         except UnsupportedError as error:
-            kernel = error
+            kernel = str(error)  # the error itself would keep its frames alive
         reference = weakref.ref(variable, lambda _: known.pop(place, None))
         found = known[place] = _Traced(reference, update.attributes(again=True), kernel)
-    if isinstance(found.kernel, UnsupportedError):
-        raise found.kernel
+    if isinstance(found.kernel, str):
+        raise UnsupportedError(found.kernel)
     check_process(found.kernel, variable.device)
     return found.kernel
 
@@ -332,9 +332,9 @@ def admitted(rule: PureRule) -> kernels.Kernel:
             driver.register(loaded, kernel)
             _admitted[key] = kernel
         except UnsupportedError as error:
-            _admitted[key] = error
-    if isinstance(_admitted[key], UnsupportedError):
-        raise _admitted[key]
+            _admitted[key] = str(error)
+    if isinstance(_admitted[key], str):
+        raise UnsupportedError(_admitted[key])
     return _admitted[key]
 
 

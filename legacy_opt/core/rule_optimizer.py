@@ -535,7 +535,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """
         scalars = dict(self._rule_step.tensors)
         scalars.update({name: self._read_non_slot(name) for name in self.non_slots()})
-        for each in {dtype, wide_dtype(dtype)}:
+        for each in dict.fromkeys([dtype, wide_dtype(dtype)]):
             exact = self._exact_values(each)
             scalars.update({f"{each.name} {name}": tensor for name, tensor in exact.items()})
         if self._rule_step.global_step is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+from typing import Any, Callable, Dict
 
 import tensorflow as tf
 
@@ -41,6 +41,10 @@ class DecayedUpdate(ChangedUpdate):
         """
         decays = self.optimizer.decays(variable)
         return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
+
+    def kind(self, variable: Variable) -> Any:
+        # `decay_var_list` may be another one in each step.
+        return self.optimizer.decays(variable), super().kind(variable)
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)

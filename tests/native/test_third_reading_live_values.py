@@ -179,6 +179,42 @@ def test_an_attribute_of_an_optimizer(make, change, dtype, fresh):
     np.testing.assert_allclose(actual, expected, rtol=1e-5 if dtype == np.float32 else 1e-12)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("wrap", [lambda optimizer: optimizer, to_keras])
+def test_other_variables_decay_in_each_step(wrap, sparse, fresh):
+    def trained(optimizer):
+        optimizer, variables = wrap(optimizer), [tf.Variable(START), tf.Variable(START)]
+        grad = tf.constant(START - 7)
+        if sparse:
+            grad = tf.IndexedSlices(grad[:2], tf.constant([3, 1]), tf.constant([5, 4]))
+        for chosen in (None, variables[:1], variables[1:], None):
+            pairs = [(grad, each) for each in variables]
+            optimizer.apply_gradients(pairs, decay_var_list=chosen)
+        return [each.numpy() for each in variables]
+
+    def make(mode):
+        optimizer = legacy_opt.MomentumWOptimizer(0.1, 0.1, 0.9)
+        optimizer.native = mode
+        return optimizer
+
+    expected = trained(make("off"))
+    assert not np.array_equal(*expected)
+    np.testing.assert_array_equal(trained(make("require")), expected)
+
+
+def test_a_slot_with_the_name_of_an_input_has_no_kernel(fresh):
+    class Named(Sgd):
+        slots = {"value": legacy_opt.Slot()}
+
+        def rule(self, grad, value, slots, hyper):
+            return grad, {"value": slots.value + grad}
+
+    optimizer = Named()
+    optimizer.native = "require"
+    with pytest.raises(UnsupportedError, match="a slot or hyperparameter is named 'value'"):
+        optimizer.apply_gradients([(tf.constant(START), tf.Variable(START))])
+
+
 def with_powers(powers):
     """Returns a variable after a step of TensorFlow's Ftrl with each power, in a Session."""
     with tf.Graph().as_default(), v1.Session() as session:

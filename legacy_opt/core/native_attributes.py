@@ -10,6 +10,7 @@ import collections
 import contextlib
 import functools
 import types
+import weakref
 from typing import Any, Iterator
 
 import numpy as np
@@ -18,16 +19,16 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.types import V1Optimizer
 
-# Attributes that do not affect a kernel: a kernel gets the scalars and slots of a training step as
-# inputs.
+# The state of a training step. A kernel gets its scalars and slots as inputs, and what else it
+# depends on is in `PureUpdate.kind`.
 _STATE = frozenset(
     ["_rule_step", "_new_steps", "_pairs", "_native_step", "_decay_step"]
     + ["_slots", "_non_slot_dict", "_deferred_slot_restorations"]
 )
-_IMMUTABLE = (bool, int, str, bytes, type(None))
+_IMMUTABLE = (bool, int, complex, str, bytes, range, slice, type(None), type(...))
 # Objects of these packages are compared by identity.
 _LIBRARIES = ("tensorflow", "tensorflow_core", "keras", "tf_keras", "numpy", "legacy_opt")
-_LIBRARIES += ("_thread", "logging", "re", "threading", "weakref")
+_LIBRARIES += ("_abc", "_thread", "logging", "re", "threading", "weakref")
 _CODE = (type, types.ModuleType, types.FunctionType, types.BuiltinFunctionType, property)
 _CODE += (classmethod, staticmethod)
 
@@ -83,13 +84,20 @@ def _of_attribute(value, seen):
 
 
 class _Same:
-    """Equals the wrapper of the same object; the `==` of tensors and arrays is another."""
+    """Equals the wrapper of the same object; the `==` of tensors and arrays is another.
+
+    If possible, the reference is weak, because the object may refer to the optimizer.
+    """
 
     def __init__(self, value):
-        self._value = value
+        try:
+            self._value = weakref.ref(value)
+        except TypeError:
+            self._value = lambda: value
 
     def __eq__(self, other):
-        return type(other) is _Same and self._value is other._value
+        value = self._value()
+        return type(other) is _Same and value is not None and value is other._value()
 
 
 def _value(value, seen):
@@ -101,7 +109,7 @@ def _value(value, seen):
     """
     kind = type(value)
     if kind in _IMMUTABLE:
-        return kind, value
+        return kind, repr(value) if kind is complex else value
     if kind is float:
         return kind, value.hex()  # so that NaN equals NaN, and 0.0 does not equal -0.0
     if id(value) in seen:
@@ -113,7 +121,7 @@ def _value(value, seen):
         return kind, _Same(value.__func__), _value(value.__self__, seen)
     if isinstance(value, functools.partial):
         return kind, [_value(each, seen) for each in (value.func, value.args, value.keywords)]
-    if isinstance(value, _CODE) or _is_of_library(kind):
+    if kind is object or isinstance(value, _CODE) or _is_of_library(kind):
         return _Same(value)
     items = None
     if isinstance(value, dict):
