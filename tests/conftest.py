@@ -3,6 +3,7 @@
 import functools
 import gc
 import inspect
+import os
 import re
 import sys
 import types
@@ -12,6 +13,9 @@ import pytest
 from legacy_opt import versions
 from tests.support import account, turns
 
+# With this variable, Python writes each part of a print by its own system call, so lines of several
+# processes that write into one pipe mix.
+os.environ.pop("PYTHONUNBUFFERED", None)
 # Replaces the attribute `callspec`, which tests without parameters lack.
 NO_CELL = types.SimpleNamespace(params={})
 # {marker of tests that need an optional library: whether the library is installed}. If a library is

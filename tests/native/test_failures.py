@@ -135,8 +135,7 @@ def train():
 driver.load()
 child = os.fork()
 result = train()
-# One system call, because the parts of two prints could mix in the pipe.
-os.write(1, "{} {}\n".format("child" if child == 0 else "parent", result).encode())
+print("child" if child == 0 else "parent", result, flush=True)
 if child:
     sys.exit(bool(os.waitpid(child, 0)[1]))
 """
