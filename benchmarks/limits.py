@@ -44,7 +44,7 @@ void run(float* w, float* const* s, const float* g, int slots, const int64_t* id
 @functools.lru_cache(maxsize=None)
 def _library():
     flags = ["-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
-    command = [cache.find_compiler("C", "CC", "cc"), *flags]
+    command = [*cache.find_compiler("C", "CC", "cc"), *flags]
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "limits.so")
         cache.compile_library(command, _SOURCE, ".c", path)

@@ -19,8 +19,8 @@ def facts() -> Dict[str, Any]:
     """Returns the value of "native" in the result of `diagnose`."""
     return {
         "mode": _or_reason(modes.mode_of, None),
-        "c_compiler": _or_reason(lambda: cache.compiler()[0]),
-        "cpp_compiler": _or_reason(cache.find_compiler, "C++", "CXX", "c++"),
+        "c_compiler": _or_reason(_command, "C", "CC", "cc"),
+        "cpp_compiler": _or_reason(_command, "C++", "CXX", "c++"),
         "folder": _or_reason(lambda: str(cache.folder())),
         "driver": _or_reason(lambda: str(driver.find())),
         "kernels": _or_reason(lambda: _kernels_in(cache.folder())),
@@ -29,8 +29,12 @@ def facts() -> Dict[str, Any]:
     }
 
 
+def _command(*names):
+    return " ".join(cache.find_compiler(*names))
+
+
 def _kernels_in(folder):
-    return len(list(folder.glob("[0-9a-f]" * 32 + ".so")))
+    return len(list(folder.glob(cache.file_name("[0-9a-f]" * 32))))
 
 
 def _prebuilt():

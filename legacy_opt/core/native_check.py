@@ -6,7 +6,7 @@ kernel's C code.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -34,7 +34,7 @@ UNITS = 16
 def check(
     kernel: kernels.Kernel,
     inputs: List[Input],
-    rank: int,
+    rank: Optional[int],
     rule: Callable[[Dict[Input, Any]], Results],
 ) -> None:
     """Computes an update by the kernel and by TensorFlow, and compares the two results.
@@ -46,17 +46,19 @@ def check(
       rule: the rule, as for `trace`.
 
     Raises:
-      UnsupportedError: the new values differ by more than 16 units in the last place of m. The
-        number m is the largest of the old value, TensorFlow's new value, and the difference between
-        these two.
+      UnsupportedError: the new values differ by more than 16 units in the last place of m,
+        and by more than 16 times the change of TensorFlow's new values if each input is moved by a
+        unit in the last place. The number m is the largest of the old value, TensorFlow's new
+        value, and the difference between these two.
     """
     random, program = np.random.RandomState(0), kernel.program
-    shape = ([ELEMENTS] + [1] * (rank - 1))[:rank]
+    shape = ([ELEMENTS] + [1] * (rank - 1))[:rank] if rank is not None else [ELEMENTS]
     if program.has_matrices:
         shape = [2] * (rank - 2) + [4, ELEMENTS // 4]
     arrays = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
+    nearby = {each: _moved(random, array, each.dtype) for each, array in arrays.items()}
     try:
-        expected = _composed(arrays, rule)
+        expected, moved = _composed(rule, arrays, nearby)
     except (tf.errors.OpError, TypeError, ValueError):
         return  # this TensorFlow cannot run the rule in this dtype, so there is no expected result
     found = {each: array.copy() for each, array in arrays.items()}
@@ -67,8 +69,10 @@ def check(
     kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
     for each, wanted in expected.items():
         before, after = arrays[each].astype(np.float64), found[each].astype(np.float64)
-        wanted = wanted.reshape(after.shape).astype(np.float64)
-        differs = _differs(before, after, wanted, _resolution(each.dtype))
+        wanted, other = (
+            values.reshape(after.shape).astype(np.float64) for values in (wanted, moved[each])
+        )
+        differs = _differs(before, after, wanted, other, _resolution(each.dtype))
         if differs.any():
             number = differs.ravel().argmax()
             raise UnsupportedError(
@@ -77,11 +81,16 @@ def check(
             )
 
 
-def _differs(before, after, wanted, resolution):
-    """Returns a mask of the elements at which the kernel's result `after` is wrong."""
+def _differs(before, after, wanted, moved, resolution):
+    """Returns a mask of the elements at which the kernel's result `after` is wrong.
+
+    `moved` is TensorFlow's result for inputs that are moved by a unit in the last place. It differs
+    much from `wanted` where the rule subtracts numbers that are almost equal.
+    """
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
-        close = abs(after - wanted) <= UNITS * largest * resolution
+        error, sensitivity = abs(after - wanted), abs(moved - wanted)
+        close = (error <= UNITS * largest * resolution) | (error <= UNITS * sensitivity)
     is_same = (after == wanted) | (np.isnan(after) & np.isnan(wanted))  # includes infinities
     return ~(close | is_same)
 
@@ -101,14 +110,22 @@ def _drawn(random, given, shape, has_matrices):
     return random.uniform(low, 2, shape).astype(dtype)
 
 
-def _composed(arrays, rule):
-    """Returns the new values that TensorFlow computes: a dict from `Input` to array."""
+def _moved(random, array, dtype):
+    """Returns an array in which each number is moved by about a unit in the last place."""
+    factors = 1 + _resolution(dtype) * random.choice([-1.0, 1.0], array.shape)
+    return (array.astype(np.float64) * factors).astype(array.dtype)
+
+
+def _composed(rule, *feeds):
+    """Returns the new values that TensorFlow computes: for each feed, a dict from `Input` to array.
+
+    A feed is a dict from `Input` to array, too.
+    """
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), v1.Session(config=config) as session:
-        tensors, feeds = {}, {}
-        for given, array in arrays.items():
-            tensors[given] = v1.placeholder(given.dtype, array.shape)
-            feeds[tensors[given]] = array
+        tensors = {
+            each: v1.placeholder(each.dtype, array.shape) for each, array in feeds[0].items()
+        }
         results = rule(tensors)
         found = {}
         for given, tensor in tensors.items():
@@ -118,7 +135,10 @@ def _composed(arrays, rule):
                 how, change, _ = results.changes[given.name]
                 change = tf.convert_to_tensor(change, given.dtype)
                 found[given] = tensor + change if how == ADD else change
-        return session.run(found, feeds)
+        return [
+            session.run(found, {tensors[each]: array for each, array in feed.items()})
+            for feed in feeds
+        ]
 
 
 def _resolution(dtype):

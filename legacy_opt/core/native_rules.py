@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -194,17 +194,25 @@ class PureRule(NamedTuple):
 
     Attributes:
       inputs: the inputs: gradient, value, slots and scalars.
-      rank: the rank of the variable.
+      rank: the rank of the variable; None if it is unknown.
       function: a function that takes a dict from inputs to tensors, and returns `Results`.
+      by_rows: whether the function gets only the rows that a sparse gradient touches.
     """
 
     inputs: List[Input]
-    rank: int
+    rank: Optional[int]
     function: Callable[[Dict[Input, Any]], Results]
+    by_rows: bool = False
 
     def program(self) -> Program:
         """Traces the rule. Raises an UnsupportedError if the rule cannot be compiled."""
-        return trace(self.inputs, self.rank, self.function)
+        found = trace(self.inputs, self.rank, self.function)
+        if self.by_rows and found.needs_all_elements:
+            raise UnsupportedError(
+                "the rule sums over all rows that a sparse gradient touches (if it should get the "
+                "whole tensor, set whole_tensor = True)"
+            )
+        return found
 
 
 def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
@@ -219,8 +227,6 @@ def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
       UnsupportedError: the rule cannot be compiled. The message says why.
     """
     dtype = variable.dtype.base_dtype.name
-    if variable.shape.rank is None:
-        raise UnsupportedError(f"the rank of {variable.name!r} is unknown")
     run = update.function(variable, sparse)
     by_rows = sparse and not update.needs_whole_tensor(variable)
     layouts = update.slot_layouts(variable)
@@ -249,7 +255,7 @@ def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
             {each.name: tensors[each] for each in scalars},
         )
 
-    return PureRule([grad, value, *slots, *scalars], variable.shape.rank, rule)
+    return PureRule([grad, value, *slots, *scalars], variable.shape.rank, rule, by_rows)
 
 
 def source_of(
@@ -302,8 +308,9 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
             )
         return ROW if by_rows else SCALAR
     levels = [(Slot, ELEMENT), (ScalarSlot, SCALAR), (RowSlot, ROW)]
-    if isinstance(layout, TensorSlot) and not by_rows:
-        rank, axes = variable.shape.rank, layout.axes(variable)
+    rank = variable.shape.rank
+    if isinstance(layout, TensorSlot) and not by_rows and rank is not None:
+        axes = layout.axes(variable)
         for level in (MATRIX_ROW, MATRIX_COLUMN) if rank > 1 else ():
             shape = [variable.shape[axis] for axis in axes]
             if axes == axes_of(level, rank) and layout.shape.as_list() == shape:

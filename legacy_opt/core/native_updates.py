@@ -24,6 +24,10 @@ from legacy_opt.native.program import UnsupportedError
 # limit, because the operation locks all these variables and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
+# The largest number of kernels that are made for one variable. There is a limit, because a rule may
+# read an attribute that has another value in each step, and each value needs its own kernel.
+MOST_KERNELS = 100
+
 # The methods by which TensorFlow's v1 optimizers update variables.
 UPDATE_METHODS = (
     "_apply_dense",
@@ -48,11 +52,13 @@ class _Traced(NamedTuple):
       variable: a weak reference to the variable.
       values: what the rule may have read in Python (see `native_attributes.values_of`).
       kernel: the `Kernel`; a text that says why, if there is none.
+      kernels_made: the number of kernels that were made for the variable, one after the other.
     """
 
     variable: Any
     values: Any
     kernel: Any
+    kernels_made: int
 
 
 class _Update(NamedTuple):
@@ -305,12 +311,20 @@ def _kernel(update, variable, sparse):
     known = _traced.setdefault(optimizer, {})
     found = known.get(place)
     if found is None or found.variable() is not variable or found.values != update.attributes():
+        is_known = found is not None and found.variable() is variable
+        made, admitted_before = found.kernels_made if is_known else 0, len(_admitted)
         try:
+            if made >= MOST_KERNELS:
+                raise UnsupportedError(
+                    "the rule reads an attribute that changes from step to step, and each value "
+                    "needs another kernel: make the attribute a hyperparameter"
+                )
             kernel = admitted(rule_of(update, variable, sparse))
         except UnsupportedError as error:
             kernel = str(error)  # the error itself would keep its frames alive
         reference = weakref.ref(variable, lambda _: known.pop(place, None))
-        found = known[place] = _Traced(reference, update.attributes(again=True), kernel)
+        made += len(_admitted) - admitted_before
+        found = known[place] = _Traced(reference, update.attributes(again=True), kernel, made)
     if isinstance(found.kernel, str):
         raise UnsupportedError(found.kernel)
     check_process(found.kernel, variable.device)
@@ -328,7 +342,7 @@ def admitted(rule: PureRule) -> kernels.Kernel:
     if key not in _admitted:
         try:
             kernel = kernels.compiled(program)
-            native_check.check(kernel, *rule)
+            native_check.check(kernel, rule.inputs, rule.rank, rule.function)
             driver.register(loaded, kernel)
             _admitted[key] = kernel
         except UnsupportedError as error:

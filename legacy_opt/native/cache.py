@@ -8,12 +8,14 @@ import functools
 import hashlib
 import importlib.util
 import os
+import platform
+import shlex
 import shutil
 import stat
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from legacy_opt.native.program import UnsupportedError
 
@@ -29,6 +31,8 @@ FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrap
     "-fno-trapping-math",
     "-fno-strict-aliasing",
 ]
+# With such a flag, a compiler may change the results of floating-point operations.
+_INEXACT = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations")
 _CLONES = '__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))'
 
 _loaded: Dict[str, ctypes.CDLL] = {}
@@ -46,7 +50,7 @@ def folder() -> Path:
     """
     given = os.environ.get(FOLDER_VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = Path(given) if given else Path(base) / "legacy-opt" / "kernels"
+    path = Path(given or os.path.join(base, "legacy-opt", "kernels")).absolute()
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -84,22 +88,31 @@ def check_owner(path: Path) -> None:
         )
 
 
-def find_compiler(language: str, variable: str, default: str) -> str:
-    """Returns the path of the compiler.
+def find_compiler(language: str, variable: str, default: str) -> List[str]:
+    """Returns the command of the compiler, for example ``["/usr/bin/ccache", "gcc"]``.
 
     Args:
       language: the language, for the error message.
-      variable: the environment variable that may name the compiler.
-      default: the name of the compiler if the environment variable is not set.
+      variable: the environment variable that may contain the command, with arguments.
+      default: the command if the environment variable is not set or empty.
 
     Raises:
-      NoCompilerError: the compiler is not on PATH.
+      NoCompilerError: the program is not on PATH, or the environment variable is not a command,
+        or has a flag that changes the results of floating-point operations.
     """
-    name = os.environ.get(variable, default)
+    given = os.environ.get(variable, "").strip() or default
+    try:
+        name, *arguments = shlex.split(given)
+    except ValueError as error:
+        raise NoCompilerError(f"{variable}={given!r} is not a command: {error}") from None
+    for flag in set(arguments).intersection(_INEXACT):
+        raise NoCompilerError(
+            f"{variable}={given!r}: {flag} changes the results of kernels. Remove the flag."
+        )
     path = shutil.which(name)
     if path is None:
         raise NoCompilerError(f"There is no {language} compiler: {name!r} is not on PATH.")
-    return path
+    return [path, *arguments]
 
 
 @functools.lru_cache(maxsize=None)
@@ -109,14 +122,22 @@ def compiler() -> List[str]:
     Raises:
       NoCompilerError: there is no compiler.
     """
-    path = find_compiler("C", "CC", "cc")
+    command = [*find_compiler("C", "CC", "cc"), *FLAGS]
     clones = [f"-DVECTORIZED={_CLONES}"]
     test = ["-x", "c", "-", "-o", os.devnull]
     code = "VECTORIZED int f(void) { return 0; }"
     done = subprocess.run(
-        [path, *FLAGS, *clones, *test], input=code.encode(), stderr=subprocess.DEVNULL, check=False
+        [*command, *clones, *test], input=code.encode(), stderr=subprocess.DEVNULL, check=False
     )
-    return [path, *FLAGS, *(clones if done.returncode == 0 else ["-DVECTORIZED="])]
+    return [*command, *(clones if done.returncode == 0 else ["-DVECTORIZED="])]
+
+
+def file_name(key: str) -> str:
+    """Returns the name of a kernel's file on this machine, whose processors have one type.
+
+    A graph has only the key, because another machine may run it.
+    """
+    return f"{key}-{platform.machine()}.so"
 
 
 def key_of(source: str) -> str:
@@ -139,7 +160,7 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
 
 
 def _prebuilt_library(key):
-    path = prebuilt(f"{key}.so")
+    path = prebuilt(file_name(key))
     if path is not None:
         with contextlib.suppress(OSError):  # a damaged file
             return ctypes.CDLL(str(path))
@@ -147,7 +168,7 @@ def _prebuilt_library(key):
 
 
 def _own_library(key, source):
-    path = folder() / f"{key}.so"
+    path = folder() / file_name(key)
     if not path.exists():
         compile_library(compiler(), source, ".c", path)
     check_owner(path)
@@ -157,7 +178,9 @@ def _own_library(key, source):
         raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
 
 
-def compile_library(command: List[str], source: str, ending: str, path: Path) -> None:
+def compile_library(
+    command: List[str], source: str, ending: str, path: Path, libraries: Sequence[str] = ()
+) -> None:
     """Compiles a library in a temporary folder, then moves it to `path`.
 
     Args:
@@ -165,6 +188,7 @@ def compile_library(command: List[str], source: str, ending: str, path: Path) ->
       source: the source code.
       ending: the ending of the source's file name.
       path: where the library is stored.
+      libraries: the flags of other libraries, which linkers need after the source.
 
     Raises:
       NoCompilerError: the compiler fails, or the library cannot be stored.
@@ -174,7 +198,7 @@ def compile_library(command: List[str], source: str, ending: str, path: Path) ->
             text, library = Path(work, "source" + ending), Path(work, "library.so")
             text.write_text(source)
             done = subprocess.run(
-                [command[0], f"-I{SOURCES}", str(text), "-o", str(library), *command[1:]],
+                [*command, f"-I{SOURCES}", str(text), "-o", str(library), *libraries],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 check=False,

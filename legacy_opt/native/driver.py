@@ -9,6 +9,7 @@ import contextlib
 import ctypes
 import functools
 import hashlib
+import platform
 from pathlib import Path
 from typing import Any, List, NamedTuple, Sequence
 
@@ -38,15 +39,14 @@ _loaded: List[Driver] = []  # at most one driver, because TensorFlow cannot unlo
 
 
 def _flags() -> List[str]:
-    flags = [*tf.sysconfig.get_compile_flags(), *tf.sysconfig.get_link_flags()]
-    own = [versions.cpp_standard(), "-O2", "-fPIC", "-shared", "-w"]
-    return [*own, *(flag for flag in flags if not flag.startswith("--std"))]
+    flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("--std")]
+    return [versions.cpp_standard(), "-O2", "-fPIC", "-shared", "-w", *flags]
 
 
 @functools.lru_cache(maxsize=None)
 def name() -> str:
     """Returns the file name of this TensorFlow's driver."""
-    build_ = versions.tensorflow_build()
+    build_ = [*versions.tensorflow_build(), platform.machine()]
     texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
     key = hashlib.sha256("\0".join([*build_, *texts]).encode()).hexdigest()
     return f"driver-{tf.__version__}-{key[:16]}.so"
@@ -69,9 +69,9 @@ def build() -> Path:
     """
     with contextlib.suppress(UnsupportedError):
         return find()
-    command = [cache.find_compiler("C++", "CXX", "c++"), *_flags()]
+    command = [*cache.find_compiler("C++", "CXX", "c++"), *_flags()]
     source = (cache.SOURCES / _SOURCES[0]).read_text()
-    cache.compile_library(command, source, ".cc", path())
+    cache.compile_library(command, source, ".cc", path(), tf.sysconfig.get_link_flags())
     return path()
 
 

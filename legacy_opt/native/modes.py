@@ -75,8 +75,8 @@ def mode_of(native: Optional[str]) -> str:
     Raises:
       ValueError: the attribute or the environment variable has another value.
     """
-    given = native or _mode or os.environ.get(VARIABLE) or "off"
+    given = (_mode or os.environ.get(VARIABLE) or "off") if native is None else native
     if given not in MODES:
-        where = "native" if native else VARIABLE
+        where = VARIABLE if native is None else "native"
         raise ValueError(f"{where} must be one of {', '.join(map(repr, MODES))}, got {given!r}.")
     return given

@@ -68,12 +68,14 @@ class Results(NamedTuple):
         return tf.convert_to_tensor(new, old.dtype)
 
 
-def trace(inputs: List[Input], rank: int, rule: Callable[[Dict[Input, Any]], Results]) -> Program:
+def trace(
+    inputs: List[Input], rank: Optional[int], rule: Callable[[Dict[Input, Any]], Results]
+) -> Program:
     """Calls a rule with placeholders, and reads the operations that it creates.
 
     Args:
       inputs: the inputs of the rule, among them the inputs named `GRADIENT` and `VALUE`.
-      rank: the rank of the variable.
+      rank: the rank of the variable; None if it is unknown.
       rule: a function that takes a dict from inputs to tensors, and returns `Results`. The function
         is called in a new graph.
 
@@ -119,7 +121,11 @@ class _Reader:
     def shape(self, level):
         """Returns the shape of the placeholder for an input of this level."""
         rank = self._rank
-        return {SCALAR: [], ROW: ([None] + [1] * (rank - 1))[:rank], ELEMENT: [None] * rank}[level]
+        if level == SCALAR:
+            return []
+        if rank is None:
+            return None
+        return ([None] + [1] * (rank - 1))[:rank] if level == ROW else [None] * rank
 
     def change(self, how, tensor, factor):
         """Returns the `Change` of a slot."""
@@ -192,6 +198,8 @@ class _Reader:
         operand = tensor.op.inputs[0]
         axes = _constant_array(tensor.op.inputs[1].op)
         rank = operand.shape.rank
+        if rank is None:
+            raise UnsupportedError("of a value of unknown rank")
         if rank and (axes is None or {int(axis) % rank for axis in axes.flat} != set(range(rank))):
             raise UnsupportedError("over some of the axes")
         if node.level != ELEMENT:

@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch):
 def test_a_kernel_is_compiled_once(source, folder, monkeypatch):
     cache.load(source)
     (library,) = folder.iterdir()
-    assert library.name == cache.key_of(source) + ".so"
+    assert library.name == cache.file_name(cache.key_of(source))
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     monkeypatch.setattr(cache, "_loaded", {})
     monkeypatch.setattr(cache, "compile_library", None)
@@ -42,7 +42,7 @@ def test_threads_that_compile_at_once(source, folder):
         thread.start()
     for thread in threads:
         thread.join()
-    assert [each.name for each in folder.iterdir()] == [cache.key_of(source) + ".so"]
+    assert [each.name for each in folder.iterdir()] == [cache.file_name(cache.key_of(source))]
 
 
 def test_a_folder_that_others_may_write_to(source, folder):
@@ -69,7 +69,7 @@ def test_a_kernel_that_others_may_write_to(source, folder, monkeypatch):
 
 
 def test_a_corrupt_kernel(source, folder):
-    path = cache.folder() / (cache.key_of(source) + ".so")
+    path = cache.folder() / cache.file_name(cache.key_of(source))
     path.write_bytes(b"this is no library")
     path.chmod(0o700)
     with pytest.raises(cache.NoCompilerError, match="cannot be loaded"):
@@ -93,6 +93,47 @@ def test_a_compiler_that_fails(variable, compile_, source, folder, tmp_path, mon
     with pytest.raises(cache.NoCompilerError, match="out of order"):
         cache.load(source) if compile_ == "load" else driver.build()
     assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("variable, compile_", [("CC", "load"), ("CXX", "build")])
+def test_a_compiler_with_a_launcher_and_flags(
+    variable, compile_, source, folder, tmp_path, monkeypatch
+):
+    launcher = tmp_path / "a launcher"
+    launcher.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/calls"\nexec "$@"\n')
+    launcher.chmod(0o700)
+    default = {"CC": "cc", "CXX": "c++"}[variable]
+    monkeypatch.setenv(variable, f"'{launcher}' {default} -DA_FLAG=1")
+    cache.load(source) if compile_ == "load" else driver.build()
+    calls = (tmp_path / "calls").read_text().splitlines()
+    assert calls and all(each.startswith(f"{default} -DA_FLAG=1 ") for each in calls)
+
+
+@pytest.mark.parametrize(
+    "command, message", [("cc -Ofast", "-Ofast changes"), ("cc '", "is not a")]
+)
+def test_a_compiler_that_is_refused(command, message, source, folder, monkeypatch):
+    monkeypatch.setenv("CC", command)
+    with pytest.raises(cache.NoCompilerError, match=message):
+        cache.load(source)
+
+
+def test_a_folder_that_is_relative(source, folder, tmp_path, monkeypatch):
+    (tmp_path / "kernels").mkdir(mode=0o700)
+    monkeypatch.chdir(tmp_path / "kernels")
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, ".")
+    key, library = cache.load(source)
+    assert library._name == str(tmp_path / "kernels" / cache.file_name(key))
+
+
+def test_machines_of_two_types_share_a_folder(source, folder, monkeypatch):
+    key, _ = cache.load(source)
+    with monkeypatch.context() as other:
+        other.setattr(cache.platform, "machine", lambda: "aarch64")
+        assert not (folder / cache.file_name(key)).exists()
+        (folder / cache.file_name(key)).write_text("a library of another machine")
+    monkeypatch.setattr(cache, "_loaded", {})
+    assert cache.load(source)[0] == key
 
 
 def test_a_folder_that_cannot_be_created(source, folder):

@@ -58,7 +58,7 @@ def package(tmp_path, monkeypatch):
 
 def add(package, source, kernels_folder):
     """Compiles a C source, and adds the kernel to the package."""
-    name = cache.key_of(source) + ".so"
+    name = cache.file_name(cache.key_of(source))
     if not (kernels_folder / name).exists():
         cache.compile_library(cache.compiler(), source, ".c", kernels_folder / name)
     shutil.copy(str(kernels_folder / name), str(package))
@@ -175,14 +175,14 @@ def test_the_driver_finds_prebuilt_kernels(loaded, package, kernels_folder, requ
 
 def test_a_damaged_kernel_is_compiled_again(package):
     source = emit(traced(lambda grad, value: grad + 5.75))
-    (package / (cache.key_of(source) + ".so")).write_text("no library")
+    (package / cache.file_name(cache.key_of(source))).write_text("no library")
     _, library = cache.load(source)
     assert library._name.startswith(str(cache.folder()))
 
 
 def test_doctor(package, children, monkeypatch):
     monkeypatch.setattr(native_diagnosis, "classes", list)
-    for name in driver.name(), "driver-1.2.3-0123456789abcdef.so", "0" * 32 + ".so":
+    for name in driver.name(), "driver-1.2.3-0123456789abcdef.so", cache.file_name("0" * 32):
         (package / name).touch()
     children.append("")
     facts = native_diagnosis.facts()

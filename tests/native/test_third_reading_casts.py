@@ -96,7 +96,7 @@ def test_all_instruction_sets_compute_the_same_bits(found, tmp_path):
         program = native_corners.program(group, dtype)
         for flags in sets:
             path = tmp_path / f"{dtype}{flags}.so"
-            command = [cache.compiler()[0], *cache.FLAGS, "-DVECTORIZED=", flags]
+            command = [*cache.find_compiler("C", "CC", "cc"), *cache.FLAGS, "-DVECTORIZED=", flags]
             cache.compile_library(command, emit(program), ".c", path)
             kernel = kernels.Kernel(program, "", ctypes.CDLL(str(path)))
             for name, result in native_corners.run(kernel, dtype).items():

@@ -52,7 +52,7 @@ def main():
                 libraries.add(library)
         program = Path(folder, "program")
         subprocess.run(
-            [cache.find_compiler("C++", "CXX", "c++"), "-std=c++14", "-O1", *SANITIZERS]
+            [*cache.find_compiler("C++", "CXX", "c++"), "-std=c++14", "-O1", *SANITIZERS]
             + [f"-I{cache.SOURCES}", str(ROOT / "tests" / "native" / "sanitize.cc")]
             + ["-o", str(program), "-ldl", "-pthread"],
             check=True,

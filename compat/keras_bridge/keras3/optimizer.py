@@ -138,6 +138,10 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
         return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
 
+    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+        cast = [of_dtype(*pair) for pair in zip(grads, trainable_variables)]
+        super()._backend_update_step(cast, trainable_variables, learning_rate)
+
     def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         pairs = list(grads_and_vars)
         step = self._v1.step(
@@ -160,8 +164,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         before = variable.read_value()
         variable.assign(read())  # less than `before` if Keras accumulates gradients
         try:
-            cast = [(of_dtype(*pair), pair[1]) for pair in pairs]
-            self._v1.apply_gradients(cast, variable)
+            self._v1.apply_gradients(pairs, variable)
             if self._v1.settings.accumulates:
                 before = variable.read_value() - 1  # so that `_iterations` counts updates
         finally:
@@ -170,7 +173,6 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls this method."""
         del learning_rate  # the v1 optimizer has it already
-        gradient = of_dtype(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._v1.update_sparse(gradient.values, variable, gradient.indices)
         else:

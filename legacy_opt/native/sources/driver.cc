@@ -1,6 +1,7 @@
 // TensorFlow operations that run compiled rules on variables. One source for TensorFlow 1.15 to 2.x.
 #include <dlfcn.h>
 #include <sys/stat.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -75,7 +76,7 @@ std::string Load(const std::string& path, const legacy_opt_kernel** found) {
   return error;
 }
 
-// Loads <folder>/<key>.so if folder and file belong to this user, and nobody else may write to them.
+// Loads a file of a folder if folder and file belong to this user, and nobody else may write to them.
 std::string LoadOwn(const std::string& folder, const std::string& name,
                     const legacy_opt_kernel** found) {
   if (folder.empty()) {
@@ -105,7 +106,9 @@ std::string Find(const std::string& key, const legacy_opt_kernel** found) {
   }
   const bool is_hash = key.size() == 32 && key.find_first_not_of("0123456789abcdef") == key.npos;
   if (!is_hash) return "legacy_opt: the kernel " + key + " is not named by a hash";
-  const std::string name = "/" + key + ".so", path = all.prebuilt + name;
+  struct utsname machine;
+  uname(&machine);
+  const std::string name = "/" + key + "-" + machine.machine + ".so", path = all.prebuilt + name;
   std::string folder = all.folder;
   const char* given = std::getenv("LEGACY_OPT_KERNELS");
   if (folder.empty() && given) folder = given;

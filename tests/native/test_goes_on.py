@@ -1,0 +1,180 @@
+"""Tests that training goes on without a kernel, or with it, where programs used to crash."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import native, versions
+from legacy_opt.core import native_updates
+from legacy_opt.core.gradient_values import values_of, with_values
+from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native.program import UnsupportedError
+from tests.support.keras.keras_apis import KERAS_3
+
+from .training import Sgd
+
+v1 = tf.compat.v1
+START = np.array([[1.0, -2.0], [3.0, 0.5], [0.25, 8.0]], np.float32)
+ROWS = np.array([[0.5, 0.25], [0.125, 1.0], [2.0, -1.0]], np.float32)
+
+
+def in_session(make, gradient, native_, start=START, steps=2, **variable):
+    """Trains a variable in a Session; returns its value and whether a kernel updates it."""
+    with tf.Graph().as_default() as graph, v1.Session() as session:
+        v1.train.get_or_create_global_step()
+        optimizer = make()
+        optimizer.native = native_
+        value = v1.placeholder_with_default(start, None) if variable else start
+        weights = v1.Variable(value, **variable)
+        train = optimizer.apply_gradients([(gradient(), weights)])
+        session.run(v1.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train)
+        is_native = any("LegacyOpt" in each.type for each in graph.get_operations())
+        return session.run(weights), is_native
+
+
+def rows():
+    return tf.IndexedSlices(tf.constant(ROWS), tf.constant([2, 0, 2]), tf.constant([3, 2]))
+
+
+def dense():
+    return tf.constant(ROWS)
+
+
+class NormOfRows(Sgd):
+    def rule(self, grad, value, slots, hyper):
+        return hyper.learning_rate * grad / tf.sqrt(tf.reduce_sum(grad * grad)), {}
+
+
+def test_a_rule_that_sums_over_touched_rows(fresh):
+    expected, _ = in_session(NormOfRows, rows, "off")
+    with pytest.warns(NativeKernelWarning, match="sums over all rows"):
+        found, is_native = in_session(NormOfRows, rows, "auto")
+    assert not is_native and np.array_equal(found, expected)
+    with pytest.raises(UnsupportedError, match="set whole_tensor = True"):
+        in_session(NormOfRows, rows, "require")
+    assert in_session(NormOfRows, dense, "require")[1]
+
+
+class Momentum(legacy_opt.RuleOptimizer):
+    slots = {"sum": legacy_opt.Slot()}
+
+    def __init__(self):
+        super().__init__(False, "Momentum", learning_rate=0.5)
+
+    def rule(self, grad, value, slots, hyper):
+        total = 0.5 * slots.sum + grad
+        return hyper.learning_rate * total, {"sum": total}
+
+
+def accelerated():
+    return native.accelerate(v1.train.MomentumOptimizer(0.5, 0.5))
+
+
+@pytest.fixture
+def v1_control_flow():
+    """With v2 control flow, TensorFlow's own initializers of slots race with the variable's."""
+    with versions.v1_control_flow():
+        yield
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@pytest.mark.parametrize("gradient", [dense, rows])
+@pytest.mark.parametrize("make", [Momentum, accelerated])
+def test_a_variable_of_unknown_rank(make, gradient, use_resource, v1_control_flow):
+    options = {"validate_shape": False, "use_resource": use_resource}
+    expected, _ = in_session(make, gradient, "off", **options)
+    found, is_native = in_session(make, gradient, "require", **options)
+    assert is_native and np.array_equal(found, expected)
+
+
+def test_a_sum_over_a_variable_of_unknown_rank(fresh):
+    with pytest.warns(NativeKernelWarning, match="of a value of unknown rank"):
+        _, is_native = in_session(NormOfRows, dense, "auto", validate_shape=False)
+    assert not is_native
+
+
+def test_an_eager_variable_of_unknown_rank(fresh):
+    optimizer = Momentum()
+    optimizer.native = "require"
+    weights = tf.Variable(START, shape=tf.TensorShape(None))
+    for _ in range(2):
+        optimizer.apply_gradients([(dense(), weights)])
+    assert np.array_equal(weights.numpy(), in_session(Momentum, dense, "off")[0])
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("gradient", [dense, rows])
+@pytest.mark.parametrize("dtype", ["float16", "float64", "int32"])
+def test_keras_3_casts_gradients_before_kernels_run(dtype, gradient, fresh):
+    optimizer = Momentum()
+    optimizer.native = "require"
+    bridged, weights = KERAS_3.bridged(optimizer), tf.Variable(START)
+    given = with_values(gradient(), tf.cast(values_of(gradient()), dtype))
+    for _ in range(2):
+        bridged.apply_gradients([(given, weights)])
+
+    def cast():
+        return with_values(gradient(), tf.cast(tf.cast(ROWS, dtype), tf.float32))
+
+    assert np.array_equal(weights.numpy(), in_session(Momentum, cast, "require")[0])
+
+
+def scaled():
+    return v1.placeholder_with_default(np.float64(0.5), []) * tf.constant(ROWS, tf.float64)
+
+
+def centered():
+    return native.accelerate(v1.train.RMSPropOptimizer(0.1, centered=True))
+
+
+def test_a_check_of_numbers_that_cancel_out(fresh):
+    """Centered RMSProp subtracts two numbers that are almost equal for some drawn inputs."""
+    start = START.astype(np.float64)
+    assert in_session(centered, scaled, "require", start)[1]
+
+
+@pytest.mark.parametrize("value", [False, True, 0, "", "on"])
+def test_a_mode_that_does_not_exist(value, fresh):
+    fresh.setenv("LEGACY_OPT_NATIVE", "auto")
+    with pytest.raises(ValueError, match=r"native must be one of 'off', .* got "):
+        in_session(Momentum, dense, value)
+
+
+class Fading(Sgd):
+    """Reads an attribute, which the test sets to another number in each step."""
+
+    limit = 1.0
+
+    def rule(self, grad, value, slots, hyper):
+        return self.limit * grad, {}
+
+
+def test_an_attribute_that_changes_in_each_step(fresh):
+    fresh.setattr(native_updates, "MOST_KERNELS", 3)
+    results = []
+    for each in ("off", "auto"):
+        optimizer, weights = Fading(), tf.Variable(START)
+        optimizer.native = each
+        for step in range(5):
+            optimizer.limit = 0.5**step
+            if each == "auto" and step == 3:
+                with pytest.warns(NativeKernelWarning, match="make the attribute a hyper"):
+                    optimizer.apply_gradients([(dense(), weights)])
+            else:
+                optimizer.apply_gradients([(dense(), weights)])
+        results.append(weights.numpy())
+    assert len(native_updates._admitted) == 3
+    np.testing.assert_array_equal(*results)
+
+
+def test_values_that_alternate_keep_their_kernels(fresh):
+    fresh.setattr(native_updates, "MOST_KERNELS", 3)
+    optimizer, weights = Fading(), tf.Variable(START)
+    optimizer.native = "require"
+    for step in range(8):
+        optimizer.limit = 0.5 ** (step % 2)
+        optimizer.apply_gradients([(dense(), weights)])
+    assert len(native_updates._admitted) == 2
