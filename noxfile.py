@@ -112,7 +112,8 @@ def counted(task):
 
 def install(session, python, *words):
     """Installs packages into an environment. Shows pip's output, because pip may take minutes."""
-    pip = [python, "-m", "pip", "install", "--disable-pip-version-check"]
+    # pip would compile all modules of TensorFlow. Python compiles the few that are imported.
+    pip = [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-compile"]
     session.run(*pip, *words, external=True)
 
 

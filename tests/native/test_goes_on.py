@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import native, versions
+from legacy_opt.compat import to_keras
 from legacy_opt.core import native_updates
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
@@ -178,3 +179,77 @@ def test_values_that_alternate_keep_their_kernels(fresh):
         optimizer.limit = 0.5 ** (step % 2)
         optimizer.apply_gradients([(dense(), weights)])
     assert len(native_updates._admitted) == 2
+
+
+def eager_values(make, native_, to_keras_, dtype="float64"):
+    """Returns the values of a variable after each of three steps."""
+    optimizer, weights, values = make(), tf.Variable(START.astype(dtype)), []
+    optimizer.native = native_
+    optimizer.global_step_is_advanced = True
+    if to_keras_:
+        optimizer = to_keras(optimizer)
+    for _ in range(3):
+        optimizer.apply_gradients([(tf.constant(ROWS, dtype), weights)])
+        values.append(weights.numpy())
+    return values
+
+
+@pytest.mark.parametrize("through_keras", [False, True])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: legacy_opt.LARSOptimizer(0.1),
+        lambda: legacy_opt.AdamWeightDecayOptimizer(0.1),
+        lambda: legacy_opt.LAMBOptimizer(0.1),
+        lambda: legacy_opt.AdafactorOptimizer(),
+    ],
+    ids=["LARS", "AdamWeightDecay", "LAMB", "Adafactor"],
+)
+def test_float64_in_eager_execution(make, through_keras, fresh):
+    """These rules have numbers that are computed in Python, as eager tensors."""
+    expected = eager_values(make, "off", through_keras)
+    found = eager_values(make, "require", through_keras)
+    np.testing.assert_allclose(found, expected, rtol=1e-14)  # kernels sum in another order
+
+
+RATES = [(1, 0.5), (0.125, np.float64(0.25)), (np.float32(0.5), 1)]
+
+
+@pytest.mark.parametrize("rates", RATES, ids=str)
+def test_a_rate_whose_dtype_changes(rates, fresh):
+    results = []
+    for mode in ("off", "require"):
+        optimizer, weights = Momentum(), tf.Variable(START)
+        optimizer.native = mode
+        for rate in rates * 2:
+            optimizer._learning_rate = rate
+            optimizer.apply_gradients([(dense(), weights)])
+        results.append(weights.numpy())
+    np.testing.assert_array_equal(*results)
+
+
+class ByStep(Sgd):
+    uses_global_step = True
+
+    def rule(self, grad, value, slots, hyper):
+        step = tf.cast(hyper.global_step + 1, grad.dtype)
+        return hyper.learning_rate * grad / step, {}
+
+
+def test_one_optimizer_in_graphs_with_other_dtypes(fresh):
+    """The rate and the global step have other dtypes in each graph."""
+    results = {"off": [], "require": []}
+    for mode, values in results.items():
+        rates = iter([1, 0.5, np.float64(0.25)] * 2)
+        optimizer = ByStep(lambda rates=rates: next(rates))
+        optimizer.native = mode
+        for dtype in (tf.int32, tf.int64, tf.int32):
+            with tf.Graph().as_default(), v1.Session() as session:
+                step, weights = v1.Variable(0, dtype=dtype), v1.Variable(START)
+                v1.add_to_collection(v1.GraphKeys.GLOBAL_STEP, step)
+                train = optimizer.apply_gradients([(dense(), weights)], step)
+                session.run(v1.global_variables_initializer())
+                session.run(train)
+                session.run(train)
+                values.append(session.run(weights))
+    np.testing.assert_array_equal(results["require"], results["off"])
