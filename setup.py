@@ -33,7 +33,6 @@ setup(
     extras_require={
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
-        "keras2": ["tf-keras; python_version>='3.9'"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
         # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [

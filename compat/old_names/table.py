@@ -250,7 +250,10 @@ NAMES = (
     ),
 )
 
-_NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
+_NEEDS_KERAS_2 = (
+    "From TensorFlow 2.16 on it needs the package tf_keras. `legacy-opt doctor` shows how to "
+    "install it."
+)
 # Modules that were removed or need tf_keras. An entry applies to all names of the module, except
 # for the names in NAMES.
 MODULES = {

@@ -71,6 +71,17 @@ def test_the_pages_optimizers_are_those_that_are_tested():
         assert "\n\n\n" + inspect.getsource(optimizer) + "```\n" in page, optimizer
 
 
+def test_no_text_installs_tf_keras_with_its_dependencies():
+    """Its dependency `tensorflow` would overwrite the files of `tensorflow-cpu`."""
+    sources = [
+        path for folder in ("legacy_opt", "compat") for path in (ROOT / folder).rglob("*.py")
+    ]
+    for path in [*PAGES, ROOT / "setup.py", *sources]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install (?!--no-deps)[^`\n]*tf[-_]keras", text), path
+        assert path.name != "setup.py" or "tf-keras" not in text
+
+
 def test_links_lead_somewhere():
     for page in PAGES:
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
