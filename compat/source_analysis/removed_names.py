@@ -27,10 +27,23 @@ def verdicts(module, names):
 
 
 class _Finder(uses_of_missing_names.Finder):
-    """Also finds the uses of names that `from … import` has bound."""
+    """Also finds uses of names that `from … import` has bound, and uses through calls."""
 
     def visit_Name(self, node):
         bound = self._scope.find(node.id) if isinstance(node.ctx, ast.Load) else None
         if bound and all(isinstance(each, str) for each in bound):
             meanings = self._names.resolve(node, self._scope)
             self._use(meanings, node, owners=tuple(map(str, meanings)))
+
+    def visit_Call(self, node):
+        name = getattr(node.func, "id", getattr(node.func, "attr", None))
+        # A third argument of getattr is a default for a missing name.
+        if name in ("getattr", "import_module") and len(node.args) < 3:
+            self._use(self._names.resolve(node, self._scope), node)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node):
+        is_named = isinstance(uses_of_missing_names.first_of(node), ast.Name)
+        if isinstance(node.ctx, ast.Load) and not is_named:  # such as f(x).slim
+            self._use(self._names.resolve(node, self._scope), node)
+        super().visit_Attribute(node)

@@ -81,9 +81,7 @@ class Finder(ast.NodeVisitor):
             self._use([name], node, alias.name)
 
     def visit_Attribute(self, node):
-        base = node
-        while isinstance(base, ast.Attribute):
-            base = base.value
+        base = first_of(node)
         if not isinstance(base, ast.Name):
             self.generic_visit(node)
         elif isinstance(node.ctx, ast.Load):
@@ -188,6 +186,13 @@ class Finder(ast.NodeVisitor):
         if is_guarded:
             self.expected.add(name)
         self.uses.append(MissingUse(name, node, imported, owners, is_guarded))
+
+
+def first_of(node):
+    """Returns the expression to which a chain of attributes belongs: `x` for `x.y.z`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
 
 
 def _presence_check(node):

@@ -61,6 +61,19 @@ WAYS_TO_WRITE_IT = {
         "2:1 manual tf.contrib.crf.python.ops"
     ],
     "tf.contrib.framework.python.ops.variables.get_or_create_global_step()": ["2:1 change " + STEP],
+    "getattr(tf, 'contrib').slim.conv2d(getattr(tf.contrib, 'x'))": [
+        "2:1 manual tf.contrib.slim.conv2d",
+        "2:36 manual tf.contrib.x",
+        "2:44 change tf.contrib",
+    ],
+    "import importlib\nimportlib.import_module('tensorflow.contrib.slim')": [
+        "3:1 change tf.contrib.slim"
+    ],
+    "def f(x):\n  return x or tf.contrib.slim\nf(1).conv2d(x)": [
+        "3:15 change tf.contrib.slim",
+        "4:1 manual tf.contrib.slim.conv2d",
+    ],
+    "getattr(tf, 'contrib', None)": [],
     "tf.get_embedding_variable('x')": ["2:1 manual tf.get_embedding_variable"],
     "from tensorflow.python import pywrap_tensorflow as p\np.NewCheckpointReader(x)": [
         "3:1 manual tf.python.pywrap_tensorflow.NewCheckpointReader"
