@@ -1,9 +1,11 @@
 """Packaging: the wheel contains `legacy_opt` and `legacy_opt.compat`, nothing else."""
 
 import re
+import tempfile
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build import build
 
 ROOT = Path(__file__).resolve().parent
 
@@ -11,6 +13,19 @@ ROOT = Path(__file__).resolve().parent
 def read(name):
     """Returns the text of a file of the checkout."""
     return (ROOT / name).read_text(encoding="utf-8")
+
+
+class BuildInEmptyFolder(build):
+    """Builds in a temporary folder, which is deleted when the process ends.
+
+    The folder `build` of the checkout would keep modules that were removed since an earlier build,
+    and they would get into the wheel.
+    """
+
+    def initialize_options(self):
+        super().initialize_options()
+        self.folder = tempfile.TemporaryDirectory()
+        self.build_base = self.folder.name
 
 
 setup(
@@ -33,7 +48,6 @@ setup(
     extras_require={
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
-        "keras2": ["tf-keras; python_version>='3.9'"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
         # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [
@@ -61,6 +75,7 @@ setup(
             "tqdm",
         ],
     },
+    cmdclass={"build": BuildInEmptyFolder},
     entry_points={"console_scripts": ["legacy-opt = legacy_opt.__main__:main"]},
     classifiers=[
         "Intended Audience :: Developers",

@@ -208,9 +208,9 @@ def _keras_problems(facts):
 
 def pip_tf_keras(facts):
     """Returns the command that installs tf-keras."""
-    # tf-keras requires the distribution tensorflow, which would overwrite tensorflow-cpu.
-    no_deps = "" if "tensorflow" in facts["packages"] else "--no-deps "
-    return f'pip install {no_deps}"tf-keras~={_minor(facts)}.0"'
+    from legacy_opt import versions
+
+    return versions.pip_command("tf-keras", version=facts["tensorflow"]["version"])
 
 
 def _minor(facts):

@@ -15,8 +15,9 @@ from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint
 from ..checkpoint_files.file_watch import Watch
 from ..checkpoint_files.working_folder import WorkingFolder
 from ..plain_text import counted
+from .name_maps import GUESS, as_text
 from .report import CheckpointMismatch, Leftover
-from .v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
+from .v1_checkpoint import guess_name_map, load_v1_checkpoint, save_v1_checkpoint
 
 
 def convert(arguments, name_map):
@@ -25,10 +26,11 @@ def convert(arguments, name_map):
     Args:
       arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
         `like`, `ignore`, `partial`, `overwrite`.
-      name_map: see `load_v1_checkpoint`.
+      name_map: see `load_v1_checkpoint`; or `GUESS`, which guesses it from the shapes in the v1
+        checkpoint: the source, or `like`.
 
     Returns:
-      A `Report`.
+      A `Report`, whose notes have the guessed name map.
 
     Raises:
       CheckpointError: the source is missing or damaged, or the destination is an existing v1
@@ -41,11 +43,23 @@ def convert(arguments, name_map):
     if arguments.to == "keras":
         open_checkpoint(arguments.source)  # raises errors before the slow construction of the model
         model, optimizer = _model(arguments.model)
+        name_map, notes = _guessed(name_map, arguments.source, model, optimizer)
         report = _load_v1(model, optimizer, arguments, name_map)
-        return _save(model, optimizer, arguments, report)
-    model, optimizer = _model(arguments.model)
-    _load(arguments.source, model, optimizer)
-    return _save_v1(model, optimizer, arguments, name_map)
+        report = _save(model, optimizer, arguments, report)
+    else:
+        model, optimizer = _model(arguments.model)
+        _load(arguments.source, model, optimizer)
+        name_map, notes = _guessed(name_map, arguments.like, model, optimizer)
+        report = _save_v1(model, optimizer, arguments, name_map)
+    return report._replace(notes=report.notes + notes)
+
+
+def _guessed(name_map, v1_checkpoint, model, optimizer):
+    """Returns the name map, guessed if it is `GUESS`, and a tuple of notes for the report."""
+    if name_map != GUESS:
+        return name_map, ()
+    name_map = guess_name_map(v1_checkpoint, model, optimizer)
+    return name_map, (f"the name map, guessed by shapes and dtypes: {as_text(name_map)}",)
 
 
 def _load_v1(model, optimizer, arguments, name_map):
@@ -66,8 +80,8 @@ def _load_v1(model, optimizer, arguments, name_map):
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
             f"{arguments.source!r} does not fit the model of {arguments.model}. Map names with "
-            "--name-map, allow leftovers in the checkpoint with --ignore REGEX, or load what "
-            f"fits ({counted(transferred, 'tensor')}) with --partial.",
+            "--name-map (a file, or guess), allow leftovers in the checkpoint with --ignore REGEX, "
+            f"or load what fits ({counted(transferred, 'tensor')}) with --partial.",
             mismatch.report,
         ) from mismatch
 
@@ -87,7 +101,7 @@ def _save_v1(model, optimizer, arguments, name_map):
             raise
         raise CheckpointMismatch(
             f"{arguments.like!r}, passed as --like, lacks some variables of the model of "
-            f"{arguments.model} or of its optimizer. Map names with --name-map.",
+            f"{arguments.model} or of its optimizer. Map names with --name-map (a file, or guess).",
             mismatch.report,
         ) from mismatch
 

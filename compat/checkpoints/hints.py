@@ -22,10 +22,7 @@ def hints(checkpoint, state, matches, misfits):
     if not missing and len(claimed) == len(checkpoint.tensors):
         return
     contents = checkpoint_contents.contents(checkpoint)
-    name_map, unclear = _by_shape(
-        [each.item for each in contents.variables if not claimed.intersection(each.item.pieces)],
-        [tensor for tensor in missing if tensor.kind == VARIABLE],
-    )
+    name_map, unclear = _by_shape(contents, claimed, missing)
     if name_map:
         yield "A guess by shapes and dtypes: name_map={}{}".format(
             name_maps.as_text(name_map),
@@ -37,17 +34,27 @@ def hints(checkpoint, state, matches, misfits):
         yield from _optimizers(contents, state.optimizer)
 
 
-def _by_shape(items, variables):
+def guess(checkpoint, matches, misfits):
+    """Returns the name_map that `hints` suggests; {} if it suggests none."""
+    claimed = {name for match in matches for name in match.names}
+    missing = [misfit.tensor for misfit in misfits if not misfit.names]
+    return _by_shape(checkpoint_contents.contents(checkpoint), claimed, missing)[0]
+
+
+def _by_shape(contents, claimed, missing):
     """Maps a variable to an item if no other variable or item has this shape and dtype.
 
     Args:
-      items: the `Item`s of the checkpoint's unmatched variables.
-      variables: the `StateTensor`s of the model's unmatched variables.
+      contents: the variables of the checkpoint, with their slots.
+      claimed: the names of the checkpoint's tensors that have a match.
+      missing: the `StateTensor`s of the model without a match.
 
     Returns:
       The name_map, and whether it lacks a variable because several items or several variables have
       that variable's shape and dtype.
     """
+    items = [each.item for each in contents.variables if not claimed.intersection(each.item.pieces)]
+    variables = [tensor for tensor in missing if tensor.kind == VARIABLE]
     name_map, unclear = {}, False
     for variable in variables:
         spec = variable.shape, variable.dtype

@@ -7,6 +7,7 @@ import re
 from .. import special_files
 from ..checkpoint_files import tensor_names
 
+GUESS = "guess"  # in place of a file: the name map is guessed
 _ARGUMENT = re.compile(r"\s*name_map\s*=\s*")
 
 
@@ -19,15 +20,17 @@ def read(path):
     """Reads a name map from a file.
 
     Args:
-      path: a file with a JSON object or a Python dict. The dict may follow `name_map=`.
+      path: a file with a JSON object or a Python dict, which may follow `name_map=`; or `GUESS`.
 
     Returns:
-      A dict from strings to strings or None.
+      A dict from strings to strings or None; or `GUESS`.
 
     Raises:
       ValueError: the file cannot be read or is not a name map, a key occurs twice, or a new name is
         not allowed.
     """
+    if path == GUESS:
+        return GUESS
     try:
         special_files.refuse(path)
         with open(path, encoding="utf-8") as file:

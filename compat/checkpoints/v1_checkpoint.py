@@ -110,6 +110,16 @@ def load_v1_checkpoint(
     return report
 
 
+def guess_name_map(path, model_or_variables, optimizer):
+    """Returns the name_map, a dict, that the error of `load_v1_checkpoint` suggests.
+
+    It is empty if all names fit, or if nothing can be guessed from shapes and dtypes.
+    """
+    checkpoint = _open_name_based(path)
+    state = KerasState(model_or_variables, optimizer, None)
+    return hints.guess(checkpoint, *matching.match(state.tensors, checkpoint.tensors))
+
+
 def save_v1_checkpoint(
     path: Path,
     model_or_variables: ModelOrVariables,

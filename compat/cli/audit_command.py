@@ -1,11 +1,12 @@
-"""`legacy-opt audit`: lists the uses of optimizers in source code, with their replacements."""
+"""`legacy-opt audit`: lists uses of optimizers and removed names in source code, with advice."""
 
 from .. import plain_text
 from . import tables, terminal
 
 _DESCRIPTION = """\
-Lists every use of an optimizer in Python files and notebooks, and says whether the use can stay,
-what replaces it, or that it needs manual work. The code is read, not run; TensorFlow is not needed.
+Lists every use of an optimizer, of tf.contrib and of other names that TensorFlow 2 has removed, in
+Python files and notebooks, and says whether the use can stay, what replaces it, or that it needs
+manual work. The code is read, not run; TensorFlow is not needed.
 """
 _EPILOG = """\
 example: legacy-opt audit training models/wide_and_deep.py
@@ -20,7 +21,7 @@ def add_command(commands):
     parser = terminal.add_parser(
         commands,
         "audit",
-        "list the optimizers that code uses, and their replacements",
+        "list the optimizers and removed names that code uses, and their replacements",
         _DESCRIPTION,
         _EPILOG,
     )

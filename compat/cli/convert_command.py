@@ -6,7 +6,8 @@ from .. import plain_text, special_files
 from . import tables, terminal
 
 _DESCRIPTION = """\
-Converts a checkpoint, with the optimizer's state, to the form that --to names:
+Converts a checkpoint, with the optimizer's state, to the form that --to names. Without --to, the
+form is keras if DST ends in .keras, .h5 or .weights.h5, else v1:
 
   v1                a v1 checkpoint (a checkpoint of tf.compat.v1.train.Saver) in the Saver's V2
                     format. SRC may be in the Saver's V1 format, may contain partitioned
@@ -24,7 +25,7 @@ _EPILOG = """\
 examples:
   legacy-opt convert old/model.ckpt-1000 new/model.ckpt-1000
   legacy-opt convert keras/ckpt-7 v1/model.ckpt --optimizer training:make_optimizer
-  legacy-opt convert training/model.ckpt-1000 model.keras --to keras --model training:build
+  legacy-opt convert training/model.ckpt-1000 model.keras --model training:build
 
 DST is written completely or not at all.
 exit codes: 0, all of the state was converted; 1, some of it was not: nothing was written, or with
@@ -40,7 +41,7 @@ def add_command(commands):
     )
     parser.add_argument("source", metavar="SRC", help="the checkpoint, or a Keras file")
     parser.add_argument("destination", metavar="DST", help="the checkpoint or Keras file to write")
-    parser.add_argument("--to", choices=FORMS, default="v1", help="default: %(default)s")
+    parser.add_argument("--to", choices=FORMS, help="default: keras or v1, by the ending of DST")
     parser.add_argument(
         "--model",
         metavar="MODULE:FUNCTION",
@@ -54,9 +55,10 @@ def add_command(commands):
     )
     parser.add_argument(
         "--name-map",
-        metavar="FILE.json",
+        metavar="FILE.json|guess",
         help="new names of variables, {old: new}, as JSON or as a Python dict; with --model, from "
-        "names in Keras to names in the v1 checkpoint; null leaves a variable out",
+        "names in Keras to names in the v1 checkpoint; null leaves a variable out; guess, with "
+        "--model: variables with the same shape and dtype",
     )
     parser.add_argument(
         "--like",
@@ -83,6 +85,8 @@ def add_command(commands):
 
 def execute(arguments, screen):
     """Converts the checkpoint and returns an `Outcome`."""
+    if arguments.to is None:
+        arguments.to = "keras" if _is_keras_file(arguments.destination) else "v1"
     _check(arguments)
     special_files.refuse_existing(arguments.destination, arguments.overwrite)
     from ..checkpoints import name_maps
@@ -103,13 +107,19 @@ def execute(arguments, screen):
 
 def _check(arguments):
     """Raises a ValueError for options that cannot be combined, or for a missing --model."""
-    to, source = arguments.to, arguments.source
+    to, source, destination = arguments.to, arguments.source, arguments.destination
     takes_model = to in ("v1", "keras")
     has_model = takes_model and arguments.model is not None
     if to == "keras" and not has_model:
         raise ValueError(
-            "--to keras needs --model module:function. The function returns the Keras model, "
-            f"compiled with to_keras(…), into which {source!r} is loaded."
+            f"{destination!r}, a file or checkpoint of Keras, needs --model module:function. The "
+            f"function returns the Keras model, compiled with to_keras(…), into which {source!r} "
+            "is loaded."
+        )
+    if to != "keras" and _is_keras_file(destination):
+        raise ValueError(
+            f"{destination!r} has the ending of a Keras file, but --to {to} writes a v1 "
+            "checkpoint. Choose another DST, or pass --to keras."
         )
     if not has_model and _is_keras_file(source) and os.path.exists(source):
         first = "" if takes_model else f"Before --to {to}, convert it with --to v1, and "
@@ -129,6 +139,9 @@ def _check(arguments):
         if value is not None and not has_meaning:
             beside = " and --model" if has_model else ""
             raise ValueError(f"{option} has no meaning with --to {to}{beside}.")
+    if arguments.name_map == "guess" and not (has_model and (to == "keras" or arguments.like)):
+        needed = "--like, a v1 checkpoint with the names" if has_model else "--model"
+        raise ValueError(f"--name-map guess needs {needed}.")
 
 
 def _is_keras_file(path):

@@ -1,16 +1,20 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
-that docs/from_to.md agrees with the table. The rows are in `table.py`. Old names of TensorFlow
+that docs/from_to.md agrees with the table. The rows are in `table.py` (optimizers and helpers) and
+`removed_names.py` (other names of TensorFlow 1). Old names of TensorFlow
 begin with `tf`, its usual alias. The entry of a module applies to all names in the module, except
 for names that have their own entry.
 
 In this package, only `patching.py` imports TensorFlow.
 """
 
+import functools
+import importlib.util
+import re
 from typing import NamedTuple, Optional
 
-from . import table
+from . import removed_names, table
 
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -66,6 +70,38 @@ def find(name):
     return None
 
 
+@functools.lru_cache(maxsize=None)
+def is_removed(name):
+    """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name, by the table.
+
+    True for all names of tf.contrib, even if `patch_tensorflow` provides them, and for names of
+    modules that need other packages from TensorFlow 2.16 on.
+
+    Args:
+      name: see `find`.
+    """
+    found = find(name)
+    if found is None or not found.name.startswith("tf."):
+        return False
+    return found.fate.now is None or (found.name + ".").startswith("tf.contrib.")
+
+
+def advice(name):
+    """Returns what to do about a name that is missing; "" if the table does not have it.
+
+    If the package that the advice recommends is installed, the advice says so.
+
+    Args:
+      name: see `find`.
+    """
+    found = find(name)
+    text = found.fate.advice if found else ""
+    package = re.search(r"pip install ([\w-]+)", text)
+    if package and importlib.util.find_spec(package.group(1).replace("-", "_")):
+        text = text.replace(package.group(), "installed here")
+    return text
+
+
 def public_name(name):
     """Returns a name in the form that the table uses: with a short prefix and a public module."""
     name += "."
@@ -93,10 +129,11 @@ def _with_modules(module, names):
 
 FATES = {
     old: Fate(now_in and f"{now_in}.{new}", advice)
-    for module, names, now_in, advice in table.NAMES
+    for module, names, now_in, advice in table.NAMES + removed_names.NAMES
     for old, new in _with_modules(module, names)
 }
-FATES.update((module, Fate(None, advice)) for module, advice in table.MODULES.items())
+MODULES, PACKAGED = removed_names.MODULES, removed_names.PACKAGED
+FATES.update((module, Fate(None, advice)) for module, advice in {**MODULES, **PACKAGED}.items())
 FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"] = Fate(
     "legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.ShampooOptimizer)",
     "Pass mat_gbar_decay; the original gives it the value of mat_gbar_weight.",

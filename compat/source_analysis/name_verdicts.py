@@ -183,6 +183,20 @@ def _concerns_optimizers(public):
     return bool(_HOMES.match(public))
 
 
+def verdict_on_removed(name):
+    """Judges a name for which `old_names.is_removed` is true; returns a `Verdict`.
+
+    A module is no manual work: each use of a name in the module has its own verdict.
+    """
+    public, found = old_names.public_name(name), old_names.find(name)
+    is_module = public in old_names.MODULES
+    now = found.fate.now if found.name == public else None
+    status = STAYS if found.name in old_names.PACKAGED else MANUAL
+    if status == MANUAL and (now or is_module):
+        status = CHANGE
+    return Verdict(status, public, now, old_names.advice(name))
+
+
 def _unknown(public, found):
     """Judges a name that is not in the table; returns a `Verdict` or None."""
     module, _, last = public.rpartition(".")

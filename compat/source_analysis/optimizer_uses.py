@@ -1,4 +1,6 @@
-"""Finds every use of an optimizer in Python files and notebooks, without running them.
+"""Finds every use of an optimizer or of a removed name in Python files and notebooks.
+
+The files are not run. `removed_names` finds the names that newer TensorFlows have removed.
 
 A use is a place where code calls, subclasses, passes or imports an optimizer class, or a function
 that takes or returns optimizers. A string that names an optimizer is a use, too. Calls of an
@@ -13,7 +15,7 @@ import contextlib
 import re
 from typing import Any, NamedTuple, Optional
 
-from . import decay_var_lists, global_steps, name_verdicts, sources
+from . import decay_var_lists, global_steps, name_verdicts, removed_names, sources
 from .class_verdicts import Classes
 from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
 from .scopes import Definition, Module, Names, Text, text_of, with_defaults
@@ -31,16 +33,16 @@ _VERDICT_FIELDS = ("status", "name", "instead", "advice")
 
 
 class Use(NamedTuple):
-    """One use of an optimizer.
+    """One use of an optimizer or of a removed name.
 
     Attributes:
       path: the file; "x.ipynb[3]" for the third cell of a notebook.
       line: the line of the use, from 1.
       column: the column of the use, from 1.
       kind: "constructor", "subclass", "class", "helper", "mention", "import", "string", "getattr",
-        "star import", "global step", "decay_var_list" or "unreadable".
+        "star import", "global step", "decay_var_list", "removed" or "unreadable".
       status: "stays", "change" (`instead` or `advice` says how) or "manual".
-      name: the optimizer or helper.
+      name: the optimizer, helper or removed name.
       instead: the replacement to write, or None.
       advice: sentences, or "".
     """
@@ -124,6 +126,7 @@ class _Finder(ast.NodeVisitor):
             self._star(star, statement)
         self.visit(self._module.source.tree)
         self._global_steps()
+        self._removed_names()
         return list(self._found.values())
 
     def _report(self, node, kind, verdict):
@@ -137,6 +140,11 @@ class _Finder(ast.NodeVisitor):
         with contextlib.suppress(RecursionError):  # the search for a name may be too deep
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
+
+    def _removed_names(self):
+        with contextlib.suppress(RecursionError):
+            for node, verdict in removed_names.verdicts(self._module, self._names):
+                self._report(node, "removed", verdict)
 
     def _decay_var_list(self, call):
         with contextlib.suppress(RecursionError):
@@ -177,14 +185,16 @@ class _Finder(ast.NodeVisitor):
             verdict = self._verdict([definition])
             if verdict is not None:
                 verdict = verdict._replace(name=f"class {node.name}")
-                self._report(self._name_after(node, "class", node.name), "class", verdict)
+                named = self._module.source.name_after(node, "class", node.name)
+                self._report(named, "class", verdict)
         self._enter(node)
 
     def visit_Import(self, node):
         for alias in node.names:
             verdict = self._verdict([alias.name])
             if verdict is not None:
-                self._report(self._name_after(node, "import", alias.name), "import", verdict)
+                named = self._module.source.name_after(node, "import", alias.name)
+                self._report(named, "import", verdict)
 
     def visit_ImportFrom(self, node):
         module = self._module.imported(node)
@@ -192,19 +202,8 @@ class _Finder(ast.NodeVisitor):
             names = self._names.follow(f"{module}.{alias.name}", self._module)
             verdict = self._verdict(names)
             if verdict is not None and alias.name != "*":
-                self._report(self._name_after(node, "import", alias.name), "import", verdict)
-
-    def _name_after(self, node, word, name):
-        """Returns a node with the line and column of the name that follows `import` or `class`.
-
-        Before Python 3.10, the nodes of imported names have no line.
-        """
-        for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
-            start = line.find(word) + len(word) if number == node.lineno else 0
-            found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
-            if found:
-                return ast.Name(name, lineno=number, col_offset=found.start())
-        return node
+                named = self._module.source.name_after(node, "import", alias.name)
+                self._report(named, "import", verdict)
 
     def visit_Attribute(self, node):
         is_read = isinstance(node.ctx, ast.Load)
@@ -317,8 +316,10 @@ class _Finder(ast.NodeVisitor):
     def _star(self, module, statement):
         public = name_verdicts.old_names.public_name(module)
         if _MODULES_OF_OPTIMIZERS.match(public) or public in ("tf.contrib", "tfa.optimizers"):
-            advice = "It hides which optimizers are imported: import them by name."
-            self._report(statement, "star import", Verdict(MANUAL, public, None, advice))
+            advice = "It hides which optimizers are imported: import them by name. "
+            advice += name_verdicts.old_names.advice(module)
+            verdict = Verdict(MANUAL, public, None, advice.rstrip())
+            self._report(statement, "star import", verdict)
 
     # Meanings of names.
 

@@ -222,6 +222,8 @@ class _Binder(ast.NodeVisitor):
         assigned = Assigned(value, self.scope, is_element)
         if isinstance(target, ast.Name):
             self.scope.bind(target.id, assigned)
+            if self.scope.of_class:
+                self.scope.bind("self." + target.id, assigned)
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = getattr(value, "elts", ())
             pairs = len(values) == len(target.elts) and not is_element

@@ -52,6 +52,18 @@ class Source(NamedTuple):
     place: Callable
     unread: tuple = ()
 
+    def name_after(self, node, word, name):
+        """Returns a node with the line and column of the name that follows `import` or `class`.
+
+        Before Python 3.10, the nodes of imported names have no line.
+        """
+        for number, line in enumerate(self.lines[node.lineno - 1 :], node.lineno):
+            start = line.find(word) + len(word) if number == node.lineno else 0
+            found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
+            if found:
+                return ast.Name(name, lineno=number, col_offset=found.start())
+        return node
+
 
 class UnreadableError(Exception):
     """A file cannot be read or parsed.
@@ -152,18 +164,24 @@ def _read_notebook(path):
     try:
         with open(path, encoding="utf-8") as file:
             cells = json.load(file)["cells"]
-        cells = [(cell["cell_type"], "".join(cell["source"]).splitlines()) for cell in cells]
+        if not isinstance(cells, list):
+            raise TypeError("its cells are not a list")
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         why = f"it is not a notebook of nbformat 4: {type(error).__name__}: {error}."
         raise UnreadableError(path, 1, 1, why) from error
     lines, places, unread = [], [], []
-    for number, (kind, cell) in enumerate(cells, 1):
+    for number, each in enumerate(cells, 1):
+        cell_path = f"{path}[{number}]"
+        try:
+            kind, cell = _cell(each)
+        except (KeyError, TypeError):
+            unread.append(UnreadableError(cell_path, 1, 1, "it is not a cell of nbformat 4."))
+            continue
         magic = re.match(r"%%\s*(\w+)", cell[0]) if cell else None
         if kind != "code" or (magic and magic.group(1) not in _PYTHON_CELLS):
             continue
         if magic:
             cell[0] = "pass"
-        cell_path = f"{path}[{number}]"
         try:
             lines += _without_magics(cell_path, cell)
         except UnreadableError as error:
@@ -172,6 +190,18 @@ def _read_notebook(path):
             places += [(cell_path, line) for line in range(1, len(cell) + 1)]
     tree = _parse(path, lines)
     return Source(path, lines, tree, lambda line: places[line - 1], tuple(unread))
+
+
+def _cell(cell):
+    """Returns the type of a notebook's cell, and its lines; a cell without source has no lines.
+
+    Raises:
+      KeyError, TypeError: the cell is malformed.
+    """
+    kind, source = cell["cell_type"], cell.get("source") or ""
+    if not isinstance(source, (str, list)):
+        raise TypeError("the source is neither text nor a list of lines")
+    return kind, "".join(source).splitlines()
 
 
 def _without_magics(path, cell):

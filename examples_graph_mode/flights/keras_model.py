@@ -35,8 +35,8 @@ class Wide(keras.layers.Layer):
 class AddBias(keras.layers.Layer):
     """Adds a bias with a plain addition.
 
-    The layer Dense would use the operation BiasAdd, whose gradient sums the batch in another order
-    than the gradient of an addition.
+    The layer Dense would use the operation BiasAdd (Keras 3: except for one unit), whose gradient
+    sums the batch in another order than the gradient of an addition.
     """
 
     def build(self, input_shape):

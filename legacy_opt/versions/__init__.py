@@ -55,6 +55,7 @@ from legacy_opt.versions.modes import (
     v1_control_flow,
     xla_compiles_unique,
 )
+from legacy_opt.versions.pip_commands import pip_command
 from legacy_opt.versions.variables import (
     Part,
     awaits_restoration,
@@ -102,6 +103,7 @@ __all__ = [
     "own_aggregator",
     "own_component",
     "part_of",
+    "pip_command",
     "ref_of",
     "plain_module",
     "register_with_keras_2",

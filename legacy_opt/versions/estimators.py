@@ -20,8 +20,8 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from legacy_opt.versions.modes import modules_v1
+from legacy_opt.versions.pip_commands import ESTIMATOR_VERSION, pip_command
 
-VERSION = "2.15.0"  # the last release of tensorflow-estimator
 _REQUIRED, _PACKAGE = "tensorflow-estimator", "tensorflow_estimator"
 _TPU = _PACKAGE + ".python.estimator.tpu."
 
@@ -57,7 +57,7 @@ def estimator_problem():
     """Returns why Estimators are not available, and the pip command; None if they are available."""
     if has_own_estimator():
         return None
-    for package, wanted in (_REQUIRED, VERSION), ("tf-keras", _minor()):
+    for package, wanted in (_REQUIRED, ESTIMATOR_VERSION), ("tf-keras", _minor()):
         found = _installed_version(package)
         if found is None:
             text = f"TensorFlow {_minor()} has no Estimators, and {package} is not installed."
@@ -65,14 +65,8 @@ def estimator_problem():
             text = f"{package} {found} does not work with TensorFlow {_minor()}."
         else:
             continue
-        return f"{text} {_pip()}"
+        return f"{text} Run: {pip_command(_REQUIRED, 'tf-keras')}"
     return None
-
-
-def _pip():
-    """Returns a sentence with the command that installs what Estimators need."""
-    # --no-deps, because tf-keras requires `tensorflow`, which would overwrite `tensorflow-cpu`.
-    return f'Run: pip install --no-deps {_REQUIRED}=={VERSION} "tf-keras=={_minor()}.*"'
 
 
 def _minor():
@@ -176,7 +170,8 @@ def _keras_2_of(face):
     try:
         return importlib.import_module(f"tf_keras.api._{face}.keras")
     except ImportError as error:
-        raise ImportError(f"this module needs tf-keras. {_pip()}") from error
+        command = pip_command("tf-keras")
+        raise ImportError(f"this module needs tf-keras. Run: {command}") from error
 
 
 class _Finder(importlib.abc.MetaPathFinder):

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.versions.modes import for_a_session
+from legacy_opt.versions.pip_commands import pip_command
 
 
 def keras_facts():
@@ -71,7 +72,7 @@ def keras_2():
     except ImportError as error:
         raise ImportError(
             "tf.keras is Keras 3 here, and OptimizerV2 needs Keras 2. Install it with: "
-            "pip install tf-keras"
+            + pip_command("tf-keras")
         ) from error
 
 

@@ -131,7 +131,9 @@ def modules_v1():
     """
     names = [name for name in sys.modules if name.startswith("tensorflow")]
     found = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
-    return list({id(plain_module(each)): each for each in [*found, tf.compat.v1]}.values())
+    # tf.compat.v1 is first: a patch registers the first module as tensorflow.compat.v1, and another
+    # copy, such as tf.compat.v1.compat.v1, would lack submodules.
+    return list({id(plain_module(each)): each for each in [tf.compat.v1, *found]}.values())
 
 
 def plain_module(module):

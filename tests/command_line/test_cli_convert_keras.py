@@ -131,6 +131,63 @@ def test_a_function_that_returns_a_pair_and_a_name_map(tmp_path, screen, source)
     assert_equal(tensors(tmp_path / "back"), expected)
 
 
+def test_without_to_the_ending_of_dst_decides(tmp_path, screen, source):
+    keras, back = tmp_path / "keras.h5", tmp_path / "back"
+    assert screen.json("convert", source, keras, *options())["to"] == "keras"
+    assert tf.keras.models.load_model(str(keras), custom_objects=custom_objects())
+    assert screen.json("convert", keras, back, *options())["to"] == "v1"
+    assert_equal(tensors(back), tensors(source))
+
+
+@pytest.mark.parametrize("ending", [".keras", ".h5", ".weights.h5"])
+@pytest.mark.parametrize(
+    "words, way_out",
+    [
+        ((), "--model module:function"),
+        (("--to", "v1"), "--to keras"),
+        (("--to", "adagrad-decay-v1"), "--to keras"),
+        (("--to", "v1", "--model", "users_model:build"), "--to keras"),
+    ],
+)
+def test_no_v1_checkpoint_gets_the_name_of_a_keras_file(
+    tmp_path, screen, source, words, way_out, ending
+):
+    before = set(os.listdir(str(tmp_path)))
+    error = screen.refused("convert", source, tmp_path / ("x" + ending), *words)
+    assert "x" + ending in error and way_out in error
+    assert set(os.listdir(str(tmp_path))) == before
+
+
+def test_the_guessed_name_map_is_used(tmp_path, screen, source):
+    (tmp_path / "map.json").write_text('{"layer/kernel": "tower/w", "layer/bias": "b"}')
+    renamed, keras, back = (tmp_path / name for name in ("renamed", "keras.h5", "back"))
+    screen.json("convert", source, renamed, "--name-map", "map.json")
+    result = screen.json("convert", renamed, keras, *options("--name-map", "guess"))
+    assert result["complete"]
+    (note,) = [note for note in result["notes"] if "guess" in note]
+    assert '{"layer/kernel": "tower/w", "layer/bias": "b"}' in note
+    words = options("--name-map", "guess", "--like", renamed)
+    assert screen.json("convert", keras, back, *words)["complete"]
+    assert_equal(tensors(back), tensors(renamed))
+
+
+def test_a_guess_that_is_not_enough_is_an_error(tmp_path, screen, source):
+    (tmp_path / "map.json").write_text('{"layer/kernel": "w", "beta1_power": "strange"}')
+    screen.json("convert", source, tmp_path / "renamed", "--name-map", "map.json")
+    words = options("--name-map", "guess")
+    result = screen.json("convert", tmp_path / "renamed", tmp_path / "keras.h5", *words, code=1)
+    assert not result["written"]
+    assert [each["name"] for each in result["left_in_source"]] == ["strange"]
+
+
+@pytest.mark.parametrize("words, needed", [((), "--model"), (options(), "--like")])
+def test_a_guess_needs_something_to_compare_with(tmp_path, screen, source, words, needed):
+    screen.json("convert", source, tmp_path / "keras.h5", *options("--to", "keras"))
+    old = tmp_path / "keras.h5" if words else source
+    error = screen.refused("convert", old, tmp_path / "new", *words, "--name-map", "guess")
+    assert f"--name-map guess needs {needed}" in error
+
+
 @pytest.mark.defect(21)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])

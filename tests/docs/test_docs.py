@@ -12,6 +12,7 @@ from legacy_opt import versions
 from tests.support import rules
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
+from tests.support.processes import programs
 
 v1 = tf.compat.v1
 
@@ -24,10 +25,27 @@ def run_block(code, tmp_path):
     return runpy.run_path(str(script))
 
 
-def test_the_example_of_the_readme_learns(tmp_path, capsys):
+@pytest.mark.every_lane
+def test_the_example_of_the_readme_runs_as_pasted_and_learns():
+    """In a new process: the tests' own process has enabled eager execution on TensorFlow 1.15."""
     (code,) = python_blocks(ROOT / "README.md")
-    run_block(code, tmp_path)
-    assert float(capsys.readouterr().out) < 1e-6
+    done = programs.run_in_new_python("-c", code, seconds=120)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 1e-6
+
+
+@pytest.mark.every_lane
+@pytest.mark.parametrize("units", [1, 2])
+def test_the_page_on_migration_names_the_addition_of_dense(units):
+    dense = tf.keras.layers.Dense(units)
+    dense.build([None, 3])
+    call = tf.function(lambda inputs: dense(inputs))
+    graph = call.get_concrete_function(tf.TensorSpec([None, 3])).graph
+    types = {operation.type for operation in graph.get_operations()}
+    plain = versions.keras_facts()["generation"] == 3 and units == 1
+    assert types.isdisjoint({"BiasAdd"} if plain else {"Add", "AddV2"})
+    text = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
+    assert "`BiasAdd`, except for `Dense(1)` in Keras 3" in " ".join(text.split())
 
 
 # Matches a Python block, and the text block with the output if there is one.
@@ -69,6 +87,17 @@ def test_the_pages_optimizers_are_those_that_are_tested():
     page = (ROOT / "docs" / "write_an_optimizer.md").read_text(encoding="utf-8")
     for optimizer in rules.MyDiffGradOptimizer, rules.AccumulatedSGDOptimizer:
         assert "\n\n\n" + inspect.getsource(optimizer) + "```\n" in page, optimizer
+
+
+def test_no_text_installs_tf_keras_with_its_dependencies():
+    """Its dependency `tensorflow` would overwrite the files of `tensorflow-cpu`."""
+    sources = [
+        path for folder in ("legacy_opt", "compat") for path in (ROOT / folder).rglob("*.py")
+    ]
+    for path in [*PAGES, ROOT / "setup.py", *sources]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"pip install (?!--no-deps)[^`\n]*tf[-_]keras", text), path
+        assert path.name != "setup.py" or "tf-keras" not in text
 
 
 def test_links_lead_somewhere():

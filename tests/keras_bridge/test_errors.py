@@ -365,4 +365,6 @@ def test_keras_2_is_not_installed():
     if OPTIMIZER_V2.keras is tf.keras:
         assert "no error with Keras 2" in done.stdout, done.stderr
     else:
-        assert re.search(r"ImportError .*pip install tf-keras", done.stdout), done.stderr
+        minor = ".".join(tf.__version__.split(".")[:2])
+        command = f'pip install --no-deps "tf-keras=={minor}.*"'
+        assert re.search("ImportError .*" + re.escape(command), done.stdout), done.stderr

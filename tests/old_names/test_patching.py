@@ -14,6 +14,7 @@ from legacy_opt.compat import estimator, old_names
 from legacy_opt.optimizers import decay_of_contrib
 from tests.support import estimators
 from tests.support.paths import ROOT
+from tests.support.processes import programs
 
 v1 = tf.compat.v1
 DEEPREC = [
@@ -237,6 +238,21 @@ def test_undo_keeps_a_name_that_other_code_replaced():
         vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"] = Own
     assert tf.train.AdamAsyncOptimizer is Own
     del vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"]
+
+
+IMPORTS_A_SUBMODULE = """
+import tensorflow as tf
+from legacy_opt import compat
+compat.patch_tensorflow()
+import tensorflow.compat.v1.logging  # tf_keras does so
+assert tensorflow.compat.v1.logging.info
+"""
+
+
+@pytest.mark.every_lane
+def test_submodules_can_be_imported_for_the_first_time_after_the_patch():
+    done = programs.run_in_new_python("-c", IMPORTS_A_SUBMODULE, seconds=120)
+    assert done.returncode == 0, done.stderr
 
 
 # Modules that TensorFlow 2.16 removed, or that are missing if Keras 3 is used.

@@ -17,6 +17,9 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
 
+EGG_INFO = "legacy_opt.egg-info"
+# Files that a build adds to an sdist, and the folder that no sdist has.
+NOT_OURS = (EGG_INFO + "/", "PKG-INFO", "setup.cfg", ".ci/")
 HERE = ".".join(map(str, sys.version_info[:2]))
 
 
@@ -42,14 +45,28 @@ def succeed(*command, **options):
 
 
 @pytest.fixture(scope="module")
-def checkout(tmp_path_factory):
-    """Copies packages, tests and build files, so that a build adds no file to the real checkout."""
+def files():
+    """Returns the paths of the checkout's files, as git or the list in an unpacked sdist has them.
+
+    Files that git ignores are left out, and so is `.ci`, which belongs to no release.
+    """
+    if (ROOT / ".git").exists():
+        words = "git", "ls-files", "--cached", "--others", "--exclude-standard"
+        listed = succeed(*words, cwd=str(ROOT)).splitlines()
+    else:
+        listed = (ROOT / EGG_INFO / "SOURCES.txt").read_text(encoding="utf-8").splitlines()
+    return {name for name in listed if (ROOT / name).exists() and not name.startswith(NOT_OURS)}
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory, files):
+    """Copies the checkout, so that a build adds no file to it, with a file that git ignores."""
     copy = tmp_path_factory.mktemp("checkout")
-    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
-        shutil.copy(str(ROOT / name), str(copy))
-    ignore = shutil.ignore_patterns("__pycache__")
-    for name in ("legacy_opt", "compat", "tests"):
-        shutil.copytree(str(ROOT / name), str(copy / name), ignore=ignore)
+    (copy / "legacy_opt" / "__pycache__").mkdir(parents=True)
+    (copy / "legacy_opt" / "__pycache__" / "old.pyc").write_text("")
+    for name in files:
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(str(ROOT / name), str(copy / name))
     return copy
 
 
@@ -101,17 +118,29 @@ def test_wheel_holds_the_package_and_nothing_else(checkout, wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
-def test_sdist_holds_what_the_wheel_is_built_from(checkout, built):
+def test_sdist_holds_what_git_tracks(files, built):
     (path,) = built.glob("*.tar.gz")
     with tarfile.open(str(path)) as archive:
-        names = {name.partition("/")[2] for name in archive.getnames()}
-    packaged = {name.replace("legacy_opt/compat/", "compat/") for name in sources(checkout)}
-    assert packaged | {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
-    assert {name.partition("/")[0] for name in names if "/" in name} == {
-        "legacy_opt",
-        "compat",
-        "legacy_opt.egg-info",
-    }
+        members = [each for each in archive.getmembers() if not each.isdir()]
+    names = {each.name.partition("/")[2] for each in members}
+    assert {name for name in names if not name.startswith(NOT_OURS)} == files
+    assert {"CHANGELOG.md", "docs/from_to.md", "tests/conftest.py", "Makefile"} <= names
+
+
+def test_a_module_of_an_earlier_build_is_not_in_the_wheel(checkout, tmp_path):
+    old = checkout / "build" / "lib" / "legacy_opt" / "removed.py"
+    old.parent.mkdir(parents=True)
+    old.write_text("")
+    try:
+        script = f"from setuptools import build_meta; build_meta.build_wheel({str(tmp_path)!r})"
+        succeed(sys.executable, "-c", script, cwd=str(checkout))
+        (wheel,) = tmp_path.glob("*.whl")
+        with zipfile.ZipFile(str(wheel)) as archive:
+            names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        assert names == sources(checkout)
+        assert [path for path in (checkout / "build").rglob("*") if path.is_file()] == [old]
+    finally:
+        shutil.rmtree(str(checkout / "build"))
 
 
 def test_metadata(wheel):
@@ -125,7 +154,7 @@ def test_metadata(wheel):
     needed = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
     assert needed == ["numpy"]
     extras = set(fields.get_all("Provides-Extra"))
-    assert extras == {"tensorflow", "tensorflow-cpu", "keras2", "cli", "examples", "test"}
+    assert extras == {"tensorflow", "tensorflow-cpu", "cli", "examples", "test"}
     assert fields.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
 
 

@@ -158,8 +158,6 @@ def test_status_and_replacement(uses, code, status, instead):
         "tf.train.get_global_step()",
         "tf.train.Saver(1)",
         "tf.OptimizerOptions.L0",
-        "tf.layers.dense(1)",
-        "tf.nn.rnn_cell.GRUCell(1)",
         "re.compile('adam')",
         "getattr(x, name)",
         "getattr(tf.train, name + 'Hook')",
@@ -273,9 +271,30 @@ def test_notebooks_are_read_cell_by_cell(tmp_path):
         ("[5]", 3, "constructor"),
         ("[6]", 1, "unreadable"),
     ]
-    path.write_text(json.dumps({"worksheets": []}))
-    ((use,), _) = audit([str(path)])
-    assert (use.kind, use.status) == ("unreadable", "manual") and "nbformat 4" in use.advice
+    for no_notebook in {"worksheets": []}, {"cells": None}, {"cells": "x"}, []:
+        path.write_text(json.dumps(no_notebook))
+        ((use,), _) = audit([str(path)])
+        assert (use.kind, use.status) == ("unreadable", "manual") and "nbformat 4" in use.advice
+
+
+def test_a_malformed_cell_hides_no_other_cell(tmp_path):
+    code = {"cell_type": "code", "source": "import tensorflow as tf\ntf.train.AdamOptimizer(1)"}
+    empty = [{"cell_type": "code"}, {"cell_type": "code", "source": None}, {"cell_type": "raw"}]
+    malformed = [
+        {"source": "x"},
+        {"cell_type": "code", "source": 3},
+        {"cell_type": "code", "source": [3]},
+        {"cell_type": "code", "source": {"x": 1}},
+        None,
+        "x",
+    ]
+    path = tmp_path / "x.ipynb"
+    path.write_text(json.dumps({"cells": [*empty, *malformed, code]}))
+    uses, _ = audit([str(path)])
+    assert [(use.path[len(str(path)) :], use.kind) for use in uses] == [
+        *((f"[{number}]", "unreadable") for number in range(4, 10)),
+        ("[10]", "constructor"),
+    ]
 
 
 def test_which_files_are_read(tmp_path):

@@ -1,0 +1,125 @@
+"""Names of TensorFlow 1 that the `tf.compat.v1` of newer TensorFlows lacks, with advice.
+
+The rows have the form of the rows in `table.py`. A test compares them with a list of all public
+names of TensorFlow 1.15, except Keras.
+"""
+
+_OPERATIONS_OF_TPUS = " ".join(
+    f"{verb}TPUEmbedding{optimizer}ParametersGradAccumDebug"
+    for verb in ("Load", "Retrieve")
+    for optimizer in (
+        "ADAM",
+        "Adadelta",
+        "Adagrad",
+        "FTRL",
+        "Momentum",
+        "ProximalAdagrad",
+        "RMSProp",
+    )
+)
+_READER = "Use tf.train.NewCheckpointReader."
+NAMES = (
+    ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
+    (
+        "tf.data.experimental",
+        "CheckpointInputPipelineHook",
+        None,
+        "Save the iterator with a Saver: tf.data.experimental.make_saveable_from_iterator.",
+    ),
+    (
+        "tf.data.experimental",
+        "MapVectorizationOptions",
+        None,
+        "Delete it: tf.data no longer has this optimization.",
+    ),
+    (
+        "tf.data.experimental",
+        "StatsAggregator StatsOptions bytes_produced_stats latency_stats",
+        None,
+        "Use TensorFlow's profiler, which measures input pipelines.",
+    ),
+    (
+        "tf.estimator",
+        "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
+        None,
+        "TensorFlow Decision Forests does that.",
+    ),
+    (
+        "tf.lite.experimental",
+        "get_potentially_supported_ops",
+        None,
+        "Use tf.lite.experimental.Analyzer of TensorFlow 2.",
+    ),
+    ("tf.python.pywrap_tensorflow", "NewCheckpointReader", None, _READER),
+    ("tf.pywrap_tensorflow", "NewCheckpointReader", None, _READER),
+    (
+        "tf.raw_ops",
+        "CompareAndBitpack " + _OPERATIONS_OF_TPUS,
+        None,
+        "TensorFlow 2 no longer has this operation.",
+    ),
+    (
+        "tf.tpu.experimental",
+        "AdagradParameters AdamParameters StochasticGradientDescentParameters",
+        None,
+        "It was for TPUEstimator, which TensorFlow 2.16 has removed.",
+    ),
+)
+
+# Modules that were removed. An entry applies to all names of the module, except for names with a
+# row.
+MODULES = {
+    "tf.contrib": "TensorFlow 2 has no tf.contrib.",
+    "tf.contrib.bayesflow": "TensorFlow Probability has it.",
+    "tf.contrib.boosted_trees": "TensorFlow Decision Forests does that.",
+    "tf.contrib.cluster_resolver": "It moved to tf.distribute.cluster_resolver.",
+    "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization has it.",
+    "tf.contrib.crf": "tfa.text of TensorFlow Addons has it.",
+    "tf.contrib.cudnn_rnn": "tf.keras.layers.LSTM and GRU use cuDNN by themselves.",
+    "tf.contrib.data": "It moved to tf.data and tf.data.experimental.",
+    "tf.contrib.distribute": "It moved to tf.distribute and tf.distribute.experimental.",
+    "tf.contrib.distributions": "TensorFlow Probability has it.",
+    "tf.contrib.eager": "Most of it moved to tf and tf.train.",
+    "tf.contrib.estimator": "Some of it moved to tf.estimator and tf.estimator.experimental, which "
+    "newer TensorFlows lack (docs/estimators.md).",
+    "tf.contrib.feature_column": "It moved to tf.feature_column.",
+    "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
+    "readers moved to tf.train, nest to tf.nest.",
+    "tf.contrib.kfac": "The package kfac has it.",
+    "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
+    "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
+    "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
+    "tf.contrib.lookup": "It moved to tf.lookup.",
+    "tf.contrib.losses": "It moved to tf.losses.",
+    "tf.contrib.metrics": "tf_slim.metrics has most of it (pip install tf-slim).",
+    "tf.contrib.model_pruning": "TensorFlow Model Optimization does that.",
+    "tf.contrib.opt": "docs/from_to.md lists the replacement of each optimizer.",
+    "tf.contrib.optimizer_v2": "Use the optimizers of tf.train; their slots have other names.",
+    "tf.contrib.predictor": "Load the model with tf.saved_model.load.",
+    "tf.contrib.quantize": "TensorFlow Model Optimization does that.",
+    "tf.contrib.rnn": "The common cells are in tf.nn.rnn_cell and tf.keras.layers, others in "
+    "tfa.rnn of TensorFlow Addons.",
+    "tf.contrib.seq2seq": "tfa.seq2seq of TensorFlow Addons has it.",
+    "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
+    "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
+    "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
+    "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
+    "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
+    "tf-slim); instead of HParams use argparse.Namespace.",
+    # Modules of `tf` itself.
+    "tf.lite.experimental.nn": "tf.lite.TFLiteConverter converts tf.keras.layers.LSTM and RNN.",
+    "tf.pywrap_tensorflow": "It was private to TensorFlow. Its NewCheckpointReader is "
+    "tf.train.NewCheckpointReader.",
+}
+
+_NEEDS_KERAS_2 = (
+    "From TensorFlow 2.16 on it needs the package tf_keras. `legacy-opt doctor` shows how to "
+    "install it."
+)
+# Modules that `tf.compat.v1` has, but that need other packages from TensorFlow 2.16 on.
+PACKAGED = {
+    "tf.estimator": "From TensorFlow 2.16 on it needs two packages. `legacy-opt doctor` "
+    "names them.",
+    "tf.layers": _NEEDS_KERAS_2,
+    "tf.nn.rnn_cell": _NEEDS_KERAS_2,
+}

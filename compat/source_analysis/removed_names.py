@@ -1,0 +1,49 @@
+"""Finds the uses of TensorFlow 1's names that the `tf.compat.v1` of newer TensorFlows lacks."""
+
+import ast
+
+from .. import old_names
+from . import uses_of_missing_names
+from .name_verdicts import STAYS, Verdict, verdict_on_removed
+
+
+def verdicts(module, names):
+    """Yields a pair for each use in a module: the node that writes the name, and its `Verdict`.
+
+    Args:
+      module: a `scopes.Module`.
+      names: the `scopes.Names` of all audited modules.
+    """
+    finder = _Finder(module, names, old_names.is_removed)
+    finder.visit(module.source.tree)
+    for use in finder.uses:
+        verdict = verdict_on_removed(use.name)
+        if use.is_guarded or finder.expected.intersection(use.owners):
+            advice = "The code expects that it may be missing."
+            verdict = Verdict(STAYS, verdict.name, None, advice)
+        is_import = bool(use.imported)
+        node = module.source.name_after(use.node, "import", use.imported) if is_import else use.node
+        yield node, verdict
+
+
+class _Finder(uses_of_missing_names.Finder):
+    """Also finds uses of names that `from … import` has bound, and uses through calls."""
+
+    def visit_Name(self, node):
+        bound = self._scope.find(node.id) if isinstance(node.ctx, ast.Load) else None
+        if bound and all(isinstance(each, str) for each in bound):
+            meanings = self._names.resolve(node, self._scope)
+            self._use(meanings, node, owners=tuple(map(str, meanings)))
+
+    def visit_Call(self, node):
+        name = getattr(node.func, "id", getattr(node.func, "attr", None))
+        # A third argument of getattr is a default for a missing name.
+        if name in ("getattr", "import_module") and len(node.args) < 3:
+            self._use(self._names.resolve(node, self._scope), node)
+        self.generic_visit(node)
+
+    def visit_Attribute(self, node):
+        is_named = isinstance(uses_of_missing_names.first_of(node), ast.Name)
+        if isinstance(node.ctx, ast.Load) and not is_named:  # such as f(x).slim
+            self._use(self._names.resolve(node, self._scope), node)
+        super().visit_Attribute(node)

@@ -1,0 +1,239 @@
+"""Finds the uses of missing names of TensorFlow in a module, and tells which uses are guarded.
+
+A use is guarded if the code expects that the name may be missing. Guarded code is:
+
+* the body of a `try` or `with suppress` that catches the errors of missing names;
+* the `except` block of a `try` whose body uses only names that exist;
+* code that depends on a check of the name (`hasattr(tf, "contrib")`), of TensorFlow's version or of
+  `TYPE_CHECKING`.
+"""
+
+import ast
+import contextlib
+from typing import Any, NamedTuple
+
+from . import scopes
+
+_CATCHING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
+_VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
+_JUMPS = (ast.Return, ast.Continue, ast.Break)
+
+
+class MissingUse(NamedTuple):
+    """A use of a missing name.
+
+    Attributes:
+      name: the full dotted name of the object, beginning with "tensorflow".
+      node: the expression or the import statement.
+      imported: the name as an import statement writes it; "" for other uses.
+      owners: the full names to which the first word of the expression may refer.
+      is_guarded: whether the code around the use is guarded.
+    """
+
+    name: str
+    node: Any
+    imported: str
+    owners: tuple
+    is_guarded: bool
+
+
+class Finder(ast.NodeVisitor):
+    """Collects the uses of missing names in a module, when it visits the module's syntax tree.
+
+    Args:
+      module: a `scopes.Module`.
+      names: the `scopes.Names` of all modules.
+      is_missing: a function from a full dotted name of TensorFlow to whether the name is missing.
+
+    Attributes:
+      module: the `scopes.Module`.
+      uses: a list of `MissingUse`.
+      expected: the missing full names that guarded code uses.
+    """
+
+    def __init__(self, module, names, is_missing):
+        self.module, self.uses, self.expected = module, [], set()
+        self._names, self._lacks = names, is_missing
+        self._scope = module.scope
+        # The names that are checked by the guards around the visited node; "" means any name.
+        self._guarded = []
+        self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
+
+    def visit(self, node):
+        outer, self._scope = self._scope, self.module.scopes.get(node, self._scope)
+        super().visit(node)
+        self._scope = outer
+
+    def generic_visit(self, node):
+        # visit_If may add guards for the rest of a block of this node. Remove these guards at the
+        # end of the node.
+        with self._guarding([]):
+            super().generic_visit(node)
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            self._use([alias.name], node, alias.name)
+
+    def visit_ImportFrom(self, node):
+        module = self.module.imported(node)
+        for alias in node.names:
+            name = module if alias.name == "*" else f"{module}.{alias.name}"
+            self._use([name], node, alias.name)
+
+    def visit_Attribute(self, node):
+        base = first_of(node)
+        if not isinstance(base, ast.Name):
+            self.generic_visit(node)
+        elif isinstance(node.ctx, ast.Load):
+            owners = tuple(map(str, self._names.resolve(base, self._scope)))
+            meanings = self._names.resolve(node, self._scope)
+            if self._scope.find(base.id) is None:  # `base` is a builtin, or from a star import
+                existing = tuple(f"{each}." for each in owners if not self._is_missing(each))
+                meanings = [each for each in meanings if str(each).startswith(existing)]
+            self._use(meanings, node, owners=owners)
+
+    def visit_Try(self, node):
+        before = len(self._uses_found)
+        with self._guarding([""] if any(map(_catches, node.handlers)) else []):
+            self._visit_all(node.body + node.orelse)
+        tried = self._uses_found[before:]
+        for handler in node.handlers:
+            # If all names in the `try` exist, the handler is for other versions of TensorFlow.
+            is_unused = tried and all(tried) and _catches(handler)
+            with self._guarding([""] if is_unused else []):
+                self.visit(handler)
+        self._visit_all(node.finalbody)
+
+    def visit_With(self, node):
+        self._visit_all(node.items)
+        with self._guarding([""] if any(map(_suppresses, node.items)) else []):
+            self._visit_all(node.body)
+
+    def visit_If(self, node):
+        names = self._checked_names(node.test)
+        with self._guarding(names):
+            self.generic_visit(node)
+        if isinstance(node.body[-1], _JUMPS):
+            self._guarded += names  # the rest of the block depends on the condition, like an `else`
+
+    def visit_IfExp(self, node):
+        with self._guarding(self._checked_names(node.test)):
+            self.generic_visit(node)
+
+    def visit_BoolOp(self, node):
+        with self._guarding(self._checked_names(node)):
+            self.generic_visit(node)
+
+    def _visit_all(self, nodes):
+        for node in nodes:
+            self.visit(node)
+
+    @contextlib.contextmanager
+    def _guarding(self, names):
+        before = len(self._guarded)
+        self._guarded += names
+        yield
+        del self._guarded[before:]
+
+    def _checked_names(self, test):
+        """Returns the missing names whose presence a condition checks.
+
+        Returns [""], which means any name, for conditions on the version or on TYPE_CHECKING.
+        """
+        checked = []
+        for node in ast.walk(test):
+            if _last_name(node) == "TYPE_CHECKING" or self._depends_on_version(node):
+                return [""]
+            owner, text = _presence_check(node)
+            for each in self._names.resolve(owner, self._scope) if text else ():
+                full = f"{each}.{text}"
+                if self._is_missing(full):
+                    checked.append(full)
+        return checked
+
+    def _depends_on_version(self, node):
+        """Returns whether a name is TensorFlow's version, or is computed from this version."""
+        if not isinstance(node, (ast.Name, ast.Attribute)):
+            return False
+        meanings = self._names.resolve(node, self._scope)
+        if not _VERSIONS.isdisjoint(map(str, meanings)):
+            return True
+        sources = [(each.node, each.scope) for each in meanings if _is_function(each)]
+        if isinstance(node, ast.Name):
+            sources += [(value.expression, value.scope) for value in self._scope.values(node)]
+        return any(
+            isinstance(each, ast.Attribute)
+            and not _VERSIONS.isdisjoint(map(str, self._names.resolve(each, scope)))
+            for whole, scope in sources
+            for each in ast.walk(whole)
+        )
+
+    def _is_missing(self, name):
+        return (
+            isinstance(name, str) and name.partition(".")[0] == "tensorflow" and self._lacks(name)
+        )
+
+    def _use(self, meanings, node, imported="", owners=()):
+        """Records the use of a name if all meanings are missing; records the first meaning."""
+        is_missing = bool(meanings) and all(map(self._is_missing, meanings))
+        if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
+            self._uses_found.append(not is_missing)
+        if not is_missing:
+            return
+        name = meanings[0]
+        guards = (not each or (name + ".").startswith(each + ".") for each in self._guarded)
+        is_guarded = any(guards)
+        if is_guarded:
+            self.expected.add(name)
+        self.uses.append(MissingUse(name, node, imported, owners, is_guarded))
+
+
+def first_of(node):
+    """Returns the expression to which a chain of attributes belongs: `x` for `x.y.z`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node
+
+
+def _presence_check(node):
+    """Returns x and "name" if a node is `hasattr(x, "name")` or `"name" in dir(x)`.
+
+    Returns (None, None) for other nodes.
+    """
+    if isinstance(node, ast.Call) and _called(node) == "hasattr" and len(node.args) == 2:
+        return node.args[0], scopes.text_of(node.args[1])
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        call = node.comparators[0]
+        if _called(call) == "dir" and len(call.args) == 1:
+            return call.args[0], scopes.text_of(node.left)
+    return None, None
+
+
+def _called(node):
+    return getattr(getattr(node, "func", None), "id", None)
+
+
+def _is_function(meaning):
+    node = getattr(meaning, "node", None)
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _catches(handler):
+    """Returns whether an `except` catches the errors that a missing name raises."""
+    if handler.type is None:
+        return True
+    types_ = getattr(handler.type, "elts", [handler.type])
+    return any(_last_name(each) in _CATCHING for each in types_)
+
+
+def _suppresses(item):
+    """Returns whether a `with` item is `suppress(…)` of the errors that a missing name raises."""
+    call = item.context_expr
+    if not isinstance(call, ast.Call) or _last_name(call.func) != "suppress":
+        return False
+    return any(_last_name(each) in _CATCHING for each in call.args)
+
+
+def _last_name(node):
+    """Returns the last part of a dotted name, or None for other expressions."""
+    return getattr(node, "attr", getattr(node, "id", None))

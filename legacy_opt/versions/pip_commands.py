@@ -1,0 +1,22 @@
+"""The pip commands that install Keras 2 and Estimators beside a TensorFlow that lacks them."""
+
+import tensorflow as tf
+
+ESTIMATOR_VERSION = "2.15.0"  # the last release of tensorflow-estimator
+
+
+def pip_command(*packages, version=tf.__version__):
+    """Returns the command that installs packages without changing TensorFlow.
+
+    Args:
+      *packages: "tf-keras" or "tensorflow-estimator", or both.
+      version: the version of the installed TensorFlow.
+    """
+    minor = ".".join(version.split(".")[:2])
+    requirements = {
+        "tensorflow-estimator": f"tensorflow-estimator=={ESTIMATOR_VERSION}",
+        "tf-keras": f'"tf-keras=={minor}.*"',
+    }
+    # The only dependency of these packages is `tensorflow`, which tf-keras requires. pip would
+    # install it over the files of `tensorflow-cpu`, `tf-nightly` and other distributions.
+    return " ".join(["pip install --no-deps", *(requirements[each] for each in packages)])
