@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs, native_updates
+from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import (
     NewStep,
     advanced_by_wrapper,
@@ -70,7 +71,7 @@ from legacy_opt.core.variable_access import (
 )
 
 
-class RuleOptimizer(tf.compat.v1.train.Optimizer):
+class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
     A complete optimizer looks like this::
@@ -153,6 +154,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
+    _set_by_constructor = "_hyperparameter_names"
     updates_together: ClassVar[bool] = True  # whether `NativeStep.start` may update all variables
 
     def __init__(

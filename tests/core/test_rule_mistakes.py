@@ -1,9 +1,10 @@
-"""Tests of the errors for mistakes in subclasses of RuleOptimizer.
+"""Tests of the errors for mistakes in subclasses of RuleOptimizer and OptimizerWrapper.
 
 Each error names the class, what is wrong, and the way out.
 """
 
 import copy
+import functools
 import pickle
 
 import pytest
@@ -11,7 +12,10 @@ import tensorflow as tf
 
 from legacy_opt import (
     Addition,
+    DecoupledWeightDecayExtension,
     Fading,
+    LazyAdamOptimizer,
+    OptimizerWrapper,
     RuleOptimizer,
     Slot,
 )
@@ -206,3 +210,85 @@ def test_a_misspelled_slot_in_the_result_of_a_rule():
     wrong = returning(tf.identity, momentun=lambda wide: wide)
     with pytest.raises(ValueError, match="not declared: .'momentun'.; .* Did you mean 'momentum'"):
         train_in_graph(wrong())
+
+
+# Constructors.
+
+
+class ForgetsRule(RuleOptimizer):
+    def __init__(self, learning_rate):
+        self._learning_rate = learning_rate
+
+
+class ForgetsAdam(LazyAdamOptimizer):
+    def __init__(self, learning_rate):
+        self._learning_rate = learning_rate
+
+
+class SkipsRule(RuleOptimizer):
+    def __init__(self, learning_rate):
+        v1.train.Optimizer.__init__(self, False, "SkipsRule")
+
+
+class InheritsForgetting(ForgetsRule):
+    pass
+
+
+class ForgetsWrapper(OptimizerWrapper):
+    def __init__(self, learning_rate):
+        self._inner = v1.train.AdamOptimizer(learning_rate)
+
+
+class ForgetsDecay(DecoupledWeightDecayExtension, v1.train.AdamOptimizer):
+    def __init__(self, learning_rate):
+        v1.train.AdamOptimizer.__init__(self, learning_rate)
+
+
+@pytest.mark.parametrize(
+    "optimizer, forgot, base",
+    [
+        (ForgetsRule, "ForgetsRule", "RuleOptimizer"),
+        (ForgetsAdam, "ForgetsAdam", "RuleOptimizer"),
+        (SkipsRule, "SkipsRule", "RuleOptimizer"),
+        (InheritsForgetting, "ForgetsRule", "RuleOptimizer"),
+        (ForgetsWrapper, "ForgetsWrapper", "OptimizerWrapper"),
+        (ForgetsDecay, "ForgetsDecay", "DecoupledWeightDecayExtension"),
+    ],
+)
+def test_a_constructor_that_does_not_call_super(optimizer, forgot, base):
+    message = (
+        rf"The __init__ of {forgot} must call super\(\).__init__\(…\): the constructor of {base} "
+    )
+    with pytest.raises(TypeError, match=message):
+        optimizer(0.1)
+
+
+def test_a_wrong_call_of_super():
+    class Wrong(RuleOptimizer):
+        def __init__(self):
+            super().__init__(False)
+
+    class WrongAdam(LazyAdamOptimizer):
+        def __init__(self):
+            super().__init__(lr=0.1)
+
+    with pytest.raises(TypeError, match=r"super\(\).__init__ of Wrong: missing .* 'name'"):
+        Wrong()
+    with pytest.raises(TypeError, match="of WrongAdam: .* 'lr'. Did you mean 'learning_rate'"):
+        WrongAdam()
+
+
+def test_a_decorated_constructor_may_take_other_arguments():
+    def with_lr(init):
+        @functools.wraps(init)
+        def decorated(self, lr, **arguments):
+            init(self, learning_rate=lr, **arguments)
+
+        return decorated
+
+    class Decorated(Momentum):
+        __init__ = with_lr(Momentum.__init__)
+
+    assert Decorated(lr=0.5)._learning_rate == 0.5
+    with pytest.raises(TypeError, match="of Decorated: got an unexpected .* 'naem'. .* 'name'"):
+        Decorated(lr=0.5, naem="x")

@@ -426,6 +426,6 @@ def test_a_misspelled_name_in_a_rule(fresh):
     with pytest.raises(UnsupportedError, match="in a new graph: AttributeError: " + message):
         trained(optimizer)
     optimizer.native = "auto"
-    with pytest.warns(NativeKernelWarning, match=message):
-        with pytest.raises(AttributeError, match=message):
-            trained(optimizer)
+    warns = pytest.warns(NativeKernelWarning, match=message)
+    with warns, pytest.raises(AttributeError, match=message):
+        trained(optimizer)
