@@ -53,7 +53,7 @@ ALLOWED = {
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator"],
+        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator", "core"],
     ],
 }
 EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]
