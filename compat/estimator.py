@@ -21,7 +21,7 @@ from legacy_opt.core.nearest_names import did_you_mean
 __all__: List[str] = []
 
 # The names in the last tensorflow-estimator, for error messages if it is not installed.
-_NAMES = """
+_NAMES: str = """
 BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead
 CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier
 DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec

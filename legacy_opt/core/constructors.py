@@ -33,18 +33,20 @@ class CheckedConstructors:
 
 def checked(init: Callable[..., None]) -> Callable[..., None]:
     """Returns a constructor that checks its call (see `CheckedConstructors`), then calls `init`."""
-    # Of a decorated constructor, the decorator's signature counts: it may accept more arguments.
-    signature = inspect.signature(init, follow_wrapped=False)
+    signature = inspect.signature(init)
+    is_decorated = hasattr(init, "__wrapped__")  # the decorator may take other arguments
 
     @functools.wraps(init)
     def constructor(self, *args, **kwargs):
         name, is_outermost = type(self).__name__, type(self).__init__ is constructor
         caller = name if is_outermost else f"super().__init__ of {name}"
-        _check_arguments(caller, signature, (self, *args), kwargs)
+        if not is_decorated:
+            _check_arguments(caller, signature, (self, *args), kwargs)
         init(self, *args, **kwargs)
         if is_outermost:
             _check_that_base_classes_are_constructed(self)
 
+    vars(constructor)["__signature__"] = signature  # for inspect.getfullargspec
     return constructor
 
 

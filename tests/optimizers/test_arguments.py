@@ -28,6 +28,13 @@ def test_an_unknown_argument(name):
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize("name", PUBLIC)
+def test_tools_see_the_arguments(name):
+    cls = getattr(legacy_opt, name)
+    known = list(inspect.signature(cls).parameters)
+    assert inspect.getfullargspec(cls.__init__).args == ["self", *known]
+
+
 @pytest.mark.parametrize(
     "name, given, meant",
     [
