@@ -60,7 +60,9 @@ def __getattr__(name):
     if name == "estimator":
         return _importlib.import_module("legacy_opt.compat.estimator")
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        nearest_names = _importlib.import_module("legacy_opt.core.nearest_names")
+        hint = "" if name.startswith("_") else nearest_names.did_you_mean(name, __all__)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
     return getattr(_importlib.import_module(f"legacy_opt.compat.{_HOMES[name]}"), name)
 
 

@@ -3,9 +3,9 @@
 The module has the names of `tf.compat.v1.estimator` in TensorFlow 2.15: `Estimator`, `RunConfig`,
 `EstimatorSpec`, `DNNClassifier`, `train_and_evaluate` and so on. Up to TensorFlow 2.15, the classes
 and functions are TensorFlow's own. On newer versions, they come from the package
-tensorflow-estimator. If this package is missing, the first use of a name raises an ImportError with
-the pip command. If the environment variable TF_CONFIG is not a JSON object, the use of a name
-raises a ValueError. See docs/estimators.md.
+tensorflow-estimator. If this package is missing, the first use of such a name raises an ImportError
+with the pip command. Other names always raise an AttributeError. If the environment variable
+TF_CONFIG is not a JSON object, the use of a name raises a ValueError. See docs/estimators.md.
 """
 
 from __future__ import annotations
@@ -15,21 +15,43 @@ import os
 from typing import Any, List
 
 from legacy_opt import versions
+from legacy_opt.core.nearest_names import did_you_mean
 
 # Static tools cannot determine the names, because they depend on the installed packages.
 __all__: List[str] = []
+
+# The names in the last tensorflow-estimator, for error messages if it is not installed.
+_NAMES: str = """
+BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead
+CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier
+DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec
+Exporter FeedFnHook FinalExporter FinalOpsHook GlobalStepWaiterHook Head LatestExporter
+LinearClassifier LinearEstimator LinearRegressor LoggingTensorHook LogisticRegressionHead ModeKeys
+MultiClassHead MultiHead MultiLabelHead NanLossDuringTrainingError NanTensorHook
+PoissonRegressionHead ProfilerHook RegressionHead RunConfig SecondOrStepTimer SessionRunArgs
+SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook SummarySaverHook
+TrainSpec VocabInfo WarmStartSettings add_metrics classifier_parse_example_spec experimental export
+inputs regressor_parse_example_spec tpu train_and_evaluate
+"""
 
 
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # Python looks up names like `__path__`
         raise AttributeError(name)
-    found = getattr(versions.estimator(), name)
+    try:
+        found = getattr(versions.estimator(), name)
+    except (AttributeError, ImportError) as error:
+        if isinstance(error, ImportError) and name in _NAMES.split():
+            raise
+        hint = did_you_mean(name, __dir__())
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}") from error
     _check_tf_config()
     return found
 
 
 def __dir__() -> List[str]:
-    return dir(versions.estimator())
+    is_available = versions.estimator_problem() is None
+    return dir(versions.estimator()) if is_available else _NAMES.split()
 
 
 def _check_tf_config() -> None:

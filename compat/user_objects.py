@@ -1,10 +1,11 @@
 """Imports and calls objects that a user names on the command line as module:object."""
 
-import difflib
 import importlib
 import os
 import sys
 import traceback
+
+from legacy_opt.core.nearest_names import did_you_mean
 
 from . import messages
 
@@ -31,8 +32,7 @@ def load(name):
     found = _calling(name, importlib.import_module, module_name)
     for attribute in path.split("."):
         if not hasattr(found, attribute):
-            near = difflib.get_close_matches(attribute, dir(found), 1)
-            hint = f" Is it {near[0]!r}?" if near else ""
+            hint = did_you_mean(attribute, dir(found))
             raise ImportError(f"{name!r}: there is no {attribute!r} in it.{hint}")
         found = getattr(found, attribute)
     return found

@@ -201,13 +201,13 @@ def _looks_like(path, start):
         return "is empty."
     if start.startswith(b"\x89HDF\r\n\x1a\n"):
         return (
-            "is an HDF5 file (.h5), a format in which Keras saves models. Load it with Keras: "
-            "model.load_weights(…) or keras.models.load_model(…)."
+            "is an HDF5 file (.h5), a format in which Keras saves models and weights. Load "
+            f"weights by: model.load_weights({path!r}), and a model by: {_load_model(path)}"
         )
     if start.startswith(b"PK\x03\x04"):
         return (
-            "is a zip archive (.keras?), a format in which Keras saves models. Load it with "
-            "keras.models.load_model(…)."
+            "is a zip archive (.keras?), a format in which Keras saves models. Load it by: "
+            f"{_load_model(path)}"
         )
     if name == "checkpoint":
         return f"only names checkpoints. Name its folder: {folder or os.curdir!r}"
@@ -221,6 +221,14 @@ def _looks_like(path, start):
     if _is_text(start):
         return "is a text file. Name a checkpoint's prefix, or the folder that it is in."
     return "is of an unknown kind, or truncated. Name a checkpoint's prefix."
+
+
+def _load_model(path):
+    """Returns code that loads a model, also with an optimizer that `to_keras` made."""
+    return (
+        "import legacy_opt, tensorflow as tf; model = tf.keras.models.load_model("
+        f"{path!r}, custom_objects=legacy_opt.compat.custom_objects())"
+    )
 
 
 def _is_text(start):

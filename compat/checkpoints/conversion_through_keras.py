@@ -119,7 +119,7 @@ def _model(name):
         return made
     raise ValueError(
         f"{name!r} must return a Keras model, compiled with to_keras(…), or a pair (model, "
-        f"optimizer); it returned a {type(made).__name__}."
+        f"optimizer); it returned {type(made).__name__}."
     )
 
 

@@ -265,7 +265,7 @@ def check_optimizer(optimizer):
             "with from_plain_keras, and pass the attribute `optimizer` of its result. For the "
             "weights alone, pass optimizer=None."
         )
-    raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
+    raise TypeError(f"optimizer must be made by to_keras, got {name}. {way_out}")
 
 
 def _renaming(name_map):

@@ -1,5 +1,7 @@
 """The `legacy-opt` command."""
 
+import sys
+
 from legacy_opt import __version__
 
 from . import (
@@ -44,5 +46,9 @@ def main(arguments=None):
         build_kernels_command,
     ):
         command.add_command(commands)
-    parsed = parser.parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        parser.print_help()
+        return terminal.SUCCESS
+    parsed = parser.parse_args(words)
     return parsed.run(parsed)

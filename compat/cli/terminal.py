@@ -12,6 +12,8 @@ import sys
 import traceback
 from typing import NamedTuple
 
+from legacy_opt.core.nearest_names import did_you_mean
+
 from .. import messages, plain_text
 from ..quiet import silence
 from . import tables
@@ -35,7 +37,32 @@ class Outcome(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """Prints usage errors on one line."""
+    """Prints usage errors on one line, and suggests the nearest option or command."""
+
+    def parse_known_args(self, args=None, namespace=None):
+        """Parses arguments. Unknown options are found first, before missing arguments."""
+        known = [option for action in self._actions for option in action.option_strings]
+        for word in self._words_of_this_parser(args or ()):
+            option = word.partition("=")[0]
+            if option[:2] == "--" and not any(each.startswith(option) for each in known):
+                self.error(f"there is no option {option}.{did_you_mean(option, known)}")
+        return super().parse_known_args(args, namespace)
+
+    def _words_of_this_parser(self, words):
+        """Yields the arguments up to "--", or to a command or script that has its own options."""
+        rest_is_foreign = any(action.nargs == argparse.PARSER for action in self._actions)
+        for word in words:
+            if word == "--" or (rest_is_foreign and word[:1] != "-"):
+                return
+            yield word
+
+    def _check_value(self, action, value):
+        if action.choices is not None and value not in action.choices:
+            raise argparse.ArgumentError(
+                action,
+                f"invalid choice: {value!r}.{did_you_mean(value, action.choices)} Choose from "
+                f"{', '.join(action.choices)}",
+            )
 
     def error(self, message):
         """Prints the error and ends the process."""

@@ -280,7 +280,7 @@ def _as_gradient(grad):
 def _refuse_strategies():
     if tf.distribute.has_strategy():
         raise ValueError(
-            "Optimizers made by to_v1 cannot be used with a "
+            "Optimizers made by to_v1 cannot be used with "
             f"{type(tf.distribute.get_strategy()).__name__}. Use the Keras optimizer itself "
             "there."
         )

@@ -86,8 +86,8 @@ class Translator:
         """Raises a ValueError if `plain` is not an instance of the counterpart's class."""
         if type(plain) is not self.keras_class:
             raise ValueError(
-                f"The counterpart of {self.v1_name} is {self.keras_name}, but `plain` is a "
-                f"{type(plain).__module__}.{type(plain).__name__}."
+                f"The counterpart of {self.v1_name} is {self.keras_name}, but the class of "
+                f"`plain` is {type(plain).__module__}.{type(plain).__name__}."
             )
 
     def check_settings(self, plain, bridged):

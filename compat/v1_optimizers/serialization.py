@@ -171,7 +171,7 @@ def from_config(data):
     cls = _find(data["class_name"])
     if cls is None:
         raise ValueError(
-            f"The saved optimizer is a {data['class_name']!r}, which is not registered. "
+            f"The saved optimizer's class {data['class_name']!r} is not registered. "
             "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
             f"name={data['class_name']!r}) before loading."
         )

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.native_attributes import values_of, without_eager_tensors
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
@@ -146,18 +146,17 @@ class RuleUpdate(PureUpdate):
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         optimizer = self.optimizer
-        run = optimizer.native_rule(variable, sparse)
+        name, run = type(optimizer).__name__, optimizer.native_rule(variable, sparse)
 
         def update(grad, value, slots, scalars):
             with optimizer.with_scalars(scalars), without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
-                result = run(grad, value, SimpleNamespace(**slots), hyper)
-            name = type(optimizer).__name__
+                result = run(grad, value, NamedValues(f"slots of {name}", slots), hyper)
             step, changes = checked_results(result, value, slots, variable, name)
             changed = {
-                name: _change(change)
-                for name, change in changes.items()
-                if change is not slots[name]
+                slot: _change(change)
+                for slot, change in changes.items()
+                if change is not slots[slot]
             }
             return Results(step, changed)
 

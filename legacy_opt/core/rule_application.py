@@ -3,10 +3,11 @@
 `apply_rule` reads the variable and its slots, calls the rule, checks the results, and then writes.
 """
 
-from types import SimpleNamespace
-
 import tensorflow as tf
 
+from legacy_opt.core.argument_checks import WrongTypeError
+from legacy_opt.core.named_values import NamedValues
+from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.update import Addition, Fading
 from legacy_opt.core.variable_access import after
 
@@ -24,7 +25,8 @@ def apply_rule(rule, layouts, update, optimizer_name):
       An operation; None when executing eagerly.
 
     Raises:
-      TypeError: the rule did not return an update and a dict of slot changes.
+      TypeError: the rule did not return an update and a dict of slot changes, or returned a tensor
+        of a wrong dtype.
       ValueError: the rule returned an undeclared slot, or a tensor of a wrong shape.
     """
     access = update.access
@@ -33,13 +35,9 @@ def apply_rule(rule, layouts, update, optimizer_name):
         name: layout.read(getattr(update.slots, name), access, update.grad)
         for name, layout in layouts.items()
     }
-    result = rule(update.grad, value, SimpleNamespace(**seen), update.hyper)
-    step, changes = checked_results(result, value, seen, update.variable, optimizer_name + ".rule")
-    changes = {
-        name: _as_tensors(change, getattr(update.slots, name))
-        for name, change in changes.items()
-        if change is not seen[name]
-    }
+    result = rule(update.grad, value, NamedValues(f"slots of {optimizer_name}", seen), update.hyper)
+    step, changes = checked_results(result, value, seen, update.variable, optimizer_name)
+    changes = {name: change for name, change in changes.items() if change is not seen[name]}
     decayed = {
         name: layouts[name].read(getattr(update.slots, name), access.whole, update.grad)
         * change.factor
@@ -67,34 +65,107 @@ def _value(change):
     return change.value if isinstance(change, (Addition, Fading)) else change
 
 
-def checked_results(result, value, seen, variable, rule):
-    """Checks the result of a rule; returns the update as a tensor, and the dict of slot changes."""
+def checked_results(result, value, seen, variable, optimizer_name):
+    """Checks the result of a rule.
+
+    Args:
+      result: the result.
+      value: the value of the variable.
+      seen: the slots' values, a dict from name to tensor.
+      variable: the variable.
+      optimizer_name: the name in error messages.
+
+    Returns:
+      The update and a dict of slot changes, with all values converted to tensors.
+
+    Raises:
+      TypeError: see `apply_rule`.
+      ValueError: see `apply_rule`.
+    """
+    rule = optimizer_name + ".rule"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (update, {{slot: new value}}), got {result!r}.")
-    step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
+    of_variable, changes = f"of {variable.name!r}", result[1]
+    step = _as_tensor(f"{rule} returned the update {of_variable}", result[0], value.dtype)
     if not step.shape.is_compatible_with(value.shape):
         raise ValueError(
             f"{rule} returned an update of shape {step.shape} for {variable.name!r}, expected "
             f"{value.shape}."
         )
-    unknown = sorted(set(changes) - set(seen))
-    if unknown:
-        raise ValueError(
-            f"{rule} returned slots that are not declared: {unknown}; declared: {sorted(seen)}."
-        )
+    _refuse_unknown(f"{rule} returned slots that are not declared", changes, seen)
+    changes = {
+        name: _as_tensors(f"{rule} returned the slot {name!r} {of_variable}", change, seen[name])
+        for name, change in changes.items()
+    }
     for name, change in changes.items():
-        shape = tf.TensorShape(getattr(_value(change), "shape", None))
+        shape = _value(change).shape
         sizes = [shape.num_elements(), seen[name].shape.num_elements()]
         if None not in sizes and sizes[0] != sizes[1]:
             raise ValueError(
-                f"{rule} returned the slot {name!r} of {variable.name!r} in shape {shape}, "
-                f"expected {seen[name].shape}."
+                f"{rule} returned the slot {name!r} {of_variable} in shape {shape}, expected "
+                f"{seen[name].shape}."
             )
     return step, changes
 
 
-def _as_tensors(change, slot):
-    dtype = slot.dtype.base_dtype
-    if isinstance(change, (Addition, Fading)):
-        return change._replace(value=tf.convert_to_tensor(change.value, dtype))
-    return tf.convert_to_tensor(change, dtype)
+def checked_non_slots(changes, values, method):
+    """Checks the result of `RuleOptimizer.update_non_slots`.
+
+    Args:
+      changes: the result.
+      values: the shared variables' values, a dict from name to tensor.
+      method: the name of the method in error messages.
+
+    Returns:
+      A dict from name to the new value as a tensor.
+
+    Raises:
+      TypeError: the result is not a dict, or a new value has a wrong dtype.
+      ValueError: the result contains unknown names.
+    """
+    checked_dict(method, changes)
+    _refuse_unknown(f"{method} returned names that are not in non_slots", changes, values)
+    return {
+        name: _as_tensor(f"{method} returned {name!r}", value, values[name].dtype)
+        for name, value in changes.items()
+    }
+
+
+def checked_dict(method, result):
+    """Returns the result of a method if it is a dict; otherwise raises a TypeError."""
+    if not isinstance(result, dict):
+        raise TypeError(f"{method} must return a dict, got {result!r}.")
+    return result
+
+
+def _refuse_unknown(problem, given, known):
+    unknown = [name for name in given if name not in known]
+    if unknown:
+        raise ValueError(
+            f"{problem}: {unknown}; declared: {sorted(known)}.{did_you_mean(unknown[0], known)}"
+        )
+
+
+def _as_tensors(what, change, seen):
+    """Converts a slot's change; see `_as_tensor`. `seen` is the slot's value."""
+    if not isinstance(change, (Addition, Fading)):
+        return _as_tensor(what, change, seen.dtype)
+    parts = [_as_tensor(what, part, seen.dtype) for part in change]
+    return type(change)(*parts)
+
+
+def _as_tensor(what, value, dtype):
+    """Converts a value to a tensor. `what` begins the message of the error."""
+    try:
+        return tf.convert_to_tensor(value, dtype)
+    except (TypeError, ValueError):
+        if not hasattr(value, "dtype"):
+            text = f"as {value!r}, expected a tensor of dtype {dtype.name}."
+            raise WrongTypeError(f"{what} {text}") from None
+        given = tf.as_dtype(value.dtype).base_dtype
+        if given == dtype:
+            raise
+        raise WrongTypeError(
+            f"{what} in dtype {given.name}, expected {dtype.name}: cast it by "
+            f"tf.cast(…, tf.{dtype.name})."
+        ) from None

@@ -28,6 +28,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs, native_updates
+from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import (
     NewStep,
     advanced_by_wrapper,
@@ -37,9 +38,10 @@ from legacy_opt.core.global_step import (
     warn_if_it_stands_still,
 )
 from legacy_opt.core.hyperparameters import current, unrounded, wide_dtype
+from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.native_rules import PureUpdate, RuleUpdate, refuse_overridden
 from legacy_opt.core.native_updates import NativeStep
-from legacy_opt.core.rule_application import apply_rule
+from legacy_opt.core.rule_application import apply_rule, checked_dict, checked_non_slots
 from legacy_opt.core.slots import Slot, checked_layouts
 from legacy_opt.core.step import Step
 from legacy_opt.core.types import (
@@ -69,7 +71,7 @@ from legacy_opt.core.variable_access import (
 )
 
 
-class RuleOptimizer(tf.compat.v1.train.Optimizer):
+class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
     A complete optimizer looks like this::
@@ -152,6 +154,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
+    _set_by_constructor = "_hyperparameter_names"
     updates_together: ClassVar[bool] = True  # whether `NativeStep.start` may update all variables
 
     def __init__(
@@ -366,11 +369,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _create_slots(self, var_list):
         for variable in var_list:
             gradient_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
-        if var_list and self.non_slots():
+        non_slots = checked_dict(f"{type(self).__name__}.non_slots", self.non_slots())
+        if var_list and non_slots:
             # All workers must choose the same device. They choose the device of the variable whose
             # name comes first in sorted order.
             first = min(var_list, key=lambda variable: variable.name)
-            for name, initial_value in self.non_slots().items():
+            for name, initial_value in non_slots.items():
                 if isinstance(initial_value, int):
                     initial_value = float(initial_value)
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
@@ -433,7 +437,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             variables = {name: self._non_slot(name) for name in names}
             values = {name: variable.read_value() for name, variable in variables.items()}
             hyper = self.hyperparameters(tf.float32, non_slots=False)
-            changes = self.update_non_slots(SimpleNamespace(**values), hyper)
+            method = f"{type(self).__name__}.update_non_slots"
+            changes = self.update_non_slots(NamedValues(f"values of {method}", values), hyper)
+            changes = checked_non_slots(changes, values, method)
         with after(*changes.values()):
             writes = []
             for name, value in changes.items():
@@ -475,7 +481,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         prepared = self._rule_step.prepared.get(id(variable))
         hyper = self.hyper_for(variable)
-        return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
+        slots = NamedValues(f"slots of {type(self).__name__}", slots)
+        return Update(grad, variable, slots, hyper, access, prepared)
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
         """Returns the hyperparameters of one variable's rule; see `hyperparameters`."""
@@ -500,7 +507,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 values[name] = tf.cast(self._read_non_slot(name), dtype)
         if self._rule_step.global_step is not None:
             values["global_step"] = self._rule_step.global_step
-        return SimpleNamespace(**values)
+        return NamedValues(f"hyper of {type(self).__name__}", values)
 
     def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
         """Returns the hyperparameters that are computed in Python, not rounded to float32 first.

@@ -92,7 +92,8 @@ def trace(
         try:
             results = rule(tensors)
         except Exception as error:  # whatever the rule's own code raises
-            raise UnsupportedError(f"the rule cannot be traced in a new graph: {error}") from error
+            text = f"{type(error).__name__}: {error}"
+            raise UnsupportedError(f"the rule cannot be traced in a new graph: {text}") from error
         new = reader.read(results.new_value(value))
         changes = {
             name: reader.change(how, tf.convert_to_tensor(change, dtypes[name]), factor)

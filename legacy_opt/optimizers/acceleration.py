@@ -118,7 +118,7 @@ def _like_contrib(optimizer):
     cls, state = OF_CONTRIB[type(optimizer).__name__], vars(optimizer)
     if any(map(state.get, ("_slots", "_non_slot_dict"))):
         raise TypeError(
-            f"accelerate got a {cls.__name__} that has created slots already: call accelerate "
+            f"accelerate: the given {cls.__name__} has created slots already. Call accelerate "
             "before minimize and apply_gradients."
         )
     known = {name[1:]: value for name, value in state.items()}

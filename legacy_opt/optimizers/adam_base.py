@@ -146,7 +146,7 @@ def moments(grad, slots, hyper, as_stock=False):
         1.15 rewrites the second formula to the first.
     """
     m = moving_average(slots.m, grad, hyper.beta1, hyper)
-    if getattr(hyper, "as_fused", False):
+    if vars(hyper).get("as_fused"):
         return m, moving_average(slots.v, tf.square(grad), hyper.beta2, hyper)
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)
@@ -156,7 +156,7 @@ def moments(grad, slots, hyper, as_stock=False):
 
 def moving_average(average, value, beta, hyper):
     """Returns the next moving average, rounded like in TensorFlow's kernels if `hyper.as_fused`."""
-    if getattr(hyper, "as_fused", False):
+    if vars(hyper).get("as_fused"):
         return average + (value - average) * (1 - beta)
     return average * beta + value * (1 - beta)
 

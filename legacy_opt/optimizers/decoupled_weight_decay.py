@@ -44,6 +44,7 @@ from legacy_opt.core import (
     hyperparameters,
     native_updates,
 )
+from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
 from legacy_opt.core.native_rules import PureUpdate
 from legacy_opt.core.types import (
@@ -90,7 +91,7 @@ class _DecayStep(NamedTuple):
     has_decayed: bool = False
 
 
-class DecoupledWeightDecayExtension(KernelsFirst):
+class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
     """Mixin that adds decoupled weight decay to an optimizer; list it as the first base class.
 
     For instance::
@@ -142,6 +143,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
       ValueError: `weight_decay` is NaN or infinite.
     """
 
+    _set_by_constructor = "_decay_step"
     _suffix: ClassVar[str] = SUFFIX  # ends the names of classes that `extended` makes
 
     def __init_subclass__(cls, **kwargs):
@@ -155,7 +157,7 @@ class DecoupledWeightDecayExtension(KernelsFirst):
                 f"after {cls.__bases__[0].__name__} it would decay nothing."
             )
         if "__init__" not in vars(cls):
-            cls.__init__ = _constructor(cls)
+            cls.__init__ = checked(_constructor(cls))
 
     def __init__(self, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)

@@ -12,6 +12,7 @@ Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Optional
 
@@ -77,7 +78,7 @@ class DiffGradOptimizer(AdamBase):
 
     def fused(self, update: Update) -> Optional[Operation]:
         hyper, prev_grad = update.hyper, update.slots.prev_grad
-        hyper_without_step = SimpleNamespace(**vars(hyper))
+        hyper_without_step = copy.copy(hyper)
         hyper_without_step.learning_rate = tf.zeros_like(hyper.learning_rate)
         done = NotImplemented
         if not self._use_locking:

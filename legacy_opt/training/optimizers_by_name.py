@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 from typing import Callable, Dict
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.types import V1Optimizer
 from legacy_opt.optimizers.adafactor import AdafactorOptimizer
 from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
@@ -174,10 +174,8 @@ def _no_optimizer(what, value):
 def _unknown_name(name):
     text = f"optimizer={name!r} is not one of the names {', '.join(OPTIMIZER_CLS_NAMES)}."
     stem = name[: -len("Optimizer")] if name.endswith("Optimizer") else name
-    close = difflib.get_close_matches(stem, OPTIMIZER_CLS_NAMES, n=1)
-    if close:
-        text += f" Did you mean {close[0]!r}?"
     return text + (
+        f"{did_you_mean(stem, OPTIMIZER_CLS_NAMES)}"
         " If the optimizer requires more than a learning rate, pass a function: "
         "optimizer=lambda learning_rate: legacy_opt.AdamWOptimizer(1e-4, learning_rate)."
     )

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs, native_updates
+from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import advancing
 from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
@@ -16,7 +17,7 @@ from legacy_opt.core.variable_access import after
 v1 = tf.compat.v1
 
 
-class OptimizerWrapper(v1.train.Optimizer):
+class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     """Base class of optimizers that wrap inner optimizers. The inner optimizers apply gradients.
 
     During training, the wrapper calls only `compute_gradients` and `apply_gradients` of the inner
@@ -39,6 +40,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     native: Optional[str] = None  # like `RuleOptimizer.native`, for the wrapper's own computations
     # For a warning: what the wrapper does without a native kernel, even if kernels are required.
     _without_kernel: ClassVar[str] = ""
+    _set_by_constructor = "_wrapped"
 
     def __init_subclass__(cls, **kwargs):
         """Disables AutoGraph for two methods: conversion takes seconds, and fails on TF 1.15."""

@@ -169,7 +169,7 @@ class TestErrors:
         (tmp_path / "model.meta").write_bytes(b"\n\0\1\2")
         for name, expected in {
             "model.h5": "HDF5",
-            "model.keras": "keras.models.load_model",
+            "model.keras": "models.load_model",
             "notes": "text file",
             "nothing": "is empty",
             "noise": "of an unknown kind, or truncated",

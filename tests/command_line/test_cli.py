@@ -45,11 +45,30 @@ def test_help_names_the_commands(screen):
     assert all(f"\n    {name} " in output for name in names)
 
 
-@pytest.mark.parametrize(
-    "words", [[], ["nonsense"], ["inspect"], ["convert", "a", "b", "--to", "x"]]
-)
+@pytest.mark.parametrize("words", [["nonsense"], ["inspect"], ["convert", "a", "b", "--to", "x"]])
 def test_a_usage_error_is_one_line(screen, words):
     assert "--help" in screen.refused(*words)
+
+
+def test_without_arguments_the_command_prints_its_help(screen):
+    assert screen.run() == screen.run("--help")
+
+
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        ("audit --jsn", "legacy-opt audit: there is no option --jsn. Did you mean '--json'? (see"),
+        ("audit . --jsn=1", "legacy-opt audit: there is no option --jsn. Did you mean '--json'?"),
+        ("doctor --json --xyz", "legacy-opt doctor: there is no option --xyz. (see"),
+        ("--verzion", "legacy-opt: there is no option --verzion. Did you mean '--version'?"),
+        ("run --forse x.py --jsn", "legacy-opt run: there is no option --forse. Did you mean '--f"),
+        ("run x.py --jsn", "'x.py'"),
+        ("adit .", "invalid choice: 'adit'. Did you mean 'audit'? Choose from doctor, inspect, "),
+        ("convert a b --to kears", "invalid choice: 'kears'. Did you mean 'keras'? Choose from v1"),
+    ],
+)
+def test_a_misspelled_word(screen, words, message):
+    assert message in screen.refused(*words.split())
 
 
 @pytest.mark.parametrize("kind", [io.StringIO, Terminal])
@@ -166,7 +185,7 @@ def test_objects_are_loaded_from_the_current_folder(folder):
         ("of_a_user", "'of_a_user' is not of the form module:object"),
         ("of_a_user:", "is not of the form module:object"),
         ("no_such_module:build", "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("of_a_user:biuld", "there is no 'biuld' in it. Is it 'build'?"),
+        ("of_a_user:biuld", "there is no 'biuld' in it. Did you mean 'build'?"),
         ("broken_one:build", "SystemExit: not today (broken_one.py, line 2)"),
     ],
 )

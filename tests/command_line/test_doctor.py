@@ -242,4 +242,6 @@ def test_unknown_command_and_unknown_names(capsys):
         legacy_opt.nonsense  # noqa: B018
     with pytest.raises(AttributeError, match="nonsense"):
         legacy_opt.compat.nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match="'to_kears'. Did you mean 'to_keras'"):
+        legacy_opt.compat.to_kears  # noqa: B018
     assert "diagnose" in dir(legacy_opt.compat)

@@ -68,7 +68,7 @@ def test_training():
 def test_an_optimizer_with_slots_is_refused():
     optimizer = tf.contrib.opt.AdaMaxOptimizer(0.5)
     trained(optimizer)
-    with pytest.raises(TypeError, match="AdaMaxOptimizer that has created slots already: call acc"):
+    with pytest.raises(TypeError, match="AdaMaxOptimizer has created slots already. Call acc"):
         accelerate(optimizer)
 
 

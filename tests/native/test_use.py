@@ -410,3 +410,22 @@ def test_a_graph_cannot_choose_a_file():
     )
     for key, message in messages.items():
         assert f"legacy_opt: the kernel {key} {message}" in done.stdout, done.stderr
+
+
+class Mistyped(Sgd):
+    """Has a misspelled name in its rule."""
+
+    def rule(self, grad, value, slots, hyper):
+        return hyper.learnig_rate * grad, {}
+
+
+def test_a_misspelled_name_in_a_rule(fresh):
+    message = "hyper of Mistyped has no 'learnig_rate'. Did you mean 'learning_rate'"
+    optimizer = Mistyped()
+    optimizer.native = "require"
+    with pytest.raises(UnsupportedError, match="in a new graph: AttributeError: " + message):
+        trained(optimizer)
+    optimizer.native = "auto"
+    warns = pytest.warns(NativeKernelWarning, match=message)
+    with warns, pytest.raises(AttributeError, match=message):
+        trained(optimizer)

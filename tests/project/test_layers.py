@@ -27,12 +27,12 @@ ALLOWED = {
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
     ".arrays": [],
-    ".estimator": ["versions"],
+    ".estimator": ["versions", "core"],
     ".messages": [],
     ".plain_text": [],
     ".quiet": [],
     ".special_files": [],
-    ".user_objects": [".messages"],
+    ".user_objects": ["core", ".messages"],
     ".v1_optimizers": [*OF_V1, ".messages"],
     ".checkpoint_files": ["versions", ".plain_text", ".special_files"],
     ".checkpoint_contents": [".checkpoint_files"],
@@ -53,7 +53,7 @@ ALLOWED = {
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator"],
+        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator", "core"],
     ],
 }
 EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]

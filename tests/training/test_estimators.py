@@ -31,10 +31,13 @@ def test_names_are_tensorflows_own_or_the_packages():
         home = estimator.Estimator.__module__
         assert home == "tensorflow_estimator.python.estimator.estimator"
         assert not hasattr(tf, "estimator")
+        public = {name for name in dir(estimator) if not name.startswith("_")}
+        assert public == set(estimator._NAMES.split())
     else:
         assert estimator.Estimator is v1.estimator.Estimator
-    with pytest.raises(AttributeError, match="no_such_name"):
-        _ = estimator.no_such_name
+    with pytest.raises(AttributeError, match="compat.estimator' .* 'RunConfg'. .* 'RunConfig'"):
+        _ = estimator.RunConfg
+    assert not hasattr(estimator, "no_such_name")
 
 
 @estimators.needed
@@ -64,6 +67,10 @@ def test_missing_and_wrong_packages(package, version, message, monkeypatch):
         _ = estimator.RunConfig
     assert message in str(caught.value) and command in str(caught.value)
     assert versions.estimator_problem() == str(caught.value)
+    assert not hasattr(estimator, "no_such_name")
+    with pytest.raises(AttributeError, match="'RunConfg'. Did you mean 'RunConfig'"):
+        _ = estimator.RunConfg
+    assert {"Estimator", "RunConfig"} <= set(dir(estimator))
     with pytest.raises(AttributeError) as caught:
         _ = versions.estimators.LazyModule("tensorflow.estimator", versions.estimator).RunConfig
     assert message in str(caught.value) and command in str(caught.value)

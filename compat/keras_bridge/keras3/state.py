@@ -184,7 +184,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
             if strategy is not None and strategy is not self._distribution_strategy:
                 raise ValueError(
-                    f"The variable {variable.name!r} was created in the scope of a "
+                    f"The variable {variable.name!r} was created in the scope of "
                     f"{type(strategy).__name__}, but the optimizer {self.name!r} was not. "
                     "Create the optimizer in the strategy's scope, too: with strategy.scope(): …"
                 )

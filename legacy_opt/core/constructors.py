@@ -1,0 +1,84 @@
+"""Checks calls of constructors: the arguments, and whether subclasses call `super().__init__`."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any, Callable, ClassVar
+
+from legacy_opt.core.nearest_names import did_you_mean
+
+# Names of arguments in Keras and in other classes of this package. Similar names are not listed.
+_SYNONYMS = {"lr": "learning_rate", "rho": "decay", "opt": "optimizer", "optimizer": "opt"}
+
+
+class CheckedConstructors:
+    """Base class of optimizers that checks all calls of its subclasses' constructors.
+
+    For wrong arguments, Python's own error names the class that defines the constructor, which may
+    be a base class that the user does not know. This class raises a TypeError that names the class
+    that was called, its arguments, and the argument that may have been meant. If the constructor of
+    a subclass does not call `super().__init__`, this class raises a TypeError, too, because the
+    optimizer would fail later, for lack of a private attribute.
+    """
+
+    # An attribute that the constructor of this very class sets; "" if there is no constructor.
+    _set_by_constructor: ClassVar[str] = ""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "__init__" in vars(cls):
+            cls.__init__ = checked(cls.__init__)
+
+
+def checked(init: Callable[..., None]) -> Callable[..., None]:
+    """Returns a constructor that checks its call (see `CheckedConstructors`), then calls `init`."""
+    signature = inspect.signature(init)
+    is_decorated = hasattr(init, "__wrapped__")  # the decorator may take other arguments
+
+    @functools.wraps(init)
+    def constructor(self, *args, **kwargs):
+        name, is_outermost = type(self).__name__, type(self).__init__ is constructor
+        caller = name if is_outermost else f"super().__init__ of {name}"
+        if not is_decorated:
+            _check_arguments(caller, signature, (self, *args), kwargs)
+        init(self, *args, **kwargs)
+        if is_outermost:
+            _check_that_base_classes_are_constructed(self)
+
+    vars(constructor)["__signature__"] = signature  # for inspect.getfullargspec
+    return constructor
+
+
+def _check_arguments(caller, signature, args, kwargs):
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        starred = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        _, *parameters = signature.parameters.values()
+        known = [each.name for each in parameters if each.kind not in starred]
+        takes_any = starred[1] in [each.kind for each in parameters]
+        unknown = [name for name in kwargs if name not in known and not takes_any]
+        problem, hint = error, ""
+        if unknown:
+            problem = f"got an unexpected keyword argument {unknown[0]!r}"
+            meant = _SYNONYMS.get(unknown[0])
+            hint = did_you_mean(meant if meant in known else unknown[0], known)
+        arguments = f"The arguments are {', '.join(known)}." if known else "It has no arguments."
+        raise TypeError(f"{caller}: {problem}.{hint} {arguments}") from None
+
+
+def _check_that_base_classes_are_constructed(optimizer):
+    classes = type(optimizer).__mro__
+    for number, base in enumerate(classes):
+        attribute = vars(base).get("_set_by_constructor")
+        if attribute and attribute not in vars(optimizer):
+            forgot = [
+                each.__name__
+                for each in classes[:number]
+                if "__init__" in vars(each) and each.__module__.partition(".")[0] != "legacy_opt"
+            ]
+            raise TypeError(
+                f"The __init__ of {' or '.join(forgot)} must call super().__init__(…): the "
+                f"constructor of {base.__name__} has not run."
+            )
