@@ -69,7 +69,10 @@ FAILURES = {
     "a full disk": ('ulimit -f 1; exec cc "$@"', "cannot compile"),
     "a foreign library": (OUTPUT + f'cp {shutil.which("true")} "$1"', "cannot be loaded"),
     "another program's library": ('cc "$@" -Dlegacy_opt_table=other', "contains no kernel"),
-    "an old kernel": ('sed -i s/LEGACY_OPT_ABI,/7,/ "$2"; cc "$@"', "does not fit"),
+    "an old kernel": (
+        'for x; do case "$x" in *.c) sed -i s/LEGACY_OPT_ABI,/7,/ "$x";; esac; done; cc "$@"',
+        "does not fit",
+    ),
 }
 
 
