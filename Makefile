@@ -39,7 +39,7 @@ test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.1
 oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Keras 3
 	$(NOX) oldest_keras report -- $(ARGS)
 
-clients: $(TOOLS) ## train with tf-slim and deepctr on the lanes where they install
+clients: $(TOOLS) ## train with tf-slim, deepctr and dynamic embeddings on the lanes where they install
 	$(NOX) $(call lanes,clients,clients) -- $(ARGS)
 
 horovod: $(TOOLS) ## build Horovod, and compare its trainings with one process

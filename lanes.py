@@ -77,6 +77,9 @@ OLDEST_KERAS_3 = "3.6.0"
 # installed.
 CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
 CLIENT_LANES = ("1.15", "2.10", "2.15")
+# Dynamic embedding tables, and the lane where they can be installed.
+DYNAMIC_EMBEDDINGS = "tensorflow-recommenders-addons==0.7.2"
+DYNAMIC_EMBEDDINGS_LANE = "2.15"
 
 # Horovod, for `make horovod`. On the lanes in HOROVOD_WITHOUT_XLA, Horovod is built without its XLA
 # operations, because their sources include XLA headers that TensorFlow has moved or no longer

@@ -218,21 +218,36 @@ def oldest_keras(session):
 @nox.session(python=False)
 @nox.parametrize("lane", [nox.param(x, id=x.name) for x in LANES if x.name in lanes.CLIENT_LANES])
 def clients(session, lane):
-    """Runs the tests with tf-slim and deepctr on a lane. Arguments after -- go to pytest."""
+    """Runs the tests with third-party packages on a lane. Arguments after -- go to pytest."""
     python = environment(session, lane)
-    # tf-slim and deepctr are in a separate folder on PYTHONPATH, because an installation in the
+    needed = ["requests"]  # by deepctr
+    tests, alone = (
+        {str(path.relative_to(ROOT)) for path in ROOT.glob(f"tests/clients/{name}*.py")}
+        for name in ("client_", "client_dynamic_")
+    )
+    run_clients(session, lane, python, lanes.CLIENTS, needed, tests - alone)
+    # TensorFlow Recommenders Addons replaces functions of TensorFlow, so its tests run alone.
+    if lane.name == lanes.DYNAMIC_EMBEDDINGS_LANE:
+        run_clients(session, lane, python, (lanes.DYNAMIC_EMBEDDINGS,), [], alone)
+
+
+def run_clients(session, lane, python, packages, needed, tests):
+    """Installs third-party packages, and the packages that they need, and runs their tests."""
+    # The packages are in a separate folder on PYTHONPATH, because an installation in the
     # environment would replace packages of the lane.
-    home = ENVIRONMENTS / "-".join(("clients", lane.name) + lanes.CLIENTS)
+    home = ENVIRONMENTS / "-".join(("clients", lane.name, *packages))
     if not (home / "made").exists():
         shutil.rmtree(str(home), ignore_errors=True)
-        install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
-        install(session, python, "--target", str(home), "requests")  # needed by deepctr
+        install(session, python, "--no-deps", "--target", str(home), *packages)
+        if needed:
+            install(session, python, "--target", str(home), *needed)
         (home / "made").touch()
     # deepctr looks for its newest version on the network. This proxy does not exist, so the request
     # fails immediately.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
-    tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
-    session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)
+    session.run(
+        python, "-m", "pytest", "-q", *sorted(tests), *session.posargs, env=env, external=True
+    )
 
 
 @nox.session(python=False)

@@ -20,7 +20,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, versions
-from legacy_opt.core import duplicate_ids, gradient_checks
+from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -309,6 +309,8 @@ class V1Driver:
           are_new: whether any slot is missing. If so, the current hyperparameters are set first,
             because the slots' initial values may depend on the hyperparameters.
         """
+        for each in variables:
+            dynamic_embeddings.refuse_keras("to_keras", each)
         numbers = {}
         if are_new and tf.executing_eagerly() and not tf.distribute.has_strategy():
             numbers = {"_" + name: self.current_number(name) for name in self.other_names()}

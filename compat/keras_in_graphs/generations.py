@@ -5,6 +5,7 @@ import contextlib
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import dynamic_embeddings
 
 from ..keras_adapters import adapter_of
 
@@ -28,7 +29,8 @@ class Generation:
         self.optimizer = optimizer
 
     def check_trains(self, variable):
-        """Raises a TypeError if the optimizer cannot train a variable."""
+        """Raises a TypeError or ValueError if the optimizer cannot train a variable."""
+        dynamic_embeddings.refuse_keras("to_v1", variable)
 
     def slot_in(self, name, variables):
         """Returns (trained variable, slot name) if `name` is the name of a slot; else None.
@@ -78,6 +80,7 @@ class Generation:
 
 class _Keras2(Generation):
     def check_trains(self, variable):
+        super().check_trains(variable)
         if versions.is_keras_3_variable(variable):
             raise TypeError(
                 f"{variable.name!r} is a variable of Keras 3, and this optimizer is of Keras "

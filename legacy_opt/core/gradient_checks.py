@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.core.argument_checks import WrongTypeError
 
 
@@ -47,7 +48,7 @@ def gradient(optimizer_name, grad, variable, sparse):
       ValueError: if the shapes do not fit.
     """
     gradient_dtype(optimizer_name, grad, variable)
-    expected, given = variable.shape, grad.shape
+    expected, given = versions.static_shape(variable), grad.shape
     if sparse and expected.rank is not None:
         expected = tf.TensorShape([None]).concatenate(expected[1:])
     if not given.is_compatible_with(expected):

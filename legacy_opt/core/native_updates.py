@@ -231,6 +231,7 @@ def _update_or_none(pure, grad, variable, indices):
     name, sparse = type(optimizer).__name__, indices is not None
     try:
         check_place(repr(variable.name), variable.device)
+        _check_kind(variable)
         if not sparse:
             pure, grad = unscaled(pure, tf.convert_to_tensor(grad))
         kernel = _kernel(pure, variable, sparse)
@@ -295,6 +296,12 @@ def check_place(name: str, device: Optional[str]) -> None:
             f"{name} is on {device}, in another process: pass the target of your sessions, as in "
             "legacy_opt.native.enable(target=server.target)"
         )
+
+
+def _check_kind(variable):
+    """Raises an UnsupportedError if kernels cannot update this kind of variable."""
+    if versions.is_dynamic_embedding(variable):
+        raise UnsupportedError(f"{variable.name!r} is a dynamic embedding table")
 
 
 def _is_remote(device):

@@ -367,9 +367,11 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             self._rule_step = self._rule_step.after()
 
     def _create_slots(self, var_list):
+        me = type(self).__name__
         for variable in var_list:
-            gradient_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
-        non_slots = checked_dict(f"{type(self).__name__}.non_slots", self.non_slots())
+            gradient_checks.trainable_dtype(me, variable, self._valid_dtypes())
+        layouts = [checked_layouts(me, self.slot_layouts(each), each) for each in var_list]
+        non_slots = checked_dict(f"{me}.non_slots", self.non_slots())
         if var_list and non_slots:
             # All workers must choose the same device. They choose the device of the variable whose
             # name comes first in sorted order.
@@ -378,9 +380,8 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
                 if isinstance(initial_value, int):
                     initial_value = float(initial_value)
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
-        for variable in var_list:
-            layouts = checked_layouts(type(self).__name__, self.slot_layouts(variable))
-            for name, layout in layouts.items():
+        for variable, layouts_of_variable in zip(var_list, layouts):
+            for name, layout in layouts_of_variable.items():
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
@@ -462,7 +463,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
                 return done
         sparse = access.indices is not None
         grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
-        if variable.shape.num_elements() == 0:
+        if versions.static_shape(variable).num_elements() == 0:
             return tf.no_op()
         done = native_updates.apply(self.pure_update(), grad, variable, access.indices)
         if done is not NotImplemented:

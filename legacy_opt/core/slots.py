@@ -14,7 +14,7 @@ from typing import Callable, Iterable, Optional, Tuple
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, dynamic_embeddings
 from legacy_opt.core.types import (
     DType,
     DTypeLike,
@@ -66,10 +66,12 @@ class Slot:
 
     def static_shape(self, variable: Variable) -> TensorShape:
         """Returns the stored `tf.TensorShape`, as far as it is known before the graph runs."""
-        return variable.shape
+        return versions.static_shape(variable)
 
     def dynamic_shape(self, variable: Variable) -> Tensor:
         """Returns the stored shape as a tensor, for variables without a static shape."""
+        if versions.is_dynamic_embedding(variable):
+            return tf.constant([1])  # the table repeats the initial value in each new row
         return tf.shape(first_value(variable))
 
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
@@ -88,6 +90,7 @@ class Slot:
         self, optimizer: V1Optimizer, variable: Variable, slot_name: str, op_name: str
     ) -> Variable:
         """Returns the slot variable, which TF1's Optimizer creates if it does not exist."""
+        dynamic_embeddings.check_wrapped(optimizer, variable)
         dtype = self.dtype or variable.dtype.base_dtype
         shape = self.static_shape(variable)
         initializer = self.initializer(variable, shape, dtype)
@@ -258,11 +261,12 @@ def as_column(values, like):
     return tf.reshape(values, tf.concat([tf.shape(values)[:1], ones], axis=0))
 
 
-def checked_layouts(optimizer, layouts):
+def checked_layouts(optimizer, layouts, variable):
     """Returns `layouts` if it is a dict from slot name to `Slot`.
 
     Raises:
       TypeError: `layouts` is not such a dict.
+      ValueError: `variable` is a dynamic embedding and cannot have these slots.
     """
     if not isinstance(layouts, dict):
         raise TypeError(
@@ -274,4 +278,6 @@ def checked_layouts(optimizer, layouts):
             raise TypeError(
                 f"{optimizer}: the slot {name!r} must be a Slot, as in Slot(), got {layout!r}."
             )
+        has_shape = type(layout).static_shape is Slot.static_shape
+        dynamic_embeddings.check_slot(optimizer, variable, name, layout.dtype, has_shape)
     return layouts

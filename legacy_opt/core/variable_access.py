@@ -167,7 +167,7 @@ class WholeVariable:
 
     def read(self, variable: Variable) -> Tensor:
         """Returns the value, as a tensor that later writes do not change."""
-        value = variable.read_value()
+        value = versions.read_value(variable)
         # A copy, because the value of a ref variable shares the variable's memory.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
@@ -201,6 +201,8 @@ class Rows:
 
     def read(self, variable: Variable) -> Tensor:
         """Returns the rows, shape ``[n, …]``."""
+        if versions.is_dynamic_embedding(variable):
+            return tf.gather(versions.read_value(variable), self.indices)
         return tf.gather(variable, self.indices)
 
     def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:

@@ -380,7 +380,7 @@ def _decay_whole(variable, access, factor, use_locking):
     del access
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
-    value = variable.read_value()
+    value = versions.read_value(variable)
     done = apply(var=target, alpha=factor, delta=value, use_locking=use_locking)
     return getattr(done, "op", done)
 

@@ -18,6 +18,7 @@ from typing import Optional
 
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor
 from legacy_opt.core.update import RuleResult, Update
@@ -88,7 +89,8 @@ class DiffGradOptimizer(AdamBase):
         with after(done):
             # If the slots are ref variables, these values share the memory of the slots. No copies
             # are needed, because all updates are computed before `prev_grad` is written.
-            values = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
+            slots = update.slots.m, update.slots.v, prev_grad
+            values = [versions.read_value(slot) for slot in slots]
         pieces = _pieces(update.variable.shape)
         steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
         del values  # otherwise eager execution would copy the slot before the write

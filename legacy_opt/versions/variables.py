@@ -91,6 +91,37 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))
 
 
+def is_dynamic_embedding(variable):
+    """Whether `variable` is the rows of a hash table that a training step looks up.
+
+    TensorFlow Recommenders Addons creates such a variable in each lookup (`TrainableWrapper`). The
+    number of its rows changes from step to step, but is constant in its `shape`.
+    """
+    return hasattr(type(variable), "prefetch_values")
+
+
+def creates_dynamic_slots(optimizer):
+    """Whether `DynamicEmbeddingOptimizer` of TensorFlow Recommenders Addons got the optimizer."""
+    return "_get_or_make_slot_with_initializer" in vars(optimizer)
+
+
+def static_shape(variable):
+    """Returns the shape of `variable`, as far as it is known before the training step runs."""
+    if is_dynamic_embedding(variable):
+        return tf.TensorShape([None]).concatenate(variable.shape[1:])
+    return variable.shape
+
+
+def read_value(variable):
+    """Returns the value of `variable` in an update.
+
+    A dynamic embedding is not looked up again, because this would undo the writes of the update.
+    """
+    if is_dynamic_embedding(variable):
+        return variable.read_value(do_prefetch=False)
+    return variable.read_value()
+
+
 def own_aggregator(optimizer):
     """Returns a Keras 2 optimizer's `gradient_aggregator`, or None if it is the default one."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_checks
+from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_checks
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
@@ -369,6 +369,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             if id(variable) in seen:
                 raise ValueError(f"{me} got the variable {variable.name!r} twice.")
             seen.add(id(variable))
+            dynamic_embeddings.refuse(me, variable, "each batch looks up other rows")
         for grad, variable in pairs:
             if isinstance(grad, tf.IndexedSlices):
                 gradient_checks.gradient(me, grad.values, variable, sparse=True)

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_pairs, native_updates
+from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_pairs, native_updates
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.hyperparameters import current
 from legacy_opt.core.native_rules import PureUpdate, Results
@@ -122,6 +122,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     def _apply_and_average(self, grads_and_vars, global_step, name):
         variables = [variable for grad, variable in grads_and_vars if grad is not None]
+        for each in variables:
+            dynamic_embeddings.refuse(type(self).__name__, each, "it averages all rows")
         if not versions.for_a_session():
             self._get_or_create_averages(variables)  # before the first update of the variables
         if self._sequential_update:

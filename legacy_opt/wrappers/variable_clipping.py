@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_values
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import current
 from legacy_opt.core.types import GradsAndVars, Hyperparameter, Operation, V1Optimizer, Variable
@@ -71,6 +71,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
     ) -> None:
         super().__init__([opt], use_locking, name)
         self._clip_dims = _clip_dims(vars_to_clip_dims)
+        for variable, _ in self._clip_dims:
+            why = "the table does not get the clipped rows"
+            instead = "Pass max_norm=… to the lookup in the table."
+            dynamic_embeddings.refuse(type(self).__name__, variable, why, instead)
         self._max_norm = argument_checks.positive_hyperparameter("max_norm", max_norm)
         self._colocates = argument_checks.boolean(
             "colocate_clip_ops_with_vars", colocate_clip_ops_with_vars

@@ -104,6 +104,8 @@ SLOTS = {
 }
 
 
+# deepctr increments the global step itself, after `minimize`.
+@pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("how", sorted(PLUGGED))
 def test_an_estimator_trains_with_our_optimizers(how, data, tmp_path):
     features, labels = data

@@ -10,6 +10,8 @@ import tf_slim as slim
 
 import legacy_opt
 
+# tf-slim's layers use a deprecated method of Keras.
+pytestmark = pytest.mark.filterwarnings("ignore:.layer.apply. is deprecated:UserWarning")
 v1 = tf.compat.v1
 STEPS = 25
 ROWS = 32

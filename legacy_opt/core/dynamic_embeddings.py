@@ -1,0 +1,82 @@
+"""Refuses dynamic embedding tables in optimizers that cannot train them.
+
+A dynamic embedding table of TensorFlow Recommenders Addons is a hash table. In each training step,
+the optimizer gets a variable with the rows that the step looks up. Slots are hash tables, too, and
+their rows have the shape and dtype of the table's rows.
+"""
+
+from legacy_opt import versions
+
+_WRAPPER = "tensorflow_recommenders_addons.dynamic_embedding.DynamicEmbeddingOptimizer"
+_INSTEAD = (
+    "Train the table with another optimizer, such as LazyAdamOptimizer, and the other variables "
+    "with this one: see MultiOptimizer. docs/clients.md lists the optimizers that train such "
+    "tables."
+)
+
+
+def refuse(optimizer, variable, why, instead=_INSTEAD):
+    """Raises an error if `variable` is a dynamic embedding.
+
+    Args:
+      optimizer: the name of the optimizer's class.
+      variable: the variable.
+      why: why the optimizer cannot train dynamic embeddings.
+      instead: what the user can do instead.
+
+    Raises:
+      ValueError: `variable` is a dynamic embedding.
+    """
+    if versions.is_dynamic_embedding(variable):
+        raise ValueError(
+            f"{optimizer} cannot train the dynamic embedding table of {variable.name!r}: {why}. "
+            f"{instead}"
+        )
+
+
+def refuse_keras(function, variable):
+    """Raises an error if a Keras optimizer is given a dynamic embedding; see `refuse`.
+
+    Args:
+      function: `to_keras` or `to_v1`, which converted the optimizer.
+      variable: the variable.
+
+    Raises:
+      ValueError: `variable` is a dynamic embedding.
+    """
+    why = "the table does not get the rows that the optimizer changes"
+    instead = f"Train the table with a v1 optimizer without {function}: {_WRAPPER}(optimizer)."
+    refuse(f"An optimizer that {function} has converted", variable, why, instead)
+
+
+def check_slot(optimizer, variable, slot_name, dtype, has_shape):
+    """Checks that a slot has the shape and dtype of a dynamic embedding; see `refuse`.
+
+    Args:
+      optimizer: the name of the optimizer's class.
+      variable: the variable.
+      slot_name: the name of the slot.
+      dtype: the slot's dtype; None means the dtype of the variable.
+      has_shape: whether the slot has the shape of the variable.
+
+    Raises:
+      ValueError: `variable` is a dynamic embedding, and the slot has another shape or dtype.
+    """
+    expected = variable.dtype.base_dtype
+    if not has_shape:
+        refuse(optimizer, variable, f"its slot {slot_name!r} does not have the shape of the table")
+    if dtype not in (None, expected):
+        dtypes = f"has dtype {dtype.name}, and the table {expected.name}"
+        refuse(optimizer, variable, f"its slot {slot_name!r} {dtypes}")
+
+
+def check_wrapped(optimizer, variable):
+    """Checks that an optimizer creates dynamic slots for a dynamic embedding; see `refuse`.
+
+    Raises:
+      ValueError: `variable` is a dynamic embedding, and the optimizer would create ordinary slots.
+    """
+    if not versions.creates_dynamic_slots(optimizer):
+        name = type(optimizer).__name__
+        instead = f"Wrap this optimizer, not a wrapper around it: {_WRAPPER}({name}(…))."
+        refuse(name, variable, "its slots would be ordinary variables", instead)
