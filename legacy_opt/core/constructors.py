@@ -18,8 +18,8 @@ class CheckedConstructors:
     For wrong arguments, Python's own error names the class that defines the constructor, which may
     be a base class that the user does not know. This class raises a TypeError that names the class
     that was called, its arguments, and the argument that may have been meant. If the constructor of
-    a subclass does not call `super().__init__`, this class raises a TypeError, too, because the
-    optimizer would fail later, for lack of a private attribute.
+    a subclass does not call `super().__init__`, the error for the first attribute that is missing
+    says so.
     """
 
     # An attribute that the constructor of this very class sets; "" if there is no constructor.
@@ -27,24 +27,28 @@ class CheckedConstructors:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if "__init__" in vars(cls):
-            cls.__init__ = checked(cls.__init__)
+        init = vars(cls).get("__init__")
+        # A decorator may take other arguments than the function that it has wrapped.
+        if inspect.isfunction(init) and not hasattr(init, "__wrapped__"):
+            cls.__init__ = checked(init)
+
+    def __getattr__(self, name: str) -> Any:
+        if not name.startswith("__"):
+            _check_that_base_classes_are_constructed(self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
 
 def checked(init: Callable[..., None]) -> Callable[..., None]:
     """Returns a constructor that checks its call (see `CheckedConstructors`), then calls `init`."""
     signature = inspect.signature(init)
-    is_decorated = hasattr(init, "__wrapped__")  # the decorator may take other arguments
 
     @functools.wraps(init)
-    def constructor(self, *args, **kwargs):
-        name, is_outermost = type(self).__name__, type(self).__init__ is constructor
-        caller = name if is_outermost else f"super().__init__ of {name}"
-        if not is_decorated:
-            _check_arguments(caller, signature, (self, *args), kwargs)
-        init(self, *args, **kwargs)
-        if is_outermost:
-            _check_that_base_classes_are_constructed(self)
+    def constructor(*args, **kwargs):
+        cls = type(args[0])
+        is_outermost = cls.__init__ is constructor
+        caller = cls.__name__ if is_outermost else f"super().__init__ of {cls.__name__}"
+        _check_arguments(caller, signature, args, kwargs)
+        return init(*args, **kwargs)
 
     vars(constructor)["__signature__"] = signature  # for inspect.getfullargspec
     return constructor
@@ -55,7 +59,7 @@ def _check_arguments(caller, signature, args, kwargs):
         signature.bind(*args, **kwargs)
     except TypeError as error:
         starred = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
-        _, *parameters = signature.parameters.values()
+        parameters = list(signature.parameters.values())[1:]
         known = [each.name for each in parameters if each.kind not in starred]
         takes_any = starred[1] in [each.kind for each in parameters]
         unknown = [name for name in kwargs if name not in known and not takes_any]
@@ -78,7 +82,7 @@ def _check_that_base_classes_are_constructed(optimizer):
                 for each in classes[:number]
                 if "__init__" in vars(each) and each.__module__.partition(".")[0] != "legacy_opt"
             ]
-            raise TypeError(
+            raise AttributeError(
                 f"The __init__ of {' or '.join(forgot)} must call super().__init__(…): the "
                 f"constructor of {base.__name__} has not run."
             )

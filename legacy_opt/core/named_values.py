@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Mapping
 
 from legacy_opt.core.nearest_names import did_you_mean
 
 
 class NamedValues(SimpleNamespace):
-    """Values as attributes. The error for an unknown attribute lists the known ones.
-
-    Args:
-      what: a description of the values for the error message, for example "hyper of MyOptimizer".
-      values: a dict from name to value.
-    """
+    """Values as attributes. The error for an unknown attribute lists the known ones."""
 
     __slots__ = ("_what",)  # not in `vars`, which contains the values only
 
-    def __init__(self, what: str = "the namespace", values: Any = ()) -> None:
-        super().__init__(**dict(values))
-        self._what = what
+    @classmethod
+    def of(cls, what: str, values: Mapping[str, Any]) -> NamedValues:
+        """Returns values as attributes.
+
+        Args:
+          what: a description of the values for the error message, such as "hyper of MyOptimizer".
+          values: a dict from name to value.
+        """
+        found = cls(**values)
+        found._what = what
+        return found
 
     def __getattr__(self, name: str) -> Any:
+        if name == "_what":  # not set, because a user has called the class
+            return "the namespace"
         known = ", ".join(vars(self)) or "nothing"
         hint = did_you_mean(name, vars(self))
         raise AttributeError(f"{self._what} has no {name!r}.{hint} It has {known}.")
 
     def __reduce__(self) -> Any:
-        return type(self), (self._what, vars(self))
+        return type(self).of, (self._what, dict(vars(self)))

@@ -6,7 +6,7 @@ kernel's C code.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -29,56 +29,106 @@ ELEMENTS = 64
 # The largest allowed difference, in units in the last place. The result of a single operation
 # differs by up to 6 units between versions of TensorFlow, and a rule has several operations.
 UNITS = 16
+# The largest allowed difference, as a multiple of the change by moved inputs.
+MOVES = 4
+MOST_ELEMENTS = 1 << 22
+COMPARISONS = ("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqual")
 
 
 def check(
     kernel: kernels.Kernel,
     inputs: List[Input],
-    rank: Optional[int],
+    shape: Optional[Sequence[Optional[int]]],
     rule: Callable[[Dict[Input, Any]], Results],
 ) -> None:
-    """Computes an update by the kernel and by TensorFlow, and compares the two results.
+    """Computes updates by the kernel and by TensorFlow, and compares the results.
 
     Args:
       kernel: the kernel.
       inputs: the inputs of the rule, as for `trace`.
-      rank: the rank of the variable.
+      shape: the shape of the variable or its rows, as for `trace`.
       rule: the rule, as for `trace`.
 
     Raises:
-      UnsupportedError: the new values differ by more than 16 units in the last place of m,
-        and by more than 16 times the change of TensorFlow's new values if each input is moved by a
-        unit in the last place. The number m is the largest of the old value, TensorFlow's new
-        value, and the difference between these two.
+      UnsupportedError: the new values differ by more than 16 units in the last place of m, and by
+        more than 4 times the change of TensorFlow's new values if each input is moved by a unit in
+        the last place. The number m is the largest of the old value, TensorFlow's new value, and
+        the difference between these two.
+    """
+    differences = []
+    for each in _shapes(shape, kernel.program.has_matrices):
+        difference = _difference(kernel, inputs, each, rule)
+        if difference == "":
+            return
+        differences += [difference] if difference else []
+    if differences:
+        raise UnsupportedError(differences[-1])
+
+
+def _shapes(shape, has_matrices):
+    """Returns the shapes to compare. A rule that reads the shape in Python needs the last one."""
+    rank = 1 if shape is None else len(shape)
+    general = [2] * (rank - 2) + [4, ELEMENTS // 4] if has_matrices else [ELEMENTS] + [1] * rank
+    shapes, own = [general[:rank]], [ELEMENTS if each is None else each for each in shape or []]
+    if shape and own not in shapes and np.prod(own, dtype=float) <= MOST_ELEMENTS:
+        shapes.append(own)
+    return shapes
+
+
+def _difference(kernel, inputs, shape, rule):
+    """Compares results for random inputs, of which the variable has this shape.
+
+    Returns:
+      A text about one difference; "" if there is no difference; None if TensorFlow cannot run the
+      rule in this dtype or shape.
     """
     random, program = np.random.RandomState(0), kernel.program
-    shape = ([ELEMENTS] + [1] * (rank - 1))[:rank] if rank is not None else [ELEMENTS]
-    if program.has_matrices:
-        shape = [2] * (rank - 2) + [4, ELEMENTS // 4]
-    arrays = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
-    nearby = {each: _moved(random, array, each.dtype) for each, array in arrays.items()}
-    try:
-        expected, moved = _composed(rule, arrays, nearby)
-    except (tf.errors.OpError, TypeError, ValueError):
-        return  # this TensorFlow cannot run the rule in this dtype, so there is no expected result
+    drawn = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
+    for arrays in [drawn, *_other_branches(program, drawn)]:
+        nearby = {each: _moved(random, array, each.dtype) for each, array in arrays.items()}
+        try:
+            expected, moved = _composed(rule, arrays, nearby)
+        except (tf.errors.OpError, TypeError, ValueError):
+            return None
+        found = _computed(kernel, arrays)
+        for each in expected:
+            before, after, wanted, other = (
+                values[each].reshape(arrays[each].shape).astype(np.float64)
+                for values in (arrays, found, expected, moved)
+            )
+            differs = _differs(before, after, wanted, other, _resolution(each.dtype))
+            if differs.any():
+                number = differs.ravel().argmax()
+                return (
+                    f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, "
+                    f"but TensorFlow computes {wanted.flat[number]!r}"
+                )
+    return ""
+
+
+def _other_branches(program, drawn):
+    """Yields inputs with which the program's comparisons of a scalar and a number are different."""
+    for node in program.nodes:
+        if node.operation not in COMPARISONS or node.level != SCALAR:
+            continue
+        operands = [each.inputs[0] if each.operation == "Cast" else each for each in node.inputs]
+        scalars = [each.detail for each in operands if each.operation == "Input"]
+        numbers = [each.detail for each in operands if each.operation == "Const"]
+        for given, number in zip(scalars, numbers):
+            for value in (number - 1, number, number + 1):
+                if given in drawn and not given.is_slot:
+                    yield {**drawn, given: np.array(value, drawn[given].dtype)}
+
+
+def _computed(kernel, arrays):
+    """Returns the new values that the kernel computes: a dict from `Input` to array."""
     found = {each: array.copy() for each, array in arrays.items()}
     by_name = {each.name: array for each, array in found.items() if not each.is_slot}
     slots = {each.name: array for each, array in found.items() if each.is_slot}
-    by_rows = any(each.level == ROW for each in program.row_slots)
-    rows = range(ELEMENTS) if by_rows else None
+    by_rows = any(each.level == ROW for each in kernel.program.row_slots)
+    rows = range(len(by_name[VALUE])) if by_rows else None
     kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
-    for each, wanted in expected.items():
-        before, after = arrays[each].astype(np.float64), found[each].astype(np.float64)
-        wanted, other = (
-            values.reshape(after.shape).astype(np.float64) for values in (wanted, moved[each])
-        )
-        differs = _differs(before, after, wanted, other, _resolution(each.dtype))
-        if differs.any():
-            number = differs.ravel().argmax()
-            raise UnsupportedError(
-                f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, but "
-                f"TensorFlow computes {wanted.flat[number]!r}"
-            )
+    return found
 
 
 def _differs(before, after, wanted, moved, resolution):
@@ -90,7 +140,7 @@ def _differs(before, after, wanted, moved, resolution):
     with np.errstate(invalid="ignore"):  # comparisons with NaN
         largest = np.maximum(np.maximum(abs(before), abs(wanted)), abs(wanted - before))
         error, sensitivity = abs(after - wanted), abs(moved - wanted)
-        close = (error <= UNITS * largest * resolution) | (error <= UNITS * sensitivity)
+        close = (error <= UNITS * largest * resolution) | (error <= MOVES * sensitivity)
     is_same = (after == wanted) | (np.isnan(after) & np.isnan(wanted))  # includes infinities
     return ~(close | is_same)
 

@@ -32,6 +32,8 @@ from legacy_opt.native.program import (
 )
 from legacy_opt.native.trace import Results, trace
 
+SOME_ROWS = 7  # a number of touched rows, on which rules must not depend
+
 
 class PureUpdate:
     """The update of an optimizer as a pure function, from which native kernels are generated.
@@ -151,7 +153,7 @@ class RuleUpdate(PureUpdate):
         def update(grad, value, slots, scalars):
             with optimizer.with_scalars(scalars), without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
-                result = run(grad, value, NamedValues(f"slots of {name}", slots), hyper)
+                result = run(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
             step, changes = checked_results(result, value, slots, variable, name)
             changed = {
                 slot: _change(change)
@@ -193,19 +195,23 @@ class PureRule(NamedTuple):
 
     Attributes:
       inputs: the inputs: gradient, value, slots and scalars.
-      rank: the rank of the variable; None if it is unknown.
+      shape: the shape of the variable, or of the rows that a sparse gradient touches; see `trace`.
       function: a function that takes a dict from inputs to tensors, and returns `Results`.
       by_rows: whether the function gets only the rows that a sparse gradient touches.
     """
 
     inputs: List[Input]
-    rank: Optional[int]
+    shape: Optional[Sequence[Optional[int]]]
     function: Callable[[Dict[Input, Any]], Results]
     by_rows: bool = False
 
     def program(self) -> Program:
         """Traces the rule. Raises an UnsupportedError if the rule cannot be compiled."""
-        found = trace(self.inputs, self.rank, self.function)
+        found = trace(self.inputs, self.shape, self.function)
+        if self.by_rows and self.shape is not None:
+            known = trace(self.inputs, [SOME_ROWS, *self.shape[1:]], self.function)
+            if emit(known) != emit(found):
+                raise UnsupportedError("the rule depends on the number of touched rows")
         if self.by_rows and found.needs_all_elements:
             raise UnsupportedError(
                 "the rule sums over all rows that a sparse gradient touches (if it should get the "
@@ -254,7 +260,18 @@ def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
             {each.name: tensors[each] for each in scalars},
         )
 
-    return PureRule([grad, value, *slots, *scalars], variable.shape.rank, rule, by_rows)
+    return PureRule([grad, value, *slots, *scalars], _shape(variable, by_rows), rule, by_rows)
+
+
+def _shape(variable, by_rows):
+    """Returns the shape that the rule of a variable sees; see `trace`."""
+    shape = variable.shape
+    if tf.executing_eagerly() and not shape.is_fully_defined():
+        # In eager execution, a rule would see the shape of the value.
+        raise UnsupportedError(f"the shape of {variable.name!r} is not fully known: {shape}")
+    if shape.rank is None:
+        return None
+    return [None, *shape.as_list()[1:]] if by_rows else shape.as_list()
 
 
 def source_of(

@@ -349,7 +349,7 @@ def admitted(rule: PureRule) -> kernels.Kernel:
     if key not in _admitted:
         try:
             kernel = kernels.compiled(program)
-            native_check.check(kernel, rule.inputs, rule.rank, rule.function)
+            native_check.check(kernel, rule.inputs, rule.shape, rule.function)
             driver.register(loaded, kernel)
             _admitted[key] = kernel
         except UnsupportedError as error:

@@ -35,7 +35,9 @@ def apply_rule(rule, layouts, update, optimizer_name):
         name: layout.read(getattr(update.slots, name), access, update.grad)
         for name, layout in layouts.items()
     }
-    result = rule(update.grad, value, NamedValues(f"slots of {optimizer_name}", seen), update.hyper)
+    result = rule(
+        update.grad, value, NamedValues.of(f"slots of {optimizer_name}", seen), update.hyper
+    )
     step, changes = checked_results(result, value, seen, update.variable, optimizer_name)
     changes = {name: change for name, change in changes.items() if change is not seen[name]}
     decayed = {

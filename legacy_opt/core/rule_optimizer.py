@@ -439,7 +439,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             values = {name: variable.read_value() for name, variable in variables.items()}
             hyper = self.hyperparameters(tf.float32, non_slots=False)
             method = f"{type(self).__name__}.update_non_slots"
-            changes = self.update_non_slots(NamedValues(f"values of {method}", values), hyper)
+            changes = self.update_non_slots(NamedValues.of(f"values of {method}", values), hyper)
             changes = checked_non_slots(changes, values, method)
         with after(*changes.values()):
             writes = []
@@ -482,7 +482,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         prepared = self._rule_step.prepared.get(id(variable))
         hyper = self.hyper_for(variable)
-        slots = NamedValues(f"slots of {type(self).__name__}", slots)
+        slots = NamedValues.of(f"slots of {type(self).__name__}", slots)
         return Update(grad, variable, slots, hyper, access, prepared)
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
@@ -508,7 +508,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
                 values[name] = tf.cast(self._read_non_slot(name), dtype)
         if self._rule_step.global_step is not None:
             values["global_step"] = self._rule_step.global_step
-        return NamedValues(f"hyper of {type(self).__name__}", values)
+        return NamedValues.of(f"hyper of {type(self).__name__}", values)
 
     def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
         """Returns the hyperparameters that are computed in Python, not rounded to float32 first.

@@ -30,8 +30,14 @@ FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrap
     "-fno-math-errno",
     "-fno-trapping-math",
     "-fno-strict-aliasing",
+    # Against flags in CC, such as -freciprocal-math.
+    "-fno-unsafe-math-optimizations",
+    "-fno-finite-math-only",
+    "-fno-reciprocal-math",
+    "-fno-associative-math",
+    "-fsigned-zeros",
 ]
-# With such a flag, a compiler may change the results of floating-point operations.
+# With such a flag, compilers also make the process treat very small numbers as 0.
 _INEXACT = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations")
 _CLONES = '__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))'
 
@@ -50,7 +56,7 @@ def folder() -> Path:
     """
     given = os.environ.get(FOLDER_VARIABLE)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = Path(given or os.path.join(base, "legacy-opt", "kernels")).absolute()
+    path = _absolute(given or os.path.join(base, "legacy-opt", "kernels"))
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -59,6 +65,11 @@ def folder() -> Path:
         ) from None
     check_owner(path)
     return path
+
+
+@functools.lru_cache(maxsize=None)
+def _absolute(path):
+    return Path(path).absolute()  # also after the program changes its working directory
 
 
 def prebuilt_folder() -> Optional[Path]:

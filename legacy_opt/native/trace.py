@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -69,13 +69,16 @@ class Results(NamedTuple):
 
 
 def trace(
-    inputs: List[Input], rank: Optional[int], rule: Callable[[Dict[Input, Any]], Results]
+    inputs: List[Input],
+    shape: Optional[Sequence[Optional[int]]],
+    rule: Callable[[Dict[Input, Any]], Results],
 ) -> Program:
     """Calls a rule with placeholders, and reads the operations that it creates.
 
     Args:
       inputs: the inputs of the rule, among them the inputs named `GRADIENT` and `VALUE`.
-      rank: the rank of the variable; None if it is unknown.
+      shape: the shape of the variable, or of the rows that a sparse gradient touches. Unknown
+        lengths are None; None if the rank is unknown. A rule may read the shape in Python.
       rule: a function that takes a dict from inputs to tensors, and returns `Results`. The function
         is called in a new graph.
 
@@ -84,7 +87,7 @@ def trace(
         no C code.
     """
     reader = _MatrixReader if any(each.level in _LINES for each in inputs) else _Reader
-    reader = reader(rank)
+    reader = reader(shape)
     with tf.Graph().as_default():
         tensors = {each: reader.placeholder(each) for each in inputs}
         (value,) = [tensor for given, tensor in tensors.items() if given.name == VALUE]
@@ -107,8 +110,9 @@ def trace(
 class _Reader:
     """Converts tensors to nodes of a `Program`."""
 
-    def __init__(self, rank):
-        self._rank = rank
+    def __init__(self, shape):
+        self._shape = shape
+        self._rank = None if shape is None else len(shape)
         self._inputs = {}  # name of a placeholder -> Input
         self._of_tensors = {}  # (name of an operation, number of its output) -> Node
         self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
@@ -121,12 +125,12 @@ class _Reader:
 
     def shape(self, level):
         """Returns the shape of the placeholder for an input of this level."""
-        rank = self._rank
+        shape = self._shape
         if level == SCALAR:
             return []
-        if rank is None:
-            return None
-        return ([None] + [1] * (rank - 1))[:rank] if level == ROW else [None] * rank
+        if level == ROW and shape:
+            return [shape[0]] + [1] * (len(shape) - 1)
+        return shape
 
     def change(self, how, tensor, factor):
         """Returns the `Change` of a slot."""
@@ -254,8 +258,8 @@ class _Reader:
 class _MatrixReader(_Reader):
     """Converts tensors to nodes, if there are slots for rows or columns of matrices."""
 
-    def __init__(self, rank):
-        super().__init__(rank)
+    def __init__(self, shape):
+        super().__init__(shape)
         self._axes = {}  # (name of an operation, number of its output) -> axes
 
     def placeholder(self, given):
@@ -264,7 +268,7 @@ class _MatrixReader(_Reader):
         return tensor
 
     def shape(self, level):
-        return [None] * len(matrix_axes.axes_of(level, self._rank))
+        return [self._shape[axis] for axis in matrix_axes.axes_of(level, self._rank)]
 
     def _axes_of(self, tensor):
         """Returns the axes of a tensor (see `matrix_axes`); no axes for a constant."""

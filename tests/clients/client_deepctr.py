@@ -13,6 +13,8 @@ from deepctr.models import WDL, DeepFM
 import legacy_opt
 from legacy_opt.compat import to_keras
 
+# On TensorFlow 1.15, the gradients of deepctr's embeddings are made dense.
+pytestmark = pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")
 v1 = tf.compat.v1
 ROWS, BATCH = 512, 64
 SIZES = {"user": 30, "item": 20}

@@ -108,7 +108,7 @@ def test_a_misspelled_name_in_a_rule(optimizer, message, sparse, train):
 
 
 def test_named_values_are_a_namespace():
-    values = NamedValues("hyper of Mine", {"rate": 1})
+    values = NamedValues.of("hyper of Mine", {"rate": 1})
     values.decay = 2
     for each in (
         values,
@@ -259,8 +259,73 @@ def test_a_constructor_that_does_not_call_super(optimizer, forgot, base):
     message = (
         rf"The __init__ of {forgot} must call super\(\).__init__\(…\): the constructor of {base} "
     )
-    with pytest.raises(TypeError, match=message):
-        optimizer(0.1)
+    made, variable = optimizer(0.1), tf.Variable([1.0])
+    with pytest.raises(AttributeError, match=message):
+        made.apply_gradients([(tf.constant([1.0]), variable)])
+
+
+class Delegates(LazyAdamOptimizer):
+    def __init__(self, inner):
+        self._inner = inner
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return self._inner.apply_gradients(grads_and_vars, global_step, name)
+
+
+def test_a_class_that_needs_no_constructor_of_its_base():
+    variable = tf.Variable([1.0])
+    made = Delegates(v1.train.GradientDescentOptimizer(0.5))
+    made.apply_gradients([(tf.constant([1.0]), variable)])
+    assert variable.numpy() == [0.5] and not hasattr(made, "_name")
+
+
+class Logged:
+    """A decorator of constructors that is no function."""
+
+    def __init__(self, init):
+        self.init = init
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else self.init.__get__(instance, owner)
+
+
+def test_a_decorator_that_is_a_class():
+    class Decorated(LazyAdamOptimizer):
+        @Logged
+        def __init__(self, learning_rate):
+            super().__init__(learning_rate)
+
+    assert Decorated(0.5)._learning_rate == 0.5
+
+
+def test_unusual_constructors():
+    class Surplus(Momentum):
+        def __init__(this, **arguments):
+            super().__init__(arguments["self"])
+
+    assert Surplus(self=0.5)._learning_rate == 0.5
+
+    class Returns(Momentum):
+        def __init__(self):
+            super().__init__(0.5)
+            return 3
+
+    with pytest.raises(TypeError, match="should return None"):
+        Returns()
+
+    class WithoutSelf(Momentum):
+        def __init__():
+            pass
+
+    with pytest.raises(TypeError, match="WithoutSelf: too many positional arguments"):
+        WithoutSelf()
+
+
+def test_values_of_a_rule_can_be_copied():
+    values = NamedValues.of("hyper of Mine", {"rate": 1})
+    assert type(values)(**vars(values)) == values
+    with pytest.raises(AttributeError, match="the namespace has no 'rat'"):
+        getattr(type(values)(rate=1), "rat")  # noqa: B009
 
 
 def test_a_wrong_call_of_super():

@@ -20,7 +20,7 @@ def traced(update, dtype="float32", scalars=(), rank=1):
     def rule(tensors):
         return Results(update(tensors[gradient], tensors[value], *map(tensors.get, others)), {})
 
-    return trace([gradient, value, *others], rank, rule)
+    return trace([gradient, value, *others], [None] * rank, rule)
 
 
 def kernel(function, dtype):
@@ -30,4 +30,4 @@ def kernel(function, dtype):
     def rule(tensors):
         return Results(None, {}, function(tensors[gradient]))
 
-    return kernels.compiled(trace([gradient, value], 1, rule))
+    return kernels.compiled(trace([gradient, value], [None], rule))

@@ -3,10 +3,11 @@
 import stat
 import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.native import cache, driver
+from legacy_opt.native import cache, driver, kernels
 from legacy_opt.native.emit import emit
 
 from .rules import traced
@@ -124,11 +125,23 @@ def test_a_compiler_that_is_refused(command, message, source, folder, monkeypatc
 
 
 def test_a_folder_that_is_relative(source, folder, tmp_path, monkeypatch):
-    (tmp_path / "kernels").mkdir(mode=0o700)
-    monkeypatch.chdir(tmp_path / "kernels")
-    monkeypatch.setenv(cache.FOLDER_VARIABLE, ".")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, "relative")
     key, library = cache.load(source)
-    assert library._name == str(tmp_path / "kernels" / cache.file_name(key))
+    assert library._name == str(tmp_path / "relative" / cache.file_name(key))
+    monkeypatch.chdir("/")
+    assert cache.folder() == tmp_path / "relative"
+
+
+def test_flags_of_the_compiler_do_not_change_results(folder, monkeypatch):
+    monkeypatch.setenv("CC", "cc -freciprocal-math -ffinite-math-only -fassociative-math")
+    program = traced(lambda grad, value: tf.where(tf.equal(grad, grad), grad / 7.0, value / 3.0))
+    gradient = np.array([1.0, 2.0, 5.0, np.nan, 11.0], np.float32)
+    value = np.linspace(1, 2, 5, dtype=np.float32)
+    seventh, third = gradient / np.float32(7), value / np.float32(3)
+    expected = value - np.where(gradient == gradient, seventh, third)
+    kernels.run(kernels.compiled(program), value, gradient, {}, {})
+    np.testing.assert_array_equal(value, expected)
 
 
 def test_machines_of_two_types_share_a_folder(source, folder, monkeypatch):

@@ -1,5 +1,9 @@
 """Tests that training goes on without a kernel, or with it, where programs used to crash."""
 
+import functools
+import warnings
+from typing import Callable
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,9 +11,10 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import native, versions
 from legacy_opt.compat import to_keras
-from legacy_opt.core import native_updates
+from legacy_opt.core import native_check, native_updates
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native import operations
 from legacy_opt.native.program import UnsupportedError
 from tests.support.keras.keras_apis import KERAS_3
 
@@ -97,13 +102,67 @@ def test_a_sum_over_a_variable_of_unknown_rank(fresh):
     assert not is_native
 
 
-def test_an_eager_variable_of_unknown_rank(fresh):
+@pytest.mark.parametrize("shape", [None, [None, 2]], ids=str)
+def test_an_eager_variable_of_unknown_shape(shape, fresh):
+    """In eager execution, a rule may read the shape of the value."""
     optimizer = Momentum()
-    optimizer.native = "require"
-    weights = tf.Variable(START, shape=tf.TensorShape(None))
-    for _ in range(2):
+    optimizer.native = "auto"
+    weights = tf.Variable(START, shape=tf.TensorShape(shape))
+    with pytest.warns(NativeKernelWarning, match="is not fully known"):
         optimizer.apply_gradients([(dense(), weights)])
+    optimizer.apply_gradients([(dense(), weights)])
     assert np.array_equal(weights.numpy(), in_session(Momentum, dense, "off")[0])
+
+
+CONDITIONS = {
+    "last length": lambda value: value.shape[-1] == 2,
+    "first length": lambda value: value.shape[0] == 3,
+    "lengths": lambda value: value.shape.as_list() == [3, 2],
+    "slice": lambda value: value.shape[-1:] == [2],
+    "known": lambda value: value.shape.is_fully_defined(),
+    "rank": lambda value: value.shape.rank == 2,
+    "size": lambda value: (value.shape.num_elements() or 0) > 5,
+}
+
+
+class ByShape(Sgd):
+    condition: Callable[[tf.Tensor], bool]
+
+    def rule(self, grad, value, slots, hyper):
+        factor = 0.5 if type(self).condition(value) else 2.0
+        return factor * hyper.learning_rate * grad, {"sum": slots.sum + grad}
+
+
+@pytest.mark.parametrize("gradient", [dense, rows])
+@pytest.mark.parametrize("name", CONDITIONS)
+def test_a_rule_that_reads_the_shape_in_python(name, gradient, fresh):
+    fresh.setattr(ByShape, "condition", staticmethod(CONDITIONS[name]), raising=False)
+    fresh.setattr(native_check, "MOST_ELEMENTS", 6 if gradient is dense else 128)
+    results = {}
+    for mode in ("off", "auto"):
+        optimizer, weights = ByShape(), tf.Variable(START)
+        optimizer.native = mode
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            optimizer.apply_gradients([(gradient(), weights)])
+            results[mode] = [weights.numpy(), in_session(ByShape, gradient, mode)[0]]
+    np.testing.assert_array_equal(results["auto"], results["off"])
+    assert gradient is rows or not caught  # the kernel has the branch of this shape
+
+
+class BranchesByRate(Sgd):
+    def rule(self, grad, value, slots, hyper):
+        step = tf.where(hyper.learning_rate > 1, tf.sqrt(tf.abs(grad)), grad)
+        return step, {"sum": slots.sum + grad}
+
+
+def test_the_check_runs_all_branches_of_scalars(fresh):
+    fresh.setitem(operations._FLOAT, "Sqrt", "__builtin_sqrt{f}({0}) * 3")
+    with pytest.raises(UnsupportedError, match="but TensorFlow computes"):
+        in_session(BranchesByRate, dense, "require")
+    ftrl = functools.partial(v1.train.FtrlOptimizer, 0.1)
+    with pytest.raises(UnsupportedError, match="but TensorFlow computes"):
+        in_session(lambda: native.accelerate(ftrl()), dense, "require")
 
 
 @pytest.mark.keras3

@@ -55,7 +55,7 @@ def test_a_slot_and_a_scalar_may_have_the_same_name():
         m = tensors[slot] * tensors[scalar] + tensors[gradient]
         return Results(m, {"m": ("assign", m, None)})
 
-    source = emit(trace([gradient, value, slot, scalar], 1, rule))
+    source = emit(trace([gradient, value, slot, scalar], [None], rule))
     assert "slot0[i]" in source and "scalars[0]" in source
 
 
@@ -63,7 +63,7 @@ def test_too_many_slots():
     inputs = [Input(GRADIENT, ELEMENT, "float32"), Input(VALUE, ELEMENT, "float32")]
     inputs += [Input(f"slot{number}", ELEMENT, "float32", True) for number in range(9)]
     with pytest.raises(UnsupportedError, match="at most 8 slots, but this rule has 9"):
-        emit(trace(inputs, 1, lambda tensors: Results(tensors[inputs[0]], {})))
+        emit(trace(inputs, [None], lambda tensors: Results(tensors[inputs[0]], {})))
 
 
 def test_the_source_does_not_depend_on_the_graph():

@@ -58,7 +58,9 @@ class Handles(Value):
 def _kernel(slots, rule, scalars=()):
     inputs = [Input(GRADIENT, ELEMENT, "float32"), Input(VALUE, ELEMENT, "float32"), *scalars]
     slots = [Input(name, level, dtype, True) for name, level, dtype in slots]
-    program = trace(inputs + slots, 2, lambda tensors: rule(*map(tensors.get, inputs + slots)))
+    program = trace(
+        inputs + slots, [None, None], lambda tensors: rule(*map(tensors.get, inputs + slots))
+    )
     return kernels.compiled(program)
 
 

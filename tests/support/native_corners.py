@@ -57,7 +57,7 @@ def program(group, dtype):
         changes = {name: (ASSIGN, function(*given), None) for name, (function, _) in group.items()}
         return Results(None, changes, tensors[second])
 
-    return trace([first, second, *slots], 1, rule)
+    return trace([first, second, *slots], [None], rule)
 
 
 def numbers(dtype):
