@@ -316,7 +316,9 @@ def _operands(tensor):
     operation = tensor.op
     if operation.type == "Fill":
         return list(operation.inputs)[1:]
-    if operation.type in SUMS + _RESHAPING + ("OnesLike", "ZerosLike"):
+    if operation.type in ("OnesLike", "ZerosLike"):
+        return []
+    if operation.type in SUMS + _RESHAPING:
         return list(operation.inputs)[:1]
     return list(operation.inputs)
 
@@ -328,7 +330,8 @@ def _constant(operation):
       UnsupportedError: the constant has no elements, or its elements are not equal.
     """
     if operation.type in ("OnesLike", "ZerosLike"):
-        return int(operation.type == "OnesLike")
+        number = int(operation.type == "OnesLike")
+        return float(number) if operation.outputs[0].dtype.is_floating else number
     values = _constant_array(operation)
     if not values.size:
         raise UnsupportedError(
