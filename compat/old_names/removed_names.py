@@ -107,6 +107,8 @@ MODULES = {
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim); instead of HParams use argparse.Namespace.",
     # Modules of `tf` itself.
+    "tf.examples": "TensorFlow 2 has no tf.examples. tf.keras.datasets.mnist.load_data() loads "
+    "MNIST.",
     "tf.lite.experimental.nn": "tf.lite.TFLiteConverter converts tf.keras.layers.LSTM and RNN.",
     "tf.pywrap_tensorflow": "It was private to TensorFlow. Its NewCheckpointReader is "
     "tf.train.NewCheckpointReader.",

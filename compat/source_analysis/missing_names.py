@@ -66,7 +66,7 @@ def find(path, name, tensorflow):
     found = {}
     for finder in finders:
         for use in finder.uses:
-            if not (use.is_guarded or expected.intersection(use.owners)):
+            if not (use.guards or expected.intersection(use.owners)):
                 each = _missing(use, finder.module, reached_nodes[finder.module])
                 others = found.setdefault(each[:3], each)
                 found[each[:3]] = max(each, others, key=lambda one: one.is_certain)
