@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .. import messages, special_files, user_objects
+from .. import file_endings, messages, special_files, user_objects
 from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint
 from ..checkpoint_files.file_watch import Watch
 from ..checkpoint_files.working_folder import WorkingFolder
@@ -187,7 +187,7 @@ def _write(path, model, optimizer):
     """Writes a Keras file or a checkpoint; returns False if it lacks the optimizer's state."""
     if path.endswith((".weights.h5", ".weights.hdf5")):
         model.save_weights(path)
-    elif path.endswith(keras_files.ENDINGS):
+    elif path.endswith(file_endings.KERAS):
         model.save(path)
     else:
         saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
@@ -231,7 +231,7 @@ def _rename_all(working, folder):
 
 def _load(path, model, optimizer):
     """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
-    if path.endswith(keras_files.ENDINGS):
+    if path.endswith(file_endings.KERAS):
         special_files.refuse(path)
         if not os.path.isfile(path):
             raise CheckpointError(f"{path!r}: there is no such file.")
