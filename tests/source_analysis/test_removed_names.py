@@ -124,6 +124,25 @@ def test_the_replacement_is_named(removed):
 
 
 @pytest.mark.once
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("layers.dense", "TF_USE_LEGACY_KERAS=1"),
+        ("nn.rnn_cell.GRUCell", "TF_USE_LEGACY_KERAS=1"),
+        ("contrib.lite.TFLiteConverter", "tf.lite"),
+        ("contrib.util.make_tensor_proto", "tf.make_tensor_proto"),
+        ("contrib.util.constant_value", "tf.get_static_value"),
+        ("contrib.image.rotate", "tfa.image"),
+        ("contrib.tensorboard.plugins.projector", "tensorboard.plugins.projector"),
+    ],
+)
+def test_the_advice_names_the_new_home(removed, name, advice):
+    removed("tf." + name)
+    (use,) = removed.uses
+    assert advice in use.advice.replace("tf.contrib", "")
+
+
+@pytest.mark.once
 def test_a_star_import_has_the_advice_on_its_module(tmp_path):
     (tmp_path / "a.py").write_text("from tensorflow.contrib.crf import *\nprint(x)\n")
     ((use,), _) = audit([str(tmp_path)])
