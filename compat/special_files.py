@@ -48,6 +48,8 @@ def refuse_existing(path, overwrite):
     refuse(path, path + ".index")
     if os.path.isdir(path):
         raise ValueError(f"{path!r} is a folder. Add the name of the file to write.")
+    if not os.path.basename(path):
+        raise ValueError(f"{path!r} has no file name. Add the name of the file to write.")
     existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if existing and not overwrite:
         raise ValueError(f"{existing[0]!r} exists already. Pass --overwrite to replace it.")

@@ -14,7 +14,6 @@ import tensorflow as tf
 from ..plain_text import size
 from . import CheckpointError
 
-ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
 # The content of a file may take _MAX_RATIO times as much memory as the model's weights, or

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .. import messages, special_files, user_objects
+from .. import file_endings, messages, special_files, user_objects
 from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint
 from ..checkpoint_files.file_watch import Watch
 from ..checkpoint_files.working_folder import WorkingFolder
@@ -43,32 +43,48 @@ def convert(arguments, name_map):
     if arguments.to == "keras":
         open_checkpoint(arguments.source)  # raises errors before the slow construction of the model
         model, optimizer = _model(arguments.model)
-        name_map, notes = _guessed(name_map, arguments.source, model, optimizer)
-        report = _load_v1(model, optimizer, arguments, name_map)
+        guess = _Guess(name_map, arguments.source, model, optimizer)
+        report = _load_v1(model, optimizer, arguments, guess)
         report = _save(model, optimizer, arguments, report)
     else:
         model, optimizer = _model(arguments.model)
         _load(arguments.source, model, optimizer)
-        name_map, notes = _guessed(name_map, arguments.like, model, optimizer)
-        report = _save_v1(model, optimizer, arguments, name_map)
-    return report._replace(notes=report.notes + notes)
+        guess = _Guess(name_map, arguments.like, model, optimizer)
+        report = _save_v1(model, optimizer, arguments, guess)
+    return guess.noted(report)
 
 
-def _guessed(name_map, v1_checkpoint, model, optimizer):
-    """Returns the name map, guessed if it is `GUESS`, and a tuple of notes for the report."""
-    if name_map != GUESS:
-        return name_map, ()
-    name_map = guess_name_map(v1_checkpoint, model, optimizer)
-    return name_map, (f"the name map, guessed by shapes and dtypes: {as_text(name_map)}",)
+class _Guess:
+    """A name map, guessed if it is `GUESS`.
+
+    Attributes:
+      name_map: the name map to use.
+      advice: a sentence for errors: how to map further names.
+    """
+
+    def __init__(self, name_map, v1_checkpoint, model, optimizer):
+        self.name_map, self._notes = name_map, ()
+        self.advice = "Map names with --name-map (a file, or guess)"
+        if name_map == GUESS:
+            self.name_map, unclear = guess_name_map(v1_checkpoint, model, optimizer)
+            text = f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}"
+            self._notes = (text,)
+            found = "is not enough" if self.name_map else "finds nothing"
+            why = " (several variables could be meant)" if unclear else ""
+            self.advice = f"--name-map guess {found}{why}: map names with --name-map FILE.json"
+
+    def noted(self, report):
+        """Returns a report with the guessed name map among its notes."""
+        return report._replace(notes=report.notes + self._notes)
 
 
-def _load_v1(model, optimizer, arguments, name_map):
+def _load_v1(model, optimizer, arguments, guess):
     try:
         return load_v1_checkpoint(
             arguments.source,
             model,
             optimizer,
-            name_map,
+            guess.name_map,
             strict=not arguments.partial,
             ignore=arguments.ignore or (),
         )
@@ -79,20 +95,20 @@ def _load_v1(model, optimizer, arguments, name_map):
         # command's options.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
-            f"{arguments.source!r} does not fit the model of {arguments.model}. Map names with "
-            "--name-map (a file, or guess), allow leftovers in the checkpoint with --ignore REGEX, "
-            f"or load what fits ({counted(transferred, 'tensor')}) with --partial.",
-            mismatch.report,
+            f"{arguments.source!r} does not fit the model of {arguments.model}. {guess.advice}, "
+            "allow leftovers in the checkpoint with --ignore REGEX, or load what fits "
+            f"({counted(transferred, 'tensor')}) with --partial.",
+            guess.noted(mismatch.report),
         ) from mismatch
 
 
-def _save_v1(model, optimizer, arguments, name_map):
+def _save_v1(model, optimizer, arguments, guess):
     try:
         return save_v1_checkpoint(
             arguments.destination,
             model,
             optimizer,
-            name_map,
+            guess.name_map,
             like=arguments.like,
             overwrite=arguments.overwrite,
         )
@@ -101,8 +117,8 @@ def _save_v1(model, optimizer, arguments, name_map):
             raise
         raise CheckpointMismatch(
             f"{arguments.like!r}, passed as --like, lacks some variables of the model of "
-            f"{arguments.model} or of its optimizer. Map names with --name-map (a file, or guess).",
-            mismatch.report,
+            f"{arguments.model} or of its optimizer. {guess.advice}.",
+            guess.noted(mismatch.report),
         ) from mismatch
 
 
@@ -171,7 +187,7 @@ def _write(path, model, optimizer):
     """Writes a Keras file or a checkpoint; returns False if it lacks the optimizer's state."""
     if path.endswith((".weights.h5", ".weights.hdf5")):
         model.save_weights(path)
-    elif path.endswith(keras_files.ENDINGS):
+    elif path.endswith(file_endings.KERAS):
         model.save(path)
     else:
         saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
@@ -215,7 +231,7 @@ def _rename_all(working, folder):
 
 def _load(path, model, optimizer):
     """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
-    if path.endswith(keras_files.ENDINGS):
+    if path.endswith(file_endings.KERAS):
         special_files.refuse(path)
         if not os.path.isfile(path):
             raise CheckpointError(f"{path!r}: there is no such file.")

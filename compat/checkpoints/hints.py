@@ -1,11 +1,25 @@
 """Suggests in error messages why a checkpoint does not fit, and how to make it fit."""
 
+import collections
+import re
+
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .. import checkpoint_contents
 from ..v1_optimizers.nesting import nested_optimizers
 from . import name_maps
 from .keras_state import SLOT, VARIABLE
+
+# The last words of variables' names with the same meaning. Words of different rows contradict each
+# other; all other words may mean anything.
+_MEANINGS = (
+    ("kernel", "weights", "weight", "w", "depthwise_kernel", "depthwise_weights"),
+    ("bias", "biases", "b", "beta", "offset"),
+    ("gamma", "scale"),
+    ("moving_mean", "running_mean"),
+    ("moving_variance", "moving_var", "running_var"),
+)
+_MEANING_OF = {word: words for words in _MEANINGS for word in words}
 
 
 def hints(checkpoint, state, matches, misfits):
@@ -22,7 +36,7 @@ def hints(checkpoint, state, matches, misfits):
     if not missing and len(claimed) == len(checkpoint.tensors):
         return
     contents = checkpoint_contents.contents(checkpoint)
-    name_map, unclear = _by_shape(contents, claimed, missing)
+    name_map, unclear = _by_shape(contents, state, claimed, missing)
     if name_map:
         yield "A guess by shapes and dtypes: name_map={}{}".format(
             name_maps.as_text(name_map),
@@ -34,37 +48,51 @@ def hints(checkpoint, state, matches, misfits):
         yield from _optimizers(contents, state.optimizer)
 
 
-def guess(checkpoint, matches, misfits):
-    """Returns the name_map that `hints` suggests; {} if it suggests none."""
+def guess(checkpoint, state, matches, misfits):
+    """Returns the result of `_by_shape`. The arguments are those of `hints`."""
     claimed = {name for match in matches for name in match.names}
     missing = [misfit.tensor for misfit in misfits if not misfit.names]
-    return _by_shape(checkpoint_contents.contents(checkpoint), claimed, missing)[0]
+    return _by_shape(checkpoint_contents.contents(checkpoint), state, claimed, missing)
 
 
-def _by_shape(contents, claimed, missing):
-    """Maps a variable to an item if no other variable or item has this shape and dtype.
+def _by_shape(contents, state, claimed, missing):
+    """Maps a variable to an item if no other variable and no other item has this shape and dtype.
+
+    Variables and items with a match count, too: the match may be wrong, if the layers of the model
+    have other numbers than those of the graph (dense_1 for dense).
 
     Args:
       contents: the variables of the checkpoint, with their slots.
+      state: the `KerasState`.
       claimed: the names of the checkpoint's tensors that have a match.
       missing: the `StateTensor`s of the model without a match.
 
     Returns:
-      The name_map, and whether it lacks a variable because several items or several variables have
-      that variable's shape and dtype.
+      The name_map, and whether it lacks a variable although items have its shape and dtype.
     """
-    items = [each.item for each in contents.variables if not claimed.intersection(each.item.pieces)]
-    variables = [tensor for tensor in missing if tensor.kind == VARIABLE]
+    items, variables = collections.defaultdict(list), collections.Counter()
+    for each in contents.variables:
+        items[each.item.shape, each.item.dtype].append(each.item)
+    for tensor in state.tensors:
+        variables[tensor.shape, tensor.dtype] += tensor.kind == VARIABLE
     name_map, unclear = {}, False
-    for variable in variables:
-        spec = variable.shape, variable.dtype
-        fitting = [item.name for item in items if (item.shape, item.dtype) == spec]
-        rivals = [other for other in variables if (other.shape, other.dtype) == spec]
-        if len(fitting) == 1 and len(rivals) == 1:
-            name_map[variable.label] = fitting[0]
+    for tensor in missing:
+        fitting = items[tensor.shape, tensor.dtype] if tensor.kind == VARIABLE else []
+        is_only_pair = len(fitting) == variables[tensor.shape, tensor.dtype] == 1
+        if is_only_pair and _may_be(tensor.label, fitting[0], claimed):
+            name_map[tensor.label] = fitting[0].name
         elif fitting:
             unclear = True
     return name_map, unclear
+
+
+def _may_be(label, item, claimed):
+    ours, theirs = (_MEANING_OF.get(_last_word(name)) for name in (label, item.name))
+    return not claimed.intersection(item.pieces) and (not (ours and theirs) or ours == theirs)
+
+
+def _last_word(name):
+    return re.sub(r"_\d+$", "", name.rpartition("/")[2]).lower()
 
 
 def _optimizers(contents, optimizer):

@@ -90,6 +90,11 @@ class KerasState:
                 name = self._rename(label)
                 if name is None:
                     continue
+                if name in given and {given[name][0], label} != {name}:
+                    raise ValueError(
+                        f"name_map gives two variables, {given[name][0]!r} and {label!r}, the name "
+                        f"{name!r}. Map one of them to another name, or to None."
+                    )
                 if name in given:
                     raise ValueError(
                         f"Two variables are called {name!r}. Pass a dict from names in the "

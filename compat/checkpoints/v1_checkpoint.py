@@ -111,13 +111,15 @@ def load_v1_checkpoint(
 
 
 def guess_name_map(path, model_or_variables, optimizer):
-    """Returns the name_map, a dict, that the error of `load_v1_checkpoint` suggests.
+    """Guesses the name_map that the error of `load_v1_checkpoint` suggests.
 
-    It is empty if all names fit, or if nothing can be guessed from shapes and dtypes.
+    Returns:
+      A dict, which is empty if all names fit, or if nothing can be guessed; and whether it lacks
+      variables that could be mapped in several ways.
     """
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, None)
-    return hints.guess(checkpoint, *matching.match(state.tensors, checkpoint.tensors))
+    return hints.guess(checkpoint, state, *matching.match(state.tensors, checkpoint.tensors))
 
 
 def save_v1_checkpoint(

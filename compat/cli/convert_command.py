@@ -2,7 +2,7 @@
 
 import os
 
-from .. import plain_text, special_files
+from .. import file_endings, plain_text, special_files
 from . import tables, terminal
 
 _DESCRIPTION = """\
@@ -85,6 +85,8 @@ def add_command(commands):
 
 def execute(arguments, screen):
     """Converts the checkpoint and returns an `Outcome`."""
+    if arguments.destination.endswith(".index"):  # the file of a checkpoint in place of its prefix
+        arguments.destination = arguments.destination[: -len(".index")]
     if arguments.to is None:
         arguments.to = "keras" if _is_keras_file(arguments.destination) else "v1"
     _check(arguments)
@@ -110,6 +112,9 @@ def _check(arguments):
     to, source, destination = arguments.to, arguments.source, arguments.destination
     takes_model = to in ("v1", "keras")
     has_model = takes_model and arguments.model is not None
+    _refuse_upper_case(destination)
+    if os.path.isfile(source):
+        _refuse_upper_case(source)
     if to == "keras" and not has_model:
         raise ValueError(
             f"{destination!r}, a file or checkpoint of Keras, needs --model module:function. The "
@@ -145,7 +150,16 @@ def _check(arguments):
 
 
 def _is_keras_file(path):
-    return path.endswith((".keras", ".h5", ".hdf5"))
+    return bool(file_endings.ending_of(path, file_endings.KERAS))
+
+
+def _refuse_upper_case(path):
+    ending = file_endings.ending_of(path, file_endings.KERAS)
+    if not path.endswith(ending):
+        raise ValueError(
+            f"{path!r}: Keras recognises its files by an ending in lower case ({ending}). Rename "
+            "the file, or choose another DST."
+        )
 
 
 def _convert_files(arguments, name_map, screen):

@@ -86,6 +86,15 @@ def is_removed(name):
     return found.fate.now is None or (found.name + ".").startswith("tf.contrib.")
 
 
+def is_put_back(name):
+    """Returns whether `patch_tensorflow` provides a name of tf.contrib, by the table.
+
+    Args:
+      name: the full name of an object or a module; see `find`.
+    """
+    return public_name(name) in _PUT_BACK
+
+
 def advice(name):
     """Returns what to do about a name that is missing; "" if the table does not have it.
 
@@ -144,4 +153,18 @@ PUBLIC_NAMES = {
     for public, package, modules in table.DEFINED_IN
     for module, names in modules.items()
     for name in names.split()
+}
+
+
+def _and_modules(name):
+    while name.startswith("tf.contrib"):
+        yield name
+        name = name.rpartition(".")[0]
+
+
+_PUT_BACK = {
+    each
+    for old, public in [*PUBLIC_NAMES.items(), *((name, name) for name in FATES)]
+    if public in FATES and FATES[public].now
+    for each in _and_modules(old)
 }

@@ -85,10 +85,12 @@ MODULES = {
     "tf.contrib.feature_column": "It moved to tf.feature_column.",
     "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
     "readers moved to tf.train, nest to tf.nest.",
+    "tf.contrib.image": "tfa.image of TensorFlow Addons has it.",
     "tf.contrib.kfac": "The package kfac has it.",
     "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
     "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
+    "tf.contrib.lite": "It moved to tf.lite.",
     "tf.contrib.lookup": "It moved to tf.lookup.",
     "tf.contrib.losses": "It moved to tf.losses.",
     "tf.contrib.metrics": "tf_slim.metrics has most of it (pip install tf-slim).",
@@ -103,18 +105,23 @@ MODULES = {
     "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
     "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
+    "tf.contrib.tensorboard": "The package tensorboard has it: tensorboard.plugins.projector.",
     "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim); instead of HParams use argparse.Namespace.",
+    "tf.contrib.util": "Use tf.make_tensor_proto, tf.make_ndarray, and tf.get_static_value in "
+    "place of constant_value.",
     # Modules of `tf` itself.
+    "tf.examples": "TensorFlow 2 has no tf.examples. tf.keras.datasets.mnist.load_data() loads "
+    "MNIST.",
     "tf.lite.experimental.nn": "tf.lite.TFLiteConverter converts tf.keras.layers.LSTM and RNN.",
     "tf.pywrap_tensorflow": "It was private to TensorFlow. Its NewCheckpointReader is "
     "tf.train.NewCheckpointReader.",
 }
 
 _NEEDS_KERAS_2 = (
-    "From TensorFlow 2.16 on it needs the package tf_keras. `legacy-opt doctor` shows how to "
-    "install it."
+    "From TensorFlow 2.16 on it needs the package tf_keras (`legacy-opt doctor` shows how to "
+    "install it), and the environment variable TF_USE_LEGACY_KERAS=1, which `legacy-opt run` sets."
 )
 # Modules that `tf.compat.v1` has, but that need other packages from TensorFlow 2.16 on.
 PACKAGED = {

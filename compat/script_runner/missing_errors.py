@@ -19,10 +19,11 @@ def install(missing, tensorflow):
       missing: a list of `missing_names.Missing`.
       tensorflow: the module that the script's `import tensorflow` returns.
     """
-    missing_in = {}  # {module: {name: list of `Missing`}}
+    missing_in = {}  # {module: {name: (full name, list of `Missing`)}}
     for each in missing:
-        module, name = missing_names.look_up(each.full_name, tensorflow)
-        missing_in.setdefault(_plain(module), {}).setdefault(name, []).append(each)
+        module, full_name = missing_names.look_up(each.full_name, tensorflow)
+        names = missing_in.setdefault(_plain(module), {})
+        names.setdefault(full_name.rpartition(".")[2], (full_name, []))[1].append(each)
     for module, names in missing_in.items():
         _explain_missing_attributes(module, names)
     if missing:
@@ -60,7 +61,7 @@ def _explain_missing_attributes(module, names):
 
     Args:
       module: a module of TensorFlow.
-      names: a dict from missing name to a list of `Missing`.
+      names: a dict from each missing name to a pair: its full name, and a list of `Missing`.
     """
     lazy = getattr(type(module), "__getattr__", None)
     before = functools.partial(lazy, module) if lazy else vars(module).get("__getattr__")
@@ -68,7 +69,7 @@ def _explain_missing_attributes(module, names):
     def getattr_(name):
         frame = _users_frame() if name in names else None
         if frame is not None:
-            raise AttributeError(_message(names[name], frame))
+            raise AttributeError(_message(*names[name], frame))
         if before is not None:
             return before(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
@@ -93,11 +94,12 @@ def _importing(import_, missing):
             found = _of_full_name(missing, name)
             if not found:
                 raise
-            raise type(error)(_message(found, _users_frame()), name=error.name) from None
+            raise type(error)(_message(name, found, _users_frame()), name=error.name) from None
         for each in fromlist or ():
-            found = _of_full_name(missing, f"{name}.{each}")
+            full_name = f"{name}.{each}"
+            found = _of_full_name(missing, full_name)
             if found and not hasattr(module, each):
-                raise ImportError(_message(found, _users_frame()), name=name)
+                raise ImportError(_message(full_name, found, _users_frame()), name=name)
         return module
 
     return __import__
@@ -120,17 +122,19 @@ def _is_machinery(module):
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 
-def _message(uses, frame):
+def _message(full_name, uses, frame):
     """Returns the message for the use of a missing name in a frame.
 
     Args:
-      uses: a list of `Missing`, all of the same name.
+      full_name: the full name, up to the word that TensorFlow lacks.
+      uses: a list of `Missing`, whose names begin with `full_name`.
       frame: the frame that uses the name.
     """
     file, number = frame.f_code.co_filename, frame.f_lineno
-    here = [each for each in uses if os.path.realpath(each.path) == os.path.realpath(file)]
-    if here:
-        return min(here, key=lambda each: abs(each.line - number)).text
     if _GENERATED in file:
         return uses[0].text
-    return uses[0]._replace(path=file, line=number).text
+    for each in uses:
+        in_file = os.path.realpath(each.path) == os.path.realpath(file)
+        if in_file and each.line <= number <= each.last_line:
+            return each.text
+    return missing_names.described(full_name, file, number).text

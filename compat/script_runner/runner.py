@@ -54,6 +54,8 @@ def prepare(native=False):
 def path_of_script(path):
     """Returns the path of a script after checking that it is a readable regular file."""
     special_files.refuse(path)
+    if not os.path.exists(path):
+        raise ImportError(f"There is no file {path!r}.")  # shown without the name of its class
     with open(path, "rb"):
         if not os.path.isfile(path):
             raise OSError(f"{path!r} is not a file.")

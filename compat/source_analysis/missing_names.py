@@ -4,6 +4,7 @@ A meaning of a name is an object to which the name may refer: a definition in th
 or an imported object, which is represented by its full dotted name (`scopes.Names.resolve`).
 """
 
+import ast
 import contextlib
 import importlib
 import logging
@@ -26,6 +27,7 @@ class Missing(NamedTuple):
       advice: a sentence that says what to do.
       full_name: the full dotted name under which the file imports the object.
       is_certain: whether every run of the script reaches the use.
+      last_line: the line at which the expression or statement of the use ends.
     """
 
     path: str
@@ -34,6 +36,7 @@ class Missing(NamedTuple):
     advice: str
     full_name: str
     is_certain: bool
+    last_line: int
 
     @property
     def text(self):
@@ -66,7 +69,7 @@ def find(path, name, tensorflow):
     found = {}
     for finder in finders:
         for use in finder.uses:
-            if not (use.is_guarded or expected.intersection(use.owners)):
+            if not (use.guards or expected.intersection(use.owners)):
                 each = _missing(use, finder.module, reached_nodes[finder.module])
                 others = found.setdefault(each[:3], each)
                 found[each[:3]] = max(each, others, key=lambda one: one.is_certain)
@@ -75,9 +78,19 @@ def find(path, name, tensorflow):
 
 def _missing(use, module, reached):
     path, line = module.source.place(use.node.lineno)
-    advice = old_names.advice(use.name) or "This TensorFlow has no such name."
-    name = old_names.public_name(use.name)
-    return Missing(path, line, name, advice, use.name, use.node in reached)
+    last = max(_last_line(node) for node in ast.walk(use.node))
+    return described(use.name, path, line, use.node in reached, last - use.node.lineno)
+
+
+def _last_line(node):
+    return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)  # Python 3.8 has ends
+
+
+def described(full_name, path, line, is_certain=False, further_lines=0):
+    """Returns the `Missing` of a full name that is used at a place, with advice."""
+    advice = old_names.advice(full_name) or "This TensorFlow has no such name."
+    name = old_names.public_name(full_name)
+    return Missing(path, line, name, advice, full_name, is_certain, line + further_lines)
 
 
 def look_up(name, tensorflow):
@@ -90,8 +103,8 @@ def look_up(name, tensorflow):
       tensorflow: see `find`.
 
     Returns:
-      A pair: the last existing module in the dotted name; and the word of the name that this module
-      lacks, or None if the name exists.
+      A pair: the last existing module in the dotted name; and the part of the name that ends with
+      the word that this module lacks, or None if the name exists.
     """
     found, parts = tensorflow, name.split(".")
     # `tensorflow` may be tf.compat.v1, whose attribute `compat` is another module than tf.compat.
@@ -104,7 +117,7 @@ def look_up(name, tensorflow):
             try:
                 inner = importlib.import_module(".".join(parts[: end + 1]))
             except Exception:  # the import of a module may raise any exception, too
-                return found, parts[end]
+                return found, ".".join(parts[: end + 1])
         if not isinstance(inner, types.ModuleType):
             break
         found = inner

@@ -189,7 +189,7 @@ def verdict_on_removed(name):
     A module is no manual work: each use of a name in the module has its own verdict.
     """
     public, found = old_names.public_name(name), old_names.find(name)
-    is_module = public in old_names.MODULES
+    is_module = public in old_names.MODULES or old_names.is_put_back(name)
     now = found.fate.now if found.name == public else None
     status = STAYS if found.name in old_names.PACKAGED else MANUAL
     if status == MANUAL and (now or is_module):

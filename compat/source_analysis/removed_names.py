@@ -18,29 +18,43 @@ def verdicts(module, names):
     finder.visit(module.source.tree)
     for use in finder.uses:
         verdict = verdict_on_removed(use.name)
-        if use.is_guarded or finder.expected.intersection(use.owners):
-            advice = "The code expects that it may be missing."
-            verdict = Verdict(STAYS, verdict.name, None, advice)
+        guards = use.guards or next(filter(None, map(finder.expected.get, use.owners)), ())
+        if guards:
+            verdict = Verdict(STAYS, verdict.name, None, _advice_on_guarded(use, verdict, guards))
         is_import = bool(use.imported)
         node = module.source.name_after(use.node, "import", use.imported) if is_import else use.node
         yield node, verdict
+
+
+def _advice_on_guarded(use, verdict, guards):
+    advice = "The code expects that it may be missing."
+    if old_names.is_put_back(use.name) or not all(map(old_names.is_put_back, guards)):
+        return advice
+    checked = old_names.public_name(guards[0])
+    more = f" Under legacy-opt run {checked} exists, but not this name. {verdict.advice}"
+    return (advice + more).rstrip()
 
 
 class _Finder(uses_of_missing_names.Finder):
     """Also finds uses of names that `from … import` has bound, and uses through calls."""
 
     def visit_Name(self, node):
-        bound = self._scope.find(node.id) if isinstance(node.ctx, ast.Load) else None
-        if bound and all(isinstance(each, str) for each in bound):
+        bound = self._scope.find(node.id)
+        if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             meanings = self._names.resolve(node, self._scope)
+            excluded = self._excluded(node.id, meanings)
+            meanings = [each for each in meanings if each not in excluded]
             self._use(meanings, node, owners=tuple(map(str, meanings)))
 
     def visit_Call(self, node):
         name = getattr(node.func, "id", getattr(node.func, "attr", None))
+        before = len(self.uses)
         # A third argument of getattr is a default for a missing name.
         if name in ("getattr", "import_module") and len(node.args) < 3:
             self._use(self._names.resolve(node, self._scope), node)
-        self.generic_visit(node)
+        first = uses_of_missing_names.first_of(node.args[0]) if node.args else None
+        if len(self.uses) == before or not isinstance(first, ast.Name):
+            self.generic_visit(node)
 
     def visit_Attribute(self, node):
         is_named = isinstance(uses_of_missing_names.first_of(node), ast.Name)

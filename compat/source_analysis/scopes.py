@@ -179,6 +179,16 @@ class _Binder(ast.NodeVisitor):
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
+    def visit_ExceptHandler(self, node):
+        if node.name:
+            self.scope.bind(node.name, Assigned(ast.Pass(), self.scope, False))
+        self.generic_visit(node)
+
+    def visit_withitem(self, node):
+        if node.optional_vars is not None:
+            self._assign(node.optional_vars, ast.Pass())
+        self.generic_visit(node)
+
     def visit_Lambda(self, node):
         scope = self._enter(node, Scope(self.module, self.scope, self.scope.name))
         _bind_arguments(node.args, scope, self.scope)
@@ -432,6 +442,11 @@ class Names:
             return [name]
         outside = [each for each in behind if self._is_outside(each)]
         return [each for each in behind if isinstance(each, Definition)] or outside + [name]
+
+    def is_undefined(self, found):
+        """Returns whether a meaning is a name that its audited module does not define itself."""
+        is_name = isinstance(found, str) and found not in self._modules
+        return is_name and found.rpartition(".")[0] in self._modules
 
     def _is_outside(self, found):
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules

@@ -8,9 +8,9 @@ import sys
 import tokenize
 from typing import Callable, List, NamedTuple
 
-from .. import special_files
+from .. import file_endings, special_files
 
-_ENDINGS = (".py", ".ipynb")
+_ENDINGS = file_endings.PYTHON + file_endings.NOTEBOOK
 # These folders are skipped, and so are hidden folders and virtual environments.
 _SKIPPED = ("node_modules", "__pycache__")
 # A folder that contains one of these files or folders is a virtual environment.
@@ -19,6 +19,12 @@ _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
 # value of a magic. `_PYTHON_CELLS` has the cell magics, such as %%time, whose cells contain Python.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
+# `_MAGIC_WITH_CODE` matches a magic whose argument is Python code: before, magic, code.
+_MARKS = ("%", "!", "?")
+_OPTIONS = r"(?:-(?:[nrp]\s*\d+|[lsTD]\s*\S+|\w+)\s+)*"
+_MAGIC_WITH_CODE = re.compile(
+    rf"^(\s*(?:[\w.,\s]+=\s*)?)(%%?(?:time|timeit|prun)\s+{_OPTIONS})(?!-)(\S.*)"
+)
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
 # Lines that only Python 2 parses.
 _PYTHON_2 = re.compile(
@@ -109,7 +115,7 @@ def _below(folder):
     for home, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if _is_searched(home, name))
         for name in sorted(files):
-            if name.endswith(_ENDINGS) and not name.startswith("."):
+            if file_endings.ending_of(name, _ENDINGS) and not name.startswith("."):
                 yield os.path.join(home, name)
 
 
@@ -127,7 +133,7 @@ def read(path):
     """
     try:
         special_files.refuse(path)  # `find` checks only its arguments, not files in folders
-        if path.endswith(".ipynb"):
+        if file_endings.ending_of(path, file_endings.NOTEBOOK):
             return _read_notebook(path)
         with tokenize.open(path) as file:
             lines = file.read().split("\n")  # str.splitlines would split at form feeds too
@@ -181,13 +187,16 @@ def _read_notebook(path):
         if kind != "code" or (magic and magic.group(1) not in _PYTHON_CELLS):
             continue
         if magic:
-            cell[0] = "pass"
+            code = _with_code_of_magics(cell[0])
+            cell[0] = "" if code == "pass" else code
         try:
-            lines += _without_magics(cell_path, cell)
+            python = _as_python(cell_path, cell)
         except UnreadableError as error:
             unread.append(error)
         else:
-            places += [(cell_path, line) for line in range(1, len(cell) + 1)]
+            lines += python
+            first = 1 - (len(python) - len(cell))
+            places += [(cell_path, max(line, 1)) for line in range(first, len(cell) + 1)]
     tree = _parse(path, lines)
     return Source(path, lines, tree, lambda line: places[line - 1], tuple(unread))
 
@@ -204,15 +213,45 @@ def _cell(cell):
     return kind, "".join(source).splitlines()
 
 
-def _without_magics(path, cell):
-    """Returns the lines of a cell with IPython's magics replaced by Python."""
-    try:
-        _parse(path, cell)  # try the unchanged lines first: continued lines may begin with %
-        return cell
-    except UnreadableError:
-        cell = [_MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line)) for line in cell]
-        _parse(path, cell)
-        return cell
+def _as_python(path, cell):
+    """Returns the lines of a cell as Python: IPython's magics and the cell's indentation replaced.
+
+    If the cell is indented, which IPython allows, an `if` is the first line, for which the cell has
+    no line.
+
+    Raises:
+      UnreadableError: the cell cannot be parsed.
+    """
+    first = next((line for line in cell if line.strip()), "")
+    opening = ["if 1:"] if first[:1].isspace() else []
+    failure = None
+    # Try the unchanged lines first, because continued lines may begin with %.
+    for change in (str, _with_code_of_magics, _without_magics):
+        lines = opening + list(map(change, cell))
+        try:
+            _parse(path, lines)
+            return lines
+        except UnreadableError as error:
+            failure = error
+    raise UnreadableError(path, max(failure.line - len(opening), 1), failure.column, failure.why)
+
+
+def _with_code_of_magics(line):
+    """Replaces magics, but keeps code, such as `f()` in `%time f()`, at its column."""
+    code = _MAGIC_WITH_CODE.match(line)
+    if code:
+        start, magic, rest = code.groups()
+        return start + ("" if start.strip() else "0;").ljust(len(magic)) + rest
+    help_before = re.match(r"(\s*)(\?{1,2})(?=\w)", line)
+    if help_before:  # `?` becomes an operator, `+`
+        return help_before.group(1) + "+" * len(help_before.group(2)) + line[help_before.end() :]
+    if _MAGIC_VALUE.match(line) or line.lstrip()[:1] in _MARKS:
+        return _without_magics(line)
+    return re.sub(r"\?{1,2}\s*$", "", line)
+
+
+def _without_magics(line):
+    return _MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line))
 
 
 def module_names(path):

@@ -9,9 +9,11 @@ A use is guarded if the code expects that the name may be missing. Guarded code 
 """
 
 import ast
+import builtins
 import contextlib
 from typing import Any, NamedTuple
 
+from .. import old_names
 from . import scopes
 
 _CATCHING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
@@ -27,14 +29,15 @@ class MissingUse(NamedTuple):
       node: the expression or the import statement.
       imported: the name as an import statement writes it; "" for other uses.
       owners: the full names to which the first word of the expression may refer.
-      is_guarded: whether the code around the use is guarded.
+      guards: the names that the guards around the use check; "" means any name. A use without
+        guards has ().
     """
 
     name: str
     node: Any
     imported: str
     owners: tuple
-    is_guarded: bool
+    guards: tuple
 
 
 class Finder(ast.NodeVisitor):
@@ -48,11 +51,11 @@ class Finder(ast.NodeVisitor):
     Attributes:
       module: the `scopes.Module`.
       uses: a list of `MissingUse`.
-      expected: the missing full names that guarded code uses.
+      expected: a dict from each missing full name that guarded code uses to its guards.
     """
 
     def __init__(self, module, names, is_missing):
-        self.module, self.uses, self.expected = module, [], set()
+        self.module, self.uses, self.expected = module, [], {}
         self._names, self._lacks = names, is_missing
         self._scope = module.scope
         # The names that are checked by the guards around the visited node; "" means any name.
@@ -86,10 +89,9 @@ class Finder(ast.NodeVisitor):
             self.generic_visit(node)
         elif isinstance(node.ctx, ast.Load):
             owners = tuple(map(str, self._names.resolve(base, self._scope)))
+            excluded = tuple(f"{each}." for each in self._excluded(base.id, owners))
             meanings = self._names.resolve(node, self._scope)
-            if self._scope.find(base.id) is None:  # `base` is a builtin, or from a star import
-                existing = tuple(f"{each}." for each in owners if not self._is_missing(each))
-                meanings = [each for each in meanings if str(each).startswith(existing)]
+            meanings = [each for each in meanings if not str(each).startswith(excluded)]
             self._use(meanings, node, owners=owners)
 
     def visit_Try(self, node):
@@ -168,6 +170,21 @@ class Finder(ast.NodeVisitor):
             for each in ast.walk(whole)
         )
 
+    def _excluded(self, name, meanings):
+        """Returns the meanings that a name does not have, although star imports suggest them."""
+        undefined = list(filter(self._names.is_undefined, meanings))
+        excluded = undefined if len(undefined) < len(meanings) else []
+        if self._scope.find(name) is None:  # `name` is a builtin, or from a star import
+            direct = {f"{star}.{name}": star for star, _ in self.module.stars}
+            excluded += [
+                each
+                for each in filter(self._is_missing, meanings)
+                if hasattr(builtins, name)
+                or not old_names.is_removed(each)
+                or self._is_missing(direct.get(each))  # the star import itself is a use
+            ]
+        return excluded
+
     def _is_missing(self, name):
         return (
             isinstance(name, str) and name.partition(".")[0] == "tensorflow" and self._lacks(name)
@@ -181,11 +198,10 @@ class Finder(ast.NodeVisitor):
         if not is_missing:
             return
         name = meanings[0]
-        guards = (not each or (name + ".").startswith(each + ".") for each in self._guarded)
-        is_guarded = any(guards)
-        if is_guarded:
-            self.expected.add(name)
-        self.uses.append(MissingUse(name, node, imported, owners, is_guarded))
+        guards = [each for each in self._guarded if (name + ".").startswith(each and each + ".")]
+        if guards:
+            self.expected.setdefault(name, tuple(guards))
+        self.uses.append(MissingUse(name, node, imported, owners, tuple(guards)))
 
 
 def first_of(node):

@@ -133,6 +133,22 @@ def checked_non_slots(changes, values, method):
     }
 
 
+def checked_initial_values(method, result):
+    """Checks the result of `RuleOptimizer.non_slots`; returns it with floats in place of ints.
+
+    Raises:
+      TypeError: the result is not a dict, or a value is neither a number nor a tensor.
+    """
+    for name, value in checked_dict(method, result).items():
+        if isinstance(value, (str, bytes)) or value is None:
+            raise WrongTypeError(
+                f"{method} returned {name!r} as {value!r}, expected a number or a tensor."
+            )
+    return {
+        name: float(value) if isinstance(value, int) else value for name, value in result.items()
+    }
+
+
 def checked_dict(method, result):
     """Returns the result of a method if it is a dict; otherwise raises a TypeError."""
     if not isinstance(result, dict):
@@ -143,9 +159,8 @@ def checked_dict(method, result):
 def _refuse_unknown(problem, given, known):
     unknown = [name for name in given if name not in known]
     if unknown:
-        raise ValueError(
-            f"{problem}: {unknown}; declared: {sorted(known)}.{did_you_mean(unknown[0], known)}"
-        )
+        advice = next(filter(None, (did_you_mean(name, known) for name in unknown)), "")
+        raise ValueError(f"{problem}: {unknown}; declared: {sorted(known)}.{advice}")
 
 
 def _as_tensors(what, change, seen):

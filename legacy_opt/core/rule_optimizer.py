@@ -41,7 +41,7 @@ from legacy_opt.core.hyperparameters import current, unrounded, wide_dtype
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.native_rules import PureUpdate, RuleUpdate, refuse_overridden
 from legacy_opt.core.native_updates import NativeStep
-from legacy_opt.core.rule_application import apply_rule, checked_dict, checked_non_slots
+from legacy_opt.core.rule_application import apply_rule, checked_initial_values, checked_non_slots
 from legacy_opt.core.slots import Slot, checked_layouts
 from legacy_opt.core.step import Step
 from legacy_opt.core.types import (
@@ -371,14 +371,12 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         for variable in var_list:
             gradient_checks.trainable_dtype(me, variable, self._valid_dtypes())
         layouts = [checked_layouts(me, self.slot_layouts(each), each) for each in var_list]
-        non_slots = checked_dict(f"{me}.non_slots", self.non_slots())
+        non_slots = checked_initial_values(f"{me}.non_slots", self.non_slots())
         if var_list and non_slots:
             # All workers must choose the same device. They choose the device of the variable whose
             # name comes first in sorted order.
             first = min(var_list, key=lambda variable: variable.name)
             for name, initial_value in non_slots.items():
-                if isinstance(initial_value, int):
-                    initial_value = float(initial_value)
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
         for variable, layouts_of_variable in zip(var_list, layouts):
             for name, layout in layouts_of_variable.items():

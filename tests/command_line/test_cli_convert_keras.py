@@ -274,15 +274,37 @@ def test_ignored_leftovers_leave_the_conversion_complete(tmp_path, screen, sourc
         (("v1", "out") + options("--to", "keras", "--ignore", "["), "is not a regular expression"),
         (("v1", "out") + options("--ignore", "x"), "--ignore has no meaning with --to v1"),
         (("v1", "out") + options("--to", "keras", "--name-map", "misspelled.json"), "layer/kernle"),
+        (
+            ("v1", "out") + options("--to", "keras", "--name-map", "twice.json"),
+            "name_map gives two",
+        ),
+        (("v1", "x.KERAS") + options(), "lower case (.keras)"),
+        (("v1", "x.Weights.H5") + options(), "lower case (.h5)"),
+        (("v1", "x.H5", "--to", "v1"), "lower case (.h5)"),
+        (("bad.KERAS", "out") + options(), "lower case (.keras)"),
+        (("bad.KERAS", "out"), "lower case (.keras)"),
+        (("v1", "x.keras/") + options(), "Add the name of the file to write"),
+        (("v1", "new/"), "Add the name of the file to write"),
+        (("v1", ""), "Add the name of the file to write"),
     ],
 )
 def test_bad_input(tmp_path, screen, source, words, message):
     (tmp_path / "bad.keras").write_text("no file of Keras")
+    (tmp_path / "bad.KERAS").write_text("no file of Keras")
+    (tmp_path / "twice.json").write_text('{"layer/kernel": "w", "layer/bias": "w"}')
     (tmp_path / "misspelled.json").write_text('{"layer/kernle": "w"}')
     before = sorted(os.listdir(str(tmp_path)))
     assert message in screen.refused("convert", *words)
     after = [name for name in sorted(os.listdir(str(tmp_path))) if name != "__pycache__"]
     assert after == [name for name in before if name != "__pycache__"]
+
+
+@pytest.mark.parametrize("words", [(), options("--to", "keras")])
+def test_a_destination_that_ends_in_index_is_a_prefix(tmp_path, screen, source, words):
+    result = screen.json("convert", source, "z.index", *words)
+    assert result["destination"] == "z"
+    assert (tmp_path / "z.index").exists() and not (tmp_path / "z.index.index").exists()
+    assert "'z.index' exists already" in screen.refused("convert", source, "z.index", *words)
 
 
 def daily_on_tensorflow_1(test):

@@ -20,6 +20,15 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
+
+@pytest.mark.once
+def test_a_script_that_does_not_exist(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    error = Screen(capsys).refused("run", "nix.py")
+    assert error == "legacy-opt run: There is no file 'nix.py'.\n"
+
+
 # A script that prints facts about its process. If the environment variable PROBE is set, the script
 # also writes facts about TensorFlow to the path in PROBE.
 PROBE = """

@@ -199,6 +199,21 @@ def sharing(result, non_slots=None):
             "Wrong.update_non_slots returned 'beta_power' in dtype float64, expected float32",
         ),
         (sharing(None, ["beta_power"]), TypeError, "Wrong.non_slots must return a dict, got "),
+        (
+            sharing(lambda power: {"xyz": power, "beta_pover": power}),
+            ValueError,
+            "Did you mean 'beta_power'",
+        ),
+        (
+            sharing(None, {"beta_power": "0.9"}),
+            TypeError,
+            "Wrong.non_slots returned 'beta_power' as '0.9', expected a number or a tensor",
+        ),
+        (
+            sharing(None, {"beta_power": None}),
+            TypeError,
+            "Wrong.non_slots returned 'beta_power' as None, expected a number or a tensor",
+        ),
     ],
 )
 def test_wrong_results_of_update_non_slots(optimizer, error, message, train):

@@ -277,6 +277,41 @@ def test_notebooks_are_read_cell_by_cell(tmp_path):
         assert (use.kind, use.status) == ("unreadable", "manual") and "nbformat 4" in use.advice
 
 
+ADAMS_IN_CELLS = {  # {cell: line:column of each use of tf.train.AdamOptimizer}
+    "x = %time tf.train.AdamOptimizer(1)": ["1:11"],
+    "x, y = %timeit -n 3 -o -r2 tf.train.AdamOptimizer(1)": ["1:28"],
+    "%time x = tf.train.AdamOptimizer(1)": ["1:11"],
+    "if x:\n  %timeit tf.train.AdamOptimizer(1)": ["2:11"],
+    "%prun -s cumulative tf.train.AdamOptimizer(1)": ["1:21"],
+    "%%timeit x = tf.train.AdamOptimizer(1)\nx.y": ["1:14"],
+    "%%time\n  x = tf.train.AdamOptimizer(1)": ["2:7"],
+    "%time\ntf.train.AdamOptimizer(1)": ["2:1"],
+    "tf.train.AdamOptimizer(1)??": ["1:1"],
+    "tf.train.AdamOptimizer?": ["1:1"],
+    "?tf.train.AdamOptimizer": ["1:2"],
+    "tf.train.Adam*?\ntf.train.AdamOptimizer(1)": ["2:1"],
+    "%time for x in y: f(x)\ntf.train.AdamOptimizer(1)": ["2:1"],
+    "\n  x = 1\n  tf.train.AdamOptimizer(1)\ny = 2": ["3:3"],
+    "  %time tf.train.AdamOptimizer(1)": ["1:9"],
+    "  x = = 1": ["1:7"],
+}
+
+
+@pytest.mark.parametrize("ending", [".ipynb", ".IPYNB"])
+@pytest.mark.parametrize("cell", ADAMS_IN_CELLS)
+def test_the_code_in_magics_is_read(tmp_path, cell, ending):
+    path = tmp_path / ("x" + ending)
+    cells = [cell, "tf.train.AdamOptimizer(2)"]
+    facts = [{"cell_type": "code", "source": each} for each in ["import tensorflow as tf", *cells]]
+    path.write_text(json.dumps({"cells": facts}))
+    uses, _ = audit([str(tmp_path)])
+    assert [f"{use.line}:{use.column}" for use in uses] == [*ADAMS_IN_CELLS[cell], "1:1"]
+    assert [use.path[-3:] for use in uses] == ["[2]"] * len(ADAMS_IN_CELLS[cell]) + ["[3]"]
+    assert {use.kind for use in uses} - {"constructor", "mention"} == (
+        {"unreadable"} if "= =" in cell else set()
+    )
+
+
 def test_a_malformed_cell_hides_no_other_cell(tmp_path):
     code = {"cell_type": "code", "source": "import tensorflow as tf\ntf.train.AdamOptimizer(1)"}
     empty = [{"cell_type": "code"}, {"cell_type": "code", "source": None}, {"cell_type": "raw"}]

@@ -127,6 +127,20 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
     assert uncaught in warnings and len(warnings) >= len(ODD) + 10
 
 
+def test_a_use_that_was_not_foreseen_is_named_by_its_own_line(tmp_path):
+    """The warning is about line 3. The error is about another name in another line."""
+    code = """
+    import tensorflow as tf
+    def f(): return tf.no_such.thing
+    name = "no_" + "such"
+    getattr(tf, name)
+    """
+    (tmp_path / "w.py").write_text(textwrap.dedent(code))
+    _, errors = start("run", tmp_path / "w.py").communicate(timeout=300)
+    warning, error = re.findall(r"w\.py:(\d+: [\w.]+): ", errors)
+    assert (warning, error) == ("3: tf.no_such.thing", "5: tf.no_such")
+
+
 def odd_line(number):
     """Returns the line of odd.py at which the use with this number begins."""
     return 3 + sum(2 + use.count("\n") for use in list(ODD)[:number])

@@ -64,8 +64,9 @@ WAYS_TO_WRITE_IT = {
     "getattr(tf, 'contrib').slim.conv2d(getattr(tf.contrib, 'x'))": [
         "2:1 manual tf.contrib.slim.conv2d",
         "2:36 manual tf.contrib.x",
-        "2:44 change tf.contrib",
     ],
+    "getattr(tf.contrib.layers, 'conv2d')": ["2:1 manual tf.contrib.layers.conv2d"],
+    "getattr(f(tf.contrib.x), 'y')": ["2:11 manual tf.contrib.x"],
     "import importlib\nimportlib.import_module('tensorflow.contrib.slim')": [
         "3:1 change tf.contrib.slim"
     ],
@@ -80,6 +81,30 @@ WAYS_TO_WRITE_IT = {
     ],
     "tf.layers.dense(x, 3)": ["2:1 stays tf.layers.dense"],
     "tf.compat.v1.estimator.Estimator(f)": ["2:1 stays tf.estimator.Estimator"],
+    "from tensorflow import *\ncontrib.layers.conv2d(contrib)": [
+        "3:1 manual tf.contrib.layers.conv2d",
+        "3:23 change tf.contrib",
+    ],
+    "from tensorflow import *\nwith open(x) as layers:\n  layers.read()": [],
+    "from tensorflow import *\ntry:\n  f()\nexcept E as layers:\n  layers.args": [],
+    "from tensorflow import *\nstr.contrib; print.x; no_such.contrib": [],
+    "from tensorflow.examples.tutorials.mnist import input_data as i\ni.read_data_sets(x)": [
+        "2:49 manual tf.examples.tutorials.mnist.input_data",
+        "3:1 manual tf.examples.tutorials.mnist.input_data.read_data_sets",
+    ],
+    "from tensorflow.contrib.opt.python.training import weight_decay_optimizers as w\nw.x": [
+        "2:52 change tf.contrib.opt.python.training.weight_decay_optimizers",
+        "3:1 manual tf.contrib.opt.python.training.weight_decay_optimizers.x",
+    ],
+    "import tensorflow.contrib.opt.python.training.sign_decay as s": [
+        "2:8 change tf.contrib.opt.python.training.sign_decay"
+    ],
+    "from tensorflow.contrib.opt.python import training": [
+        "2:43 change tf.contrib.opt.python.training"
+    ],
+    "from tensorflow.contrib.opt.python.training import matrix_functions": [
+        "2:52 manual tf.contrib.opt.python.training.matrix_functions"
+    ],
     "tf.Session(); tf.layer; tf.contribution; tf.train.AdamOptimizer; tf.contrib = 1": [],
     "def f(tf):\n  return tf.contrib": [],
 }
@@ -96,6 +121,25 @@ def test_the_replacement_is_named(removed):
     removed("tf.contrib.framework.get_or_create_global_step()")
     (use,) = removed.uses
     assert use.instead == "tf.compat.v1.train.get_or_create_global_step"
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "name, advice",
+    [
+        ("layers.dense", "TF_USE_LEGACY_KERAS=1"),
+        ("nn.rnn_cell.GRUCell", "TF_USE_LEGACY_KERAS=1"),
+        ("contrib.lite.TFLiteConverter", "tf.lite"),
+        ("contrib.util.make_tensor_proto", "tf.make_tensor_proto"),
+        ("contrib.util.constant_value", "tf.get_static_value"),
+        ("contrib.image.rotate", "tfa.image"),
+        ("contrib.tensorboard.plugins.projector", "tensorboard.plugins.projector"),
+    ],
+)
+def test_the_advice_names_the_new_home(removed, name, advice):
+    removed("tf." + name)
+    (use,) = removed.uses
+    assert advice in use.advice.replace("tf.contrib", "")
 
 
 @pytest.mark.once
@@ -117,7 +161,9 @@ def test_an_optimizer_of_contrib_is_listed_once(tmp_path):
 @pytest.mark.parametrize(
     "code",
     [
-        "if hasattr(tf, 'contrib'):\n  tf.contrib.slim.conv2d",
+        "if hasattr(tf, 'contrib') and hasattr(tf.contrib, 'slim'):\n  tf.contrib.slim.conv2d",
+        "if hasattr(tf, 'contrib'):\n  if hasattr(tf.contrib, 'slim'):\n    tf.contrib.slim.conv2d",
+        "if hasattr(tf, 'contrib'):\n  tf.contrib.framework.get_or_create_global_step",
         "try:\n  from tensorflow.contrib import slim\nexcept ImportError:\n  slim = None\nslim.x",
         "if tf.__version__ < '2':\n  tf.contrib.slim.conv2d",
     ],
@@ -125,6 +171,55 @@ def test_an_optimizer_of_contrib_is_listed_once(tmp_path):
 def test_guarded_uses_stay(code, removed):
     assert {use.split()[1] for use in removed(code)} == {"stays"}
     assert {use.advice for use in removed.uses} == {"The code expects that it may be missing."}
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    "code",
+    [
+        "if hasattr(tf, 'contrib'):\n  tf.contrib.slim.conv2d",
+        "if 'contrib' in dir(tf):\n  slim = tf.contrib.slim\nslim.conv2d",
+        "if not hasattr(tf, 'contrib'):\n  x = 1\nelse:\n  tf.contrib.slim.conv2d",
+    ],
+)
+def test_a_check_that_succeeds_under_run_is_named(code, removed):
+    """`legacy-opt run` provides tf.contrib, so the code after this check uses missing names."""
+    assert {use.split()[1] for use in removed(code)} == {"stays"}
+    use = removed.uses[-1]
+    assert use.name == "tf.contrib.slim.conv2d"
+    assert "Under legacy-opt run tf.contrib exists, but not this name" in use.advice
+    assert "The package tf_slim has it" in use.advice
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("import_", ["from utils import *", "from between import *"])
+@pytest.mark.parametrize(
+    "bound, used",
+    [
+        ("from tensorflow.contrib import layers", "layers.conv2d(1)"),
+        ("from tensorflow.contrib.layers import conv2d", "conv2d(1)"),
+        ("from tensorflow import *", "contrib.layers.conv2d(1)"),
+        ("from tensorflow import *\nfrom os import *", None),
+    ],
+)
+def test_names_of_a_star_import_of_another_file(tmp_path, import_, bound, used):
+    (tmp_path / "utils.py").write_text(bound + "\n")
+    (tmp_path / "between.py").write_text("from utils import *\nfrom empty import *\n")
+    (tmp_path / "empty.py").write_text("")
+    code = f"{import_}\n{used or 'no_such.contrib(print, str.contrib)'}\n"
+    (tmp_path / "main.py").write_text(code)
+    uses = [use for use in audit([str(tmp_path)])[0] if use.path.endswith("main.py")]
+    expected = [(2, "manual", "tf.contrib.layers.conv2d")] if used else []
+    assert [(use.line, use.status, use.name) for use in uses] == expected
+
+
+@pytest.mark.once
+def test_names_of_a_private_module_that_run_provides(tmp_path):
+    code = "from tensorflow.contrib.opt.python.training import weight_decay_optimizers as w\n"
+    (tmp_path / "a.py").write_text(code + "w.AdamWOptimizer(0.1)\n")
+    uses, _ = audit([str(tmp_path)])
+    assert [(use.line, use.status) for use in uses] == [(1, "change"), (2, "change")]
+    assert uses[1].instead == "legacy_opt.AdamWOptimizer"
 
 
 @pytest.mark.once
