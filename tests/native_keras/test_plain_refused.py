@@ -121,7 +121,9 @@ def test_from_other_settings_or_another_class(api):
         assert text in str(error.value)
     with pytest.raises(ValueError, match=r"momentum \(0.9, v1: 0.0\)"):
         from_plain_keras(plain, v1.train.GradientDescentOptimizer(0.1))
-    with pytest.raises(ValueError, match="of AdamOptimizer is .*Adam, but `plain` is a .*SGD"):
+    with pytest.raises(
+        ValueError, match="of AdamOptimizer is .*Adam, but the class of `plain` is .*SGD"
+    ):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1))
     schedules = api.keras.optimizers.schedules
     schedule = schedules.ExponentialDecay(0.1, 10, 0.5)
