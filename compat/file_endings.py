@@ -3,8 +3,14 @@
 KERAS = (".keras", ".h5", ".hdf5")
 NOTEBOOK = (".ipynb",)
 PYTHON = (".py",)
+INDEX = ".index"  # of a checkpoint in the Saver's V2 format
 
 
 def ending_of(path, endings):
     """Returns the one of the `endings`, all in lower case, that a path has; "" if it has none."""
     return next((each for each in endings if path.lower().endswith(each)), "")
+
+
+def prefix_of(path):
+    """Returns the prefix of a checkpoint; `path` is the prefix, or the path of the index."""
+    return path[: -len(INDEX)] if path.endswith(INDEX) else path

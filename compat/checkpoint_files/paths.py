@@ -7,11 +7,11 @@ import reprlib
 import tensorflow as tf
 
 from .. import special_files
+from ..file_endings import INDEX, prefix_of
 from .index import is_table
 
 V1, V2 = "V1", "V2"
 
-INDEX = ".index"
 _DATA_FILE = re.compile(r"(.*)\.data-\d{5}-of-\d{5}$")
 _V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
 _V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver returns
@@ -74,7 +74,7 @@ def locate(path):
       CheckpointError: there is no checkpoint. The message describes what was found instead.
     """
     path = as_text(path)
-    prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
+    prefix = prefix_of(path)
     if is_file(prefix + INDEX):
         return prefix, V2
     refuse_special(path, prefix + INDEX, os.path.join(path, "checkpoint"))

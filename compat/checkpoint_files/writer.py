@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
+from ..file_endings import prefix_of
 from . import paths as checkpoint_paths
 from . import reader, tensor_names
 from .paths import CheckpointError, reason
@@ -53,8 +54,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, path, overwrite=False):
-        path = checkpoint_paths.as_text(path)
-        self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
+        self.path = prefix_of(checkpoint_paths.as_text(path))
         self._folder, self._name = os.path.split(self.path)
         self._working = WorkingFolder(self.path)
         self._overwrite = overwrite

@@ -31,8 +31,7 @@ def hints(checkpoint, state, matches, misfits):
       matches: a list of `Match` and `SlicedMatch`.
       misfits: a list of `Misfit`.
     """
-    claimed = {name for match in matches for name in match.names}
-    missing = [misfit.tensor for misfit in misfits if not misfit.names]
+    claimed, missing = _unmatched(matches, misfits)
     if not missing and len(claimed) == len(checkpoint.tensors):
         return
     contents = checkpoint_contents.contents(checkpoint)
@@ -50,9 +49,14 @@ def hints(checkpoint, state, matches, misfits):
 
 def guess(checkpoint, state, matches, misfits):
     """Returns the result of `_by_shape`. The arguments are those of `hints`."""
+    contents = checkpoint_contents.contents(checkpoint)
+    return _by_shape(contents, state, *_unmatched(matches, misfits))
+
+
+def _unmatched(matches, misfits):
+    """Returns the arguments `claimed` and `missing` of `_by_shape`."""
     claimed = {name for match in matches for name in match.names}
-    missing = [misfit.tensor for misfit in misfits if not misfit.names]
-    return _by_shape(checkpoint_contents.contents(checkpoint), state, claimed, missing)
+    return claimed, [misfit.tensor for misfit in misfits if not misfit.names]
 
 
 def _by_shape(contents, state, claimed, missing):

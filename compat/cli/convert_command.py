@@ -85,8 +85,7 @@ def add_command(commands):
 
 def execute(arguments, screen):
     """Converts the checkpoint and returns an `Outcome`."""
-    if arguments.destination.endswith(".index"):  # the file of a checkpoint in place of its prefix
-        arguments.destination = arguments.destination[: -len(".index")]
+    arguments.destination = file_endings.prefix_of(arguments.destination)
     if arguments.to is None:
         arguments.to = "keras" if _is_keras_file(arguments.destination) else "v1"
     _check(arguments)

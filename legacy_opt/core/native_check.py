@@ -83,13 +83,17 @@ def _difference(kernel, inputs, shape, rule):
       rule in this dtype or shape.
     """
     random, program = np.random.RandomState(0), kernel.program
-    drawn = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
-    for arrays in [drawn, *_other_branches(program, drawn)]:
-        nearby = {each: _moved(random, array, each.dtype) for each, array in arrays.items()}
-        try:
-            expected, moved = _composed(rule, arrays, nearby)
-        except (tf.errors.OpError, TypeError, ValueError):
-            return None
+    first = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
+    drawn = [first, *_other_branches(program, first)]
+    nearby = [
+        {each: _moved(random, array, each.dtype) for each, array in arrays.items()}
+        for arrays in drawn
+    ]
+    try:
+        composed = _composed(rule, drawn + nearby)
+    except (tf.errors.OpError, TypeError, ValueError):
+        return None
+    for arrays, expected, moved in zip(drawn, composed, composed[len(drawn) :]):
         found = _computed(kernel, arrays)
         for each in expected:
             before, after, wanted, other = (
@@ -166,10 +170,10 @@ def _moved(random, array, dtype):
     return (array.astype(np.float64) * factors).astype(array.dtype)
 
 
-def _composed(rule, *feeds):
+def _composed(rule, feeds):
     """Returns the new values that TensorFlow computes: for each feed, a dict from `Input` to array.
 
-    A feed is a dict from `Input` to array, too.
+    The feeds are a list of dicts from `Input` to array, too.
     """
     config = v1.ConfigProto(device_count={"GPU": 0})
     with tf.Graph().as_default(), v1.Session(config=config) as session:

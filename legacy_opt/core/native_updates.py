@@ -317,9 +317,10 @@ def _kernel(update, variable, sparse):
     place = id(variable), sparse, update.kind(variable), dtypes
     known = _traced.setdefault(optimizer, {})
     found = known.get(place)
-    if found is None or found.variable() is not variable or found.values != update.attributes():
-        is_known = found is not None and found.variable() is variable
-        made, admitted_before = found.kernels_made if is_known else 0, len(_admitted)
+    if found is not None and found.variable() is not variable:
+        found = None  # of an earlier variable with the same id
+    if found is None or found.values != update.attributes():
+        made, admitted_before = 0 if found is None else found.kernels_made, len(_admitted)
         try:
             if made >= MOST_KERNELS:
                 raise UnsupportedError(

@@ -62,7 +62,7 @@ def _identity(driver):
 def _failure_in_child(driver):
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
     with contextlib.suppress(cache.NoCompilerError):
-        environment[cache.FOLDER_VARIABLE] = str(cache.folder().absolute())
+        environment[cache.FOLDER_VARIABLE] = str(cache.folder())
     paths = map(os.path.abspath, [str(driver), *sys.path])
     try:
         done = subprocess.run(

@@ -15,6 +15,7 @@ from legacy_opt.compat import to_keras, to_v1
 from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.program import UnsupportedError
+from tests.support.cases import optimizers_in
 from tests.support.dynamic_tables import (
     BY_ROWS,
     DIM,
@@ -157,12 +158,7 @@ def test_native_kernels_fall_back_or_are_refused(mode, name):
 
 
 def test_each_public_optimizer_is_in_a_list():
-    classes = {
-        name
-        for name in legacy_opt.__all__
-        if isinstance(getattr(legacy_opt, name), type)
-        and issubclass(getattr(legacy_opt, name), v1.train.Optimizer)
-    }
+    classes = set(optimizers_in(legacy_opt))
     bases = {"RuleOptimizer", "OptimizerWrapper"}
     listed = {*BY_ROWS, *OF_ALL_ROWS, *WRAPPED, *REFUSED, *REFUSED_WRAPPERS}
     assert {name.partition("(")[0] for name in listed} == classes - bases

@@ -5,7 +5,7 @@ import pytest
 
 import legacy_opt
 from tests.horovod import check, trainings
-from tests.support.cases import public_optimizers
+from tests.support.cases import optimizers_in, public_optimizers
 
 pytestmark = pytest.mark.once
 
@@ -14,9 +14,8 @@ STEP = "w after step 0"
 
 
 def test_every_public_optimizer_and_wrapper_is_checked():
-    classes = [getattr(legacy_opt, name) for name in legacy_opt.__all__]
-    wrapper = legacy_opt.OptimizerWrapper
-    wrappers = {each for each in classes if isinstance(each, type) and issubclass(each, wrapper)}
+    classes, wrapper = optimizers_in(legacy_opt).values(), legacy_opt.OptimizerWrapper
+    wrappers = {each for each in classes if issubclass(each, wrapper)}
     names = {each.__name__ for each in {*public_optimizers(), *wrappers} - {wrapper}}
     assert names <= set(trainings.OPTIMIZERS)
 

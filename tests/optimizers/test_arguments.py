@@ -7,15 +7,11 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import extend_with_decoupled_weight_decay
+from tests.support.cases import optimizers_in
 
 v1 = tf.compat.v1
-PUBLIC = [
-    name
-    for name in legacy_opt.__all__
-    if inspect.isclass(getattr(legacy_opt, name))
-    and issubclass(getattr(legacy_opt, name), v1.train.Optimizer)
-    and name != "RuleOptimizer"  # takes the names of all hyperparameters
-]
+# RuleOptimizer takes the names of all hyperparameters.
+PUBLIC = sorted(set(optimizers_in(legacy_opt)) - {"RuleOptimizer"})
 
 
 @pytest.mark.parametrize("name", PUBLIC)

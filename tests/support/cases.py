@@ -19,16 +19,22 @@ from tests.support.optimizer_cases import (
 )
 
 
+def optimizers_in(module):
+    """Returns the optimizer classes among a module's names: a dict from name to class."""
+    found = {name: getattr(module, name) for name in dir(module)}
+    return {
+        name: item
+        for name, item in found.items()
+        if isinstance(item, type) and issubclass(item, tf.compat.v1.train.Optimizer)
+    }
+
+
 def public_optimizers():
     """Returns the package's public optimizer classes, without wrappers and RuleOptimizer."""
-    found = [getattr(legacy_opt, name) for name in legacy_opt.__all__]
     return [
         item
-        for item in found
-        if isinstance(item, type)
-        and issubclass(item, tf.compat.v1.train.Optimizer)
-        and not issubclass(item, OptimizerWrapper)
-        and item is not legacy_opt.RuleOptimizer
+        for item in optimizers_in(legacy_opt).values()
+        if not issubclass(item, OptimizerWrapper) and item is not legacy_opt.RuleOptimizer
     ]
 
 

@@ -28,16 +28,6 @@ class KerasCase(NamedTuple):
     only: Tuple[str, ...] = ()
 
 
-def optimizers_in(module):
-    """Returns the optimizer classes among a module's public names."""
-    found = [getattr(module, name) for name in dir(module)]
-    return {
-        item
-        for item in found
-        if isinstance(item, type) and issubclass(item, v1.Optimizer) and item is not v1.Optimizer
-    }
-
-
 def _case(optimizer, *positional, only=(), **arguments):
     return KerasCase(optimizer, lambda step: optimizer(*positional, **arguments), only)
 
