@@ -35,7 +35,7 @@ ALLOWED = {
     ".special_files": [],
     ".user_objects": ["core", ".messages"],
     ".v1_optimizers": [*OF_V1, ".messages"],
-    ".checkpoint_files": ["versions", ".plain_text", ".special_files"],
+    ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
     ".checkpoint_contents": [".checkpoint_files"],
     ".keras_adapters": ["versions", ".v1_optimizers"],
     ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters"],
