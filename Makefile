@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix bits native-wheel sanitize mutations defects coverage seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix bits native-differences native-wheel sanitize mutations defects coverage seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -56,6 +56,9 @@ matrix: $(TOOLS) ## measure how exact the Keras bridge is; write docs/keras_exac
 
 bits: $(TOOLS) ## check that native kernels compute the same bits on all lanes, threads and processors
 	$(NOX) bits
+
+native-differences: $(TOOLS) ## print how often native kernels differ from TensorFlow, for docs/native.md
+	$(NOX) native_differences
 
 native-wheel: $(TOOLS) ## build legacy-opt-native, the kernels for machines without a compiler
 	$(NOX) native_wheel

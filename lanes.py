@@ -96,8 +96,8 @@ LANES = (
 )
 
 # Other versions that the package legacy-opt-native (`make native-wheel`) supports. It has a native
-# driver for each: a library of TensorFlow operations that run native kernels.
-DRIVER_LANES = (
+# operations library for each: a library of TensorFlow operations that run native kernels.
+OPERATIONS_LANES = (
     Lane("2.7.4", "3.9", ""),
     Lane("2.12.1", "3.11", ""),
     Lane("2.13.1", "3.11", ""),

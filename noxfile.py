@@ -416,6 +416,15 @@ def bits(session):
 
 
 @nox.session(python=False)
+def native_differences(session):
+    """Prints how often results of native kernels differ from TensorFlow's, on every lane."""
+    pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]
+    for python in pythons:
+        session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
+    session.run(pythons[-1], "-m", "tests.tools.native_differences", *pythons, external=True)
+
+
+@nox.session(python=False)
 def native_wheel(session):
     """Builds the wheel of legacy-opt-native, and trains with it on every lane, without compiler."""
     home = ENVIRONMENTS / "native-wheel"
@@ -428,9 +437,9 @@ def native_wheel(session):
     package = str(home / "source" / "legacy_opt_native")
     newest = environment(session, LANES[-1])
     pythons = [environment(session, lane) for lane in LANES]
-    pythons += [driver_environment(session, lane) for lane in lanes.DRIVER_LANES]
+    pythons += [operations_environment(session, lane) for lane in lanes.OPERATIONS_LANES]
     for python in pythons:
-        session.run(python, *compile_, "driver", package, external=True)
+        session.run(python, *compile_, "operations", package, external=True)
     session.run(newest, *compile_, "kernels", package, external=True)
 
     tools = ENVIRONMENTS / "wheel-tools"
@@ -455,10 +464,10 @@ def native_wheel(session):
     print(f"\nThe wheel: dist/{Path(wheel).name}")
 
 
-def driver_environment(session, lane):
+def operations_environment(session, lane):
     """Creates an environment with only TensorFlow, and returns its Python."""
     base = lanes.find_python(lane.python) or missing(session, lane)
-    home = ENVIRONMENTS / f"driver-{lane.tensorflow}"
+    home = ENVIRONMENTS / f"operations-{lane.tensorflow}"
     return small_environment(session, home, base, *lane.requirements)
 
 

@@ -1,10 +1,11 @@
-"""Compares the Keras bridge (`to_keras`) of this checkout with that of another checkout.
+"""Compares optimizers and the Keras bridge (`to_keras`) of this checkout with another checkout.
 
 Each optimizer trains in a separate child process, which imports legacy_opt from the optimizer's
 checkout. Only one process trains at a time. All processes use the same Python and the same
 TensorFlow.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -12,6 +13,14 @@ import sys
 
 BEFORE = ", other checkout"  # suffix of the names of the other checkout's optimizers
 _GOAL = 1.05  # even the median times of equal code differ by up to 5 %
+# The optimizers that are compared on each of the workloads W1 to W4, without and with native
+# kernels: fused kernels, rules, decays, and sums.
+OPTIMIZERS = {
+    "W1": ("AdagradDecay", "AdamW", "AdamWeightDecay", "LAMB", "LazyAdam", "stock Adam"),
+    "W2": ("AdagradDecay", "AdamW", "AdamWeightDecay", "LAMB", "LazyAdam", "stock Adam"),
+    "W3": ("AdagradDecay", "DiffGrad", "LazyAdam", "MomentumW"),
+    "W4": ("AdagradDecay", "LazyAdam"),
+}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
@@ -22,7 +31,42 @@ def comparisons(planned):
       planned: a list of comparisons from `keras_bridge.comparisons`.
     """
     bridged = [one for one, _, _ in planned if one[1].startswith("bridged ")]
-    return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
+    return _with_the_other(dict.fromkeys(bridged))
+
+
+def comparisons_of_kernels(workload, has_kernels):
+    """Returns comparisons of optimizers with the same optimizers of the other checkout.
+
+    Args:
+      workload: the name of the workload, a key of `OPTIMIZERS`.
+      has_kernels: whether both checkouts have native kernels.
+
+    Returns:
+      A list of lists; the optimizers of each list are timed together.
+    """
+    suffixes = ("", ", native") if has_kernels else ("",)
+    return [
+        _with_the_other([(workload, name + suffix)])
+        for name in OPTIMIZERS[workload]
+        for suffix in suffixes
+    ]
+
+
+def _with_the_other(keys):
+    return [((name, each), (name, each + BEFORE), _GOAL) for name, each in keys]
+
+
+def build_kernels(checkout):
+    """Compiles the operations that run the native kernels of a checkout, if it has any.
+
+    Returns:
+      Whether the checkout has native kernels.
+    """
+    with contextlib.suppress(OSError):
+        command = [sys.executable, "-m", "legacy_opt", "build-kernels"]
+        done = subprocess.run(command, cwd=checkout, stdout=subprocess.DEVNULL, check=False)
+        return done.returncode == 0
+    return False
 
 
 class InChildProcess:
@@ -31,8 +75,8 @@ class InChildProcess:
     Args:
       checkout: the folder of the checkout from which the process imports legacy_opt.
       workload: the `Workload`.
-      way: the `keras_bridge.Way`.
-      optimizer: the optimizer's name, a key of `keras_bridge.makers`.
+      way: the `keras_bridge.Way`; None for a training in a Session, without Keras.
+      optimizer: the optimizer's name, a key of `keras_bridge.makers` or of `optimizers.MAKERS`.
 
     Attributes:
       step: this object, because `timing.times(step, count)` calls `step.times(count)`.
@@ -47,7 +91,8 @@ class InChildProcess:
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, universal_newlines=True
         )
-        self._ask({"workload": workload._asdict(), "way": way._asdict(), "optimizer": optimizer})
+        way = way and way._asdict()
+        self._ask({"workload": workload._asdict(), "way": way, "optimizer": optimizer})
 
     def _ask(self, question):
         print(json.dumps(question), file=self._child.stdin, flush=True)
@@ -82,13 +127,17 @@ def answer_questions(checkout):
     if not os.path.abspath(legacy_opt.__file__).startswith(checkout + os.sep):
         raise RuntimeError(f"{checkout} has no legacy_opt; {legacy_opt} was imported instead.")
     sys.path.insert(0, ROOT)
-    from benchmarks import keras_bridge, timing, workloads
+    from benchmarks import keras_bridge, optimizers, timing, workloads
 
     question = json.loads(sys.stdin.readline())
     shape = tuple(question["workload"].pop("shape"))
     workload = workloads.Workload(shape=shape, **question["workload"])
-    way = keras_bridge.Way(**question["way"])
-    contestant = keras_bridge.contestant(workload, way, question["optimizer"])
+    if question["way"] is None:
+        make = optimizers.MAKERS[question["optimizer"]]
+        contestant = workloads.Contestant(workload, make, use_resource=True)
+    else:
+        way = keras_bridge.Way(**question["way"])
+        contestant = keras_bridge.contestant(workload, way, question["optimizer"])
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(timing.times(contestant.step, int(line))), file=answers, flush=True)

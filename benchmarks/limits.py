@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from benchmarks import workloads
 from legacy_opt.core.variable_access import Rows
-from legacy_opt.native import cache
 
 MOST_SLOTS = 3
 _SOURCE = """
@@ -43,6 +42,9 @@ void run(float* w, float* const* s, const float* g, int slots, const int64_t* id
 
 @functools.lru_cache(maxsize=None)
 def _library():
+    # Imported here, because against.py also runs this package with older versions of legacy_opt.
+    from legacy_opt.native.runtime import cache
+
     flags = ["-O3", "-march=native", "-fopenmp", "-fPIC", "-shared"]
     command = [*cache.find_compiler("C", "CC", "cc"), *flags]
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
 
     python benchmarks/run.py --only bridge
-    python benchmarks/run.py --only bridge --against ../before
+    python benchmarks/run.py --against ../before
 
 Prints tables of the ratios with their goals, and writes the tables as JSON. A missed goal does not
 change the exit code. timing.py explains how ratios are measured. workloads.py describes the
@@ -32,8 +32,8 @@ import tensorflow as tf
 
 import legacy_opt.native
 from benchmarks import against, keras_bridge, limits, optimizers, report, timing, workloads
-from legacy_opt.native import driver
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import tensorflow_operations
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 FUNCTION = "tf.function"  # resource variables that are trained in a tf.function
@@ -64,7 +64,7 @@ def parse_arguments(argv=None):
         metavar="W1,B2",
         help="only these workloads; bridge means B1 to B4",
     )
-    add("--against", type=_checkout, metavar="DIR", help="compare with another checkout's bridge")
+    add("--against", type=_checkout, metavar="DIR", help="compare with another checkout")
     add(
         "--repeats", type=_positive, metavar="N", help="rounds per workload (default: 25; quick: 7)"
     )
@@ -102,7 +102,7 @@ def _workload_names(text):
 def lack_of_kernels():
     """Returns why native kernels cannot run, or an empty string."""
     try:
-        driver.load()
+        tensorflow_operations.load()
     except UnsupportedError as error:
         return str(error)
     return ""
@@ -236,6 +236,31 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
     return [result._replace(way=str(way)) for result in results]
 
 
+def measure_against(workload, rounds, checkout, has_kernels):
+    """Compares optimizers in a Session with those of another checkout.
+
+    Args:
+      workload: the workload.
+      rounds: the number of blocks of steps per contestant.
+      checkout: the folder of the other checkout.
+      has_kernels: whether both checkouts have native kernels.
+
+    Returns:
+      A list of `report.Result`.
+    """
+
+    def contestant(name, optimizer):
+        del name
+        home = checkout if optimizer.endswith(against.BEFORE) else against.ROOT
+        optimizer = optimizer.replace(against.BEFORE, "")
+        return against.InChildProcess(home, workload, None, optimizer)
+
+    results = []
+    for planned in against.comparisons_of_kernels(workload.name, has_kernels):
+        results += _compare(planned, contestant, "resource", rounds)[0]
+    return results
+
+
 def _compare(planned, make, variables, rounds):
     """Creates the contestants of the planned comparisons, times them, and closes them."""
     contestants = {}
@@ -266,18 +291,23 @@ def measure_all(names, sizes, quick, rounds, checkout=None):
       sizes: a dict of all workloads by name.
       quick: whether to leave out ref variables, `FUNCTION` and `BY_NAME`.
       rounds: the number of blocks of steps per contestant.
-      checkout: see `measure_bridge`.
+      checkout: the folder of another checkout to compare with, or None.
 
     Returns:
       A list of `report.Result` and a list of `report.State`.
     """
     results, states = [], []
     bridged = {workload.name for workload in keras_bridge.WORKLOADS}
+    has_kernels = checkout is not None and all(map(against.build_kernels, (against.ROOT, checkout)))
     for name in names:
         size = sizes[name]
         for way in keras_bridge.ways(size) if name in bridged else ():
             print(f"{name} ({size.about}), {way} ...", file=sys.stderr)
             results += measure_bridge(size, way, sizes, rounds, checkout)
+        if checkout is not None and name not in bridged:
+            print(f"{name} ({size.about}), against {checkout} ...", file=sys.stderr)
+            results += measure_against(size, rounds, checkout, has_kernels)
+            continue
         kinds = ("resource",) if quick else ("ref", "resource")
         if tf.executing_eagerly() and not quick and not size.grown_from:
             kinds += (FUNCTION,)
@@ -298,9 +328,8 @@ def main(argv=None):
     rounds = arguments.repeats or (7 if arguments.quick else 25)
     sizes = {w.name: w.scaled_down(arguments.scale_down) for w in WORKLOADS}
     facts = dict(report.environment(), rounds=rounds, scale_down=arguments.scale_down)
-    known = keras_bridge.WORKLOADS if arguments.against else WORKLOADS
     names = arguments.only or [
-        each.name for each in known if not (arguments.quick and each.grown_from)
+        each.name for each in WORKLOADS if not (arguments.quick and each.grown_from)
     ]
     if lack_of_kernels():
         print("Without native kernels:", lack_of_kernels(), file=sys.stderr)

@@ -47,12 +47,13 @@ def diagnose() -> Dict[str, Any]:
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
       * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
         are `mode`, which applies to optimizers whose attribute `native` is None; `c_compiler` and
-        `cpp_compiler`; `folder`, the path of the compiled kernels; `driver`, the path of the
+        `cpp_compiler`; `folder`, the path of the compiled kernels; `operations`, the path of the
         library that runs kernels; `kernels`, the number of kernels in the folder; `prebuilt`, a
         dict about the package legacy-opt-native, or None if this package is not installed; and
         `optimizers`, a dict from class names to None, or to the reason why the class has no kernels
-        for dense or sparse float32 gradients. If a compiler, the folder or the driver is missing,
-        the value is the reason. If all this cannot be determined, the only key is `error`;
+        for dense or sparse float32 gradients. If a compiler, the folder or the operations
+        library is missing, the value is the reason. If all this cannot be determined, the only
+        key is `error`;
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """

@@ -10,19 +10,20 @@ from typing import Any, Dict, List, Optional
 import tensorflow as tf
 
 from legacy_opt import public
-from legacy_opt.core import native_rules
-from legacy_opt.native import cache, driver, modes
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native import settings
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.native.updates import optimizers
 
 
 def facts() -> Dict[str, Any]:
     """Returns the value of "native" in the result of `diagnose`."""
     return {
-        "mode": _or_reason(modes.mode_of, None),
+        "mode": _or_reason(settings.mode_of, None),
         "c_compiler": _or_reason(_command, "C", "CC", "cc"),
         "cpp_compiler": _or_reason(_command, "C++", "CXX", "c++"),
         "folder": _or_reason(lambda: str(cache.folder())),
-        "driver": _or_reason(lambda: str(driver.find())),
+        "operations": _or_reason(lambda: str(tensorflow_operations.find())),
         "kernels": _or_reason(lambda: _kernels_in(cache.folder())),
         "prebuilt": _prebuilt(),
         "optimizers": {cls.__name__: reason(cls) for cls in classes()},
@@ -41,9 +42,9 @@ def _prebuilt():
     folder = cache.prebuilt_folder()
     if folder is None:
         return None
-    versions = [path.name.split("-")[1] for path in folder.glob("driver-*.so")]
+    versions = [path.name.split("-")[1] for path in folder.glob("operations-*.so")]
     versions.sort(key=lambda text: [int(number) for number in re.findall("[0-9]+", text)])
-    return {"folder": str(folder), "kernels": _kernels_in(folder), "drivers": versions}
+    return {"folder": str(folder), "kernels": _kernels_in(folder), "operations": versions}
 
 
 def _or_reason(function, *arguments):
@@ -60,7 +61,7 @@ def classes() -> list:
         for value in vars(public).values()
         if isinstance(value, type)
         and issubclass(value, tf.compat.v1.train.Optimizer)
-        and hasattr(value, "pure_update")
+        and optimizers.may_have_kernels(value)
     }
     return sorted(found - {public.RuleOptimizer}, key=lambda cls: cls.__name__)
 
@@ -98,4 +99,4 @@ def sources(cls: type) -> List[str]:
       UnsupportedError: one of the two kernels cannot be generated.
     """
     make = functools.partial(made, cls)
-    return [native_rules.source_of(make, tf.float32, sparse) for sparse in (False, True)]
+    return [optimizers.source_of(make, tf.float32, sparse) for sparse in (False, True)]

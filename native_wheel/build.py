@@ -1,9 +1,9 @@
 """Compiles the contents of the package legacy-opt-native (`make native-wheel`).
 
-python native_wheel/build.py driver FOLDER    # for the TensorFlow of this Python
+python native_wheel/build.py operations FOLDER    # for the TensorFlow of this Python
 python native_wheel/build.py kernels FOLDER   # kernels do not depend on TensorFlow
 
-The driver is a library of TensorFlow operations that run the kernels.
+The operations library is a library of TensorFlow operations that run the kernels.
 """
 
 import concurrent.futures
@@ -21,14 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import legacy_opt
 from legacy_opt.compat import native_diagnosis
-from legacy_opt.core import native_norms, native_rules
 from legacy_opt.core.argument_checks import WrongTypeError
-from legacy_opt.core.native_scaling import Factor, ScaledUpdate
-from legacy_opt.native import cache, driver, probe
-from legacy_opt.native.emit import emit
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache, probe_in_child, tensorflow_operations
+from legacy_opt.native.updates import norms, optimizers
+from legacy_opt.native.updates.averages import AverageFormulas
+from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
-from legacy_opt.wrappers import moving_average
 
 DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
 # {constructor argument: values that need different kernels}. The trained variable is named "w".
@@ -52,7 +52,7 @@ CHOICES_OF_CLASS = {
 PRODUCTS = ((), ("Mul",), ("RealDiv",), ("Mul", "RealDiv"))
 
 
-def optimizers():
+def made_optimizers():
     """Yields functions that create an optimizer, one for each class and choice of arguments."""
     ours, stock = native_diagnosis.classes(), list(stock_rules.RULES)
     extended = [
@@ -74,11 +74,11 @@ def accelerated(cls, **arguments):
     return legacy_opt.native.accelerate(native_diagnosis.made(cls, **arguments))
 
 
-def scaled(operations, update):
-    """Returns an update that first multiplies or divides the gradient by scalars."""
+def scaled(operations, formulas):
+    """Returns formulas that first multiply or divide the gradient by scalars."""
     if not operations:
-        return update
-    return ScaledUpdate(update, [Factor(each, tf.ones([])) for each in operations])
+        return formulas
+    return ScaledFormulas(formulas, [Factor(each, tf.ones([])) for each in operations])
 
 
 def of_average(dtype):
@@ -86,16 +86,16 @@ def of_average(dtype):
     with tf.Graph().as_default():
         inner = tf.compat.v1.train.GradientDescentOptimizer(0.1)
         optimizer = legacy_opt.MovingAverageOptimizer(inner)
-        update = moving_average.Move(optimizer, tf.constant(0.1))
+        formulas = AverageFormulas(optimizer, tf.constant(0.1))
         variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
-        return emit(native_rules.rule_of(update, variable, sparse=False).program())
+        return emit(formulas.of(variable, sparse=False).program())
 
 
 def sources():
     """Yields the C source of each kernel. Some sources are yielded several times."""
-    yield emit(probe.program())
+    yield emit(probe_in_child.program())
     for dtype in DTYPES:
-        yield emit(native_norms.rule(dtype).program())
+        yield emit(norms.formula(dtype).program())
         yield of_average(dtype)
     kinds = [
         (dtype, sparse, shape, products)
@@ -103,20 +103,20 @@ def sources():
         for products in PRODUCTS
         if not products or (dtype == tf.float32 and not sparse)
     ]
-    for make, (dtype, sparse, shape, products) in itertools.product(optimizers(), kinds):
+    for make, (dtype, sparse, shape, products) in itertools.product(made_optimizers(), kinds):
         change = functools.partial(scaled, products)
         with contextlib.suppress(UnsupportedError, WrongTypeError):
-            yield native_rules.source_of(make, dtype, sparse, shape, change)
+            yield optimizers.source_of(make, dtype, sparse, shape, change)
 
 
 def main(what, folder):
-    """Compiles the driver or the kernels (`what`) into a folder."""
+    """Compiles the operations library or the kernels (`what`) into a folder."""
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ[cache.FOLDER_VARIABLE] = folder
-    if what == "driver":
-        print(driver.build())
+    if what == "operations":
+        print(tensorflow_operations.build())
         return
-    import tqdm  # not installed in environments that only compile a driver
+    import tqdm  # not installed in environments that only compile an operations library
 
     found = set(sources())
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -28,14 +28,14 @@ def add_command(commands):
 def execute(arguments, screen):
     """Compiles everything, and returns an `Outcome`."""
     del arguments
-    from legacy_opt.native import cache, driver
-    from legacy_opt.native.program import UnsupportedError
+    from legacy_opt.native.compiler.program import UnsupportedError
+    from legacy_opt.native.runtime import cache, tensorflow_operations
 
     from .. import native_diagnosis
 
     classes, keys = native_diagnosis.classes(), set()
     with tables.progress("build-kernels", 1 + len(classes), screen, unit=" steps") as advance:
-        path = str(driver.build())
+        path = str(tensorflow_operations.build())
         advance(1)
         for cls in classes:
             sources = []
@@ -43,5 +43,5 @@ def execute(arguments, screen):
                 sources = native_diagnosis.sources(cls)
             keys.update(cache.load(source)[0] for source in sources)
             advance(1)
-    found = {"driver": path, "kernels": len(keys)}
+    found = {"operations": path, "kernels": len(keys)}
     return terminal.Outcome(terminal.SUCCESS, found, (path, f"{len(keys)} kernels"))

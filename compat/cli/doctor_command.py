@@ -111,11 +111,12 @@ def _native_texts(native):
         yield native["error"]
         return
     yield f"mode {native['mode']}; C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
-    yield f"driver: {native['driver']}"
+    yield f"operations: {native['operations']}"
     yield f"{native['kernels']} compiled kernels in {native['folder']}"
     if native["prebuilt"]:
-        drivers = ", ".join(native["prebuilt"]["drivers"])
-        yield f"legacy-opt-native: {native['prebuilt']['kernels']} kernels, drivers for {drivers}"
+        operations = ", ".join(native["prebuilt"]["operations"])
+        kernels = native["prebuilt"]["kernels"]
+        yield f"legacy-opt-native: {kernels} kernels, operations for {operations}"
     have = [name for name, reason in native["optimizers"].items() if reason is None]
     yield f"optimizers with kernels: {', '.join(have)}"
     for name, reason in native["optimizers"].items():

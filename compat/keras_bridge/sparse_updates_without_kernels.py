@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension
+from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.variable_access import Rows
 from legacy_opt.optimizers import stock_rules
-from legacy_opt.optimizers.kernels_first import KernelsFirst
 
 v1 = tf.compat.v1.train
 _SPARSE_UPDATES = ("_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices")
@@ -22,10 +22,10 @@ _WITHOUT_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
 
 def rule_for(optimizer_class):
     """Returns the `StockRule` for the sparse update of a v1 class, or None."""
-    # Skip the update methods that DecoupledWeightDecayExtension inherits from KernelsFirst. They
+    # Skip the update methods that DecoupledWeightDecayExtension inherits from UpdateMethods. They
     # apply the weight decay and then call the update method that is searched for here;
     # `apply_sparse` applies the weight decay itself.
-    classes = [cls for cls in optimizer_class.__mro__ if cls is not KernelsFirst]
+    classes = [cls for cls in optimizer_class.__mro__ if cls is not UpdateMethods]
     cls = stock_rules.updating_class(classes, _SPARSE_UPDATES)
     return None if cls in _WITHOUT_KERNELS else stock_rules.RULES.get(cls)
 

@@ -150,7 +150,7 @@ def _accelerate_new_optimizers():
         for old, fate in old_names.FATES.items():
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
-            if isinstance(cls, type) and issubclass(cls, base) and hasattr(cls, "pure_update"):
+            if isinstance(cls, type) and issubclass(cls, base) and hasattr(cls, "updates_together"):
                 theirs = getattr(tf.contrib.opt, name)
                 _removals.append(functools.partial(setattr, tf.contrib.opt, name, theirs))
                 setattr(tf.contrib.opt, name, cls)

@@ -5,7 +5,7 @@ import inspect
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer
-from legacy_opt.optimizers.acceleration import Accelerated
+from legacy_opt.native.updates.acceleration import Accelerated
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE, attributes

@@ -5,23 +5,24 @@ import math
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, native_norms
+from legacy_opt.core import argument_checks
+from legacy_opt.core.kernel_hook import kernels_for
 
 v1 = tf.compat.v1
 
 
-def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, native=None):
+def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, optimizer=None):
     """Clips gradients by their global norm; the gradients may differ in dtype.
 
     Args:
       grads_and_vars: list of (gradient, variable) pairs.
       clip_norm: the largest norm.
       norm: the global norm; None to compute it.
-      native: see `global_norm`.
+      optimizer: see `global_norm`.
     """
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
-    norm = global_norm(grads_and_vars, native) if norm is None else norm
+    norm = global_norm(grads_and_vars, optimizer) if norm is None else norm
     clipped, _ = tf.clip_by_global_norm(
         [_cast(grad, dtype) for grad in gradients], in_dtype(clip_norm, dtype), norm
     )
@@ -31,7 +32,7 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None, native=None):
     ]
 
 
-def global_norm(grads_and_vars, native=None):
+def global_norm(grads_and_vars, optimizer=None):
     """Returns the global norm of the gradients.
 
     The dtype of the norm is that of the gradients if all gradients have the same dtype. Otherwise
@@ -39,12 +40,12 @@ def global_norm(grads_and_vars, native=None):
 
     Args:
       grads_and_vars: list of (gradient, variable) pairs.
-      native: the optimizer's attribute `native`, which selects whether a native kernel is used.
+      optimizer: the optimizer whose kernel may compute the norm; None if there is no optimizer.
     """
     gradients = [grad for grad, _ in grads_and_vars if grad is not None]
     dtype = _common_dtype(gradients)
     gradients = [_cast(grad, dtype) for grad in gradients]
-    norm = native_norms.global_norm([values_of(grad) for grad in gradients], native)
+    norm = kernels_for(optimizer).global_norm([values_of(grad) for grad in gradients])
     return tf.linalg.global_norm(gradients) if norm is None else norm
 
 

@@ -34,3 +34,9 @@ class NamedValues(SimpleNamespace):
 
     def __reduce__(self) -> Any:
         return type(self).of, (self._what, dict(vars(self)))
+
+
+def changed(values: SimpleNamespace, **others: Any) -> SimpleNamespace:
+    """Returns values as attributes, with other or additional ones. `values` does not change."""
+    what = getattr(values, "_what", "the namespace")
+    return NamedValues.of(what, dict(vars(values), **others))

@@ -133,6 +133,27 @@ def checked_non_slots(changes, values, method):
     }
 
 
+def checked_once(method, result, known):
+    """Checks the result of `RuleOptimizer.once_per_step`.
+
+    Args:
+      method: the name of the method in error messages.
+      result: the result.
+      known: the names that `hyper` has already.
+
+    Returns:
+      The result, with all values converted to tensors.
+
+    Raises:
+      TypeError: the result is not a dict.
+      ValueError: the result has a known name.
+    """
+    for name in checked_dict(method, result):
+        if name in known:
+            raise ValueError(f"{method} returned {name!r}, which hyper has already.")
+    return {name: tf.convert_to_tensor(value) for name, value in result.items()}
+
+
 def checked_initial_values(method, result):
     """Checks the result of `RuleOptimizer.non_slots`; returns it with floats in place of ints.
 

@@ -27,7 +27,7 @@ from typing import (
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs, native_updates
+from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
 from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import (
     NewStep,
@@ -37,13 +37,17 @@ from legacy_opt.core.global_step import (
     step_below_the_end,
     warn_if_it_stands_still,
 )
-from legacy_opt.core.hyperparameters import current, unrounded, wide_dtype
+from legacy_opt.core.hyperparameters import current, unrounded
+from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.native_rules import PureUpdate, RuleUpdate, refuse_overridden
-from legacy_opt.core.native_updates import NativeStep
-from legacy_opt.core.rule_application import apply_rule, checked_initial_values, checked_non_slots
+from legacy_opt.core.rule_application import (
+    apply_rule,
+    checked_initial_values,
+    checked_non_slots,
+    checked_once,
+)
 from legacy_opt.core.slots import Slot, checked_layouts
-from legacy_opt.core.step import Step
+from legacy_opt.core.step import Inputs, Step
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -117,11 +121,12 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
       `global_step` to `minimize` or `apply_gradients`, a `GlobalStepWarning` is issued, because the
       global step may stay constant. Programs that increment the global step themselves set
       ``optimizer.global_step_is_advanced = True`` to prevent the warning.
-    * `goes_by_advanced_step = True` if the rule should read the `global_step` passed to
+    * `prefers_advanced_step = True` if the rule should read the `global_step` passed to
       `apply_gradients`, even if the graph has another global step.
     * `allows_constant_step = True` if the constructor's `global_step` may be a number.
     * `non_slots` and `update_non_slots`: methods for values that all variables share, such as
       Adam's powers of beta.
+    * `once_per_step`: a method for values that are computed once in each training step.
     * `fused`: a method that runs a whole update as one TensorFlow kernel. If the user sets
       ``optimizer.use_fused_kernels = False``, the rule runs instead.
     * `apply_update`: a method in place of `rule`, for updates that are hard to write as a pure
@@ -149,13 +154,13 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     whole_tensor: ClassVar[bool] = False
     full_precision: Sequence[str] = ()
     uses_global_step: bool = False
-    goes_by_advanced_step: ClassVar[bool] = False
+    prefers_advanced_step: ClassVar[bool] = False
     allows_constant_step: ClassVar[bool] = False
     global_step_is_advanced: bool = False
     use_fused_kernels: bool = True
     native: Optional[str] = None
     _set_by_constructor = "_hyperparameter_names"
-    updates_together: ClassVar[bool] = True  # whether `NativeStep.start` may update all variables
+    updates_together: ClassVar[bool] = True  # whether kernels may update variables in groups
 
     def __init__(
         self,
@@ -239,6 +244,20 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         del values, hyper
         return {}
 
+    def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
+        """Computes values that all updates of a training step share, once, before the updates.
+
+        Args:
+          hyper: the hyperparameters and `global_step` as attributes, scalar tensors of their own
+            dtypes (float32 for numbers).
+
+        Returns:
+          A dict from name to tensor. Rules and `fused` read a value as an attribute of `hyper`, in
+          the dtype in which this method returns it.
+        """
+        del hyper
+        return {}
+
     def fused(self, update: Update) -> Optional[Operation]:
         """Runs a whole `Update` as one TensorFlow kernel (see `legacy_opt.kernels`).
 
@@ -265,22 +284,22 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         del grads_and_vars
         return {}
 
-    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        """Returns the rule that native kernels compute: `rule` or `sparse_rule`.
+    def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        """Returns the whole update of a variable as a pure function: `rule` or `sparse_rule`.
 
-        If a subclass overrides `update_for` or `apply_update`, native kernels do not call these
-        methods. Therefore, the subclass has no kernels by default. To have kernels, it must also
-        override this method and return a rule with the same results.
+        Native kernels compute this function. If a subclass overrides `apply_update`, there is no
+        such function by default, and so there are no kernels. To have kernels, the subclass must
+        also override this method and return a function with the same results.
 
         Args:
           variable: the variable.
-          sparse: whether the gradient is sparse. If the optimizer needs the whole tensor, the rule
-            gets the whole tensor for sparse gradients, too.
+          sparse: whether the gradient is sparse. If the optimizer needs the whole tensor, the
+            function gets the whole tensor for sparse gradients, too.
 
         Raises:
-          UnsupportedError: the subclass overrides `update_for` or `apply_update`.
+          NotImplementedError: the subclass overrides `apply_update`.
         """
-        refuse_overridden(self, RuleOptimizer, "apply_update", "update_for")
+        refuse_overridden(self, RuleOptimizer, "apply_update", "_update_for")
         return self.sparse_rule if sparse and not self.needs_whole_tensor(variable) else self.rule
 
     def apply_update(self, update: Update) -> Optional[Operation]:
@@ -301,7 +320,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             warn(
                 f"{type(self).__name__} updates {update.variable.name!r} without locks "
                 "although use_locking=True: its rule consists of several operations, and "
-                "only fused and native kernels can lock.",
+                "only a single operation can lock.",
                 UseLockingWarning,
             )
         rule = self.sparse_rule if update.sparse else self.rule
@@ -407,14 +426,20 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
                 tensor = tf.maximum(tensor, tensor.dtype.min)
             tensor = step_below_the_end(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
+        self._rule_step = self._rule_step._replace(once=self._once_per_step())
         pairs = self._rule_step.pairs
-        if pairs is not None and not tf.distribute.has_strategy():
-            if native_updates.are_enabled(self):
-                native = NativeStep(self, RuleOptimizer, pairs)
-                self._rule_step = self._rule_step._replace(native=native)
-            else:
-                pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
-                self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
+        kernels = kernels_for(self, pairs, RuleOptimizer)
+        self._rule_step = self._rule_step._replace(kernels=kernels)
+        if pairs is not None and not kernels.are_on and not tf.distribute.has_strategy():
+            pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
+            self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
+
+    def _once_per_step(self):
+        method, values = f"{type(self).__name__}.once_per_step", dict(self._rule_step.tensors)
+        if self._rule_step.global_step is not None:
+            values["global_step"] = self._rule_step.global_step
+        once = self.once_per_step(NamedValues.of(f"hyper of {method}", values))
+        return checked_once(method, once, [*values, *self.non_slots()])
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -449,33 +474,29 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     # From TensorFlow's update methods to `rule`.
 
     def _apply(self, grad, variable, access):
-        native = self._rule_step.native
-        if native is not None:
-            if not native.has_started:
-                others = native.start()
-                with on_any_device():
-                    prepared = self.prepare_step(others)
-                self._rule_step = self._rule_step._replace(prepared=prepared)
-            done = native.operation(variable)
-            if done is not NotImplemented:
-                return done
+        kernels = self._rule_step.kernels
+        if not kernels.has_started:
+            others = kernels.start()
+            with on_any_device():
+                prepared = self.prepare_step(others)
+            self._rule_step = self._rule_step._replace(prepared=prepared)
+        done = kernels.update(grad, variable, access.indices)
+        if done is not NotImplemented:
+            return done
         sparse = access.indices is not None
         grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
         if versions.static_shape(variable).num_elements() == 0:
             return tf.no_op()
-        done = native_updates.apply(self.pure_update(), grad, variable, access.indices)
-        if done is not NotImplemented:
-            return done
         densified = sparse and self.needs_whole_tensor(variable)
         if densified:
             shape = tf.cast(variable_shape(variable), access.indices.dtype)
             grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
             access = WholeVariable()
-        update = self.update_for(grad, variable, access)._replace(densified=densified)
+        update = self._update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
 
-    def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
+    def _update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the `Update` of one variable, whose slots must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         prepared = self._rule_step.prepared.get(id(variable))
@@ -498,15 +519,19 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
           dtype: the dtype to cast to; `global_step` is not cast.
           non_slots: whether to include the non-slot variables' values.
         """
-        values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
-        exact = self._rule_step.exact
-        values.update(self._exact_values(dtype) if exact is None else exact.get(dtype, {}))
-        if non_slots:
-            for name in self.non_slots():
-                values[name] = tf.cast(self._read_non_slot(name), dtype)
-        if self._rule_step.global_step is not None:
-            values["global_step"] = self._rule_step.global_step
-        return NamedValues.of(f"hyper of {type(self).__name__}", values)
+        inputs = self._rule_step.inputs or self._inputs([dtype], non_slots)
+        return inputs.hyper(f"hyper of {type(self).__name__}", dtype, non_slots)
+
+    def _inputs(self, dtypes, non_slots=True):
+        """Returns the `Inputs` of this step, from which `hyperparameters` are computed."""
+        step, names = self._rule_step, self.non_slots() if non_slots else ()
+        return Inputs(
+            step.tensors,
+            {name: read_on_own_device(self._non_slot(name)) for name in names},
+            {dtype: self._exact_values(dtype) for dtype in dtypes},
+            step.global_step,
+            step.once,
+        )
 
     def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
         """Returns the hyperparameters that are computed in Python, not rounded to float32 first.
@@ -526,50 +551,6 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
             return self._get_non_slot_variable(name, graph=graph)
 
-    def pure_update(self) -> PureUpdate:
-        """Returns the update from which native kernels are generated."""
-        return RuleUpdate(self)
-
-    def scalars_of_step(self, dtype: DType) -> Dict[str, Tensor]:
-        """Returns the scalars of this training step from which `hyperparameters` are computed.
-
-        Args:
-          dtype: the dtype of the variables.
-
-        Returns:
-          A dict from name to tensor.
-        """
-        scalars = dict(self._rule_step.tensors)
-        scalars.update({name: self._read_non_slot(name) for name in self.non_slots()})
-        for each in dict.fromkeys([dtype, wide_dtype(dtype)]):
-            exact = self._exact_values(each)
-            scalars.update({f"{each.name} {name}": tensor for name, tensor in exact.items()})
-        if self._rule_step.global_step is not None:
-            scalars["global_step"] = self._rule_step.global_step
-        return scalars
-
-    @contextlib.contextmanager
-    def with_scalars(self, scalars: Dict[str, Tensor]) -> Iterator[None]:
-        """Replaces the scalars of this step (see `scalars_of_step`) in this scope."""
-        before, tensors, exact = self._rule_step, dict(scalars), {}
-        for key in [key for key in tensors if " " in key]:
-            dtype, name = key.split()
-            exact.setdefault(tf.as_dtype(dtype), {})[name] = tensors.pop(key)
-        non_slots = {name: tensors.pop(name) for name in self.non_slots()}
-        step = tensors.pop("global_step", None)
-        self._rule_step = before._replace(
-            tensors=tensors, global_step=step, non_slots=non_slots, exact=exact
-        )
-        try:
-            yield
-        finally:
-            self._rule_step = before
-
-    def _read_non_slot(self, name):
-        if self._rule_step.non_slots is not None:
-            return self._rule_step.non_slots[name]
-        return read_on_own_device(self._non_slot(name))
-
     def global_step_variable(self) -> GlobalStep:
         """Returns the global step that the rule reads.
 
@@ -580,7 +561,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         3. the `global_step` passed to `apply_gradients` of this optimizer or of a wrapper around it
         4. a new global step
 
-        With `goes_by_advanced_step`, item 3 comes before item 2.
+        With `prefers_advanced_step`, item 3 comes before item 2.
 
         Raises:
           ValueError: the constructor's global_step belongs to another graph.
@@ -588,7 +569,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         step = self._global_step
         if isinstance(step, (int, float)):
             return tf.constant(step, tf.int64 if isinstance(step, int) else tf.float32)
-        if step is None and self.goes_by_advanced_step:
+        if step is None and self.prefers_advanced_step:
             step = self._rule_step.advanced
         if step is None:
             step = of_graph()
@@ -597,3 +578,11 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         if step is None:
             step = self._new_steps.get()
         return of_this_graph(type(self).__name__, step)
+
+
+def refuse_overridden(optimizer: RuleOptimizer, base: type, *names: str) -> None:
+    """Raises a NotImplementedError if an optimizer's class overrides a method of `base`."""
+    cls = type(optimizer)
+    found = [name for name in names if getattr(cls, name) is not getattr(base, name)]
+    if found:
+        raise NotImplementedError(f"{cls.__name__} overrides {' and '.join(found)}")

@@ -2,10 +2,72 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, NamedTuple, Optional
+from types import SimpleNamespace
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from legacy_opt.core.native_updates import NativeStep
+import tensorflow as tf
+
+from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
+from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
+
+
+class Inputs(NamedTuple):
+    """The tensors from which the hyperparameters of a rule are computed.
+
+    Attributes:
+      tensors: a dict from names of hyperparameters to their tensors in this training step.
+      non_slots: a dict from names of non-slot variables to their values.
+      exact: a dict from dtype to hyperparameters that are not rounded to float32 first: a dict from
+        names to scalars of this dtype.
+      global_step: the value of the global step; None if the optimizer does not need it.
+      once: the result of `RuleOptimizer.once_per_step`.
+    """
+
+    tensors: Mapping[str, Tensor]
+    non_slots: Mapping[str, Tensor]
+    exact: Mapping[DType, Mapping[str, Tensor]]
+    global_step: Optional[Tensor]
+    once: Mapping[str, Tensor]
+
+    def hyper(self, what: str, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
+        """Returns the hyperparameters as attributes: scalars of `dtype`.
+
+        Args:
+          what: see `NamedValues.of`.
+          dtype: the dtype to cast to. `global_step` and `once` are not cast.
+          non_slots: whether to include the non-slot variables' values.
+        """
+        values = {name: tf.cast(tensor, dtype) for name, tensor in self.tensors.items()}
+        values.update(self.exact.get(dtype, {}))
+        if non_slots:
+            values.update((name, tf.cast(each, dtype)) for name, each in self.non_slots.items())
+        if self.global_step is not None:
+            values["global_step"] = self.global_step
+        return NamedValues.of(what, dict(values, **self.once))
+
+    def scalars(self) -> Dict[str, Tensor]:
+        """Returns all tensors, as a dict from name to tensor. `replaced` takes such a dict."""
+        found = dict(self.tensors, **self.non_slots)
+        for dtype, exact in self.exact.items():
+            found.update((f"{dtype.name} {name}", tensor) for name, tensor in exact.items())
+        if self.global_step is not None:
+            found["global_step"] = self.global_step
+        return dict(found, **self.once)
+
+    def replaced(self, scalars: Mapping[str, Tensor]) -> Inputs:
+        """Returns inputs with other tensors, which have the names that `scalars` returns."""
+
+        def among(names, prefix=""):
+            return {name: scalars[prefix + name] for name in names}
+
+        return Inputs(
+            among(self.tensors),
+            among(self.non_slots),
+            {dtype: among(exact, f"{dtype.name} ") for dtype, exact in self.exact.items()},
+            None if self.global_step is None else scalars["global_step"],
+            among(self.once),
+        )
 
 
 class Step(NamedTuple):
@@ -18,30 +80,37 @@ class Step(NamedTuple):
         tensors are kept after the training step, because TF1 programs read attributes such as
         `optimizer._lr_t` for summaries.
       prepared: the result of `RuleOptimizer.prepare_step`.
-      native: the updates that native kernels run in this step; None if native kernels are off.
+      kernels: the kernels that run updates in this step.
       pairs: all (gradient, variable) pairs; None if the update methods are called without
         `RuleOptimizer.applying`, so that the pairs are unknown.
       advanced: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
-      non_slots: a dict from names of non-slot variables to values to use instead of reading the
-        variables; None to read the variables.
-      exact: a dict from dtype to values to use instead of calling `RuleOptimizer._exact_values`;
-        None to call the method.
+      once: the result of `RuleOptimizer.once_per_step`.
+      inputs: the `Inputs` of all hyperparameters; None if they are read when they are needed.
     """
 
     tensors: Dict[str, Tensor]
     prepared: Dict[int, Any]
-    native: Optional[NativeStep] = None
+    kernels: Kernels = NO_KERNELS
     pairs: Optional[List[GradAndVar]] = None
     advanced: Optional[Variable] = None
     global_step: Optional[Tensor] = None
-    non_slots: Optional[Dict[str, Tensor]] = None
-    exact: Optional[Dict[DType, Dict[str, Tensor]]] = None
+    once: Mapping[str, Tensor] = {}
+    inputs: Optional[Inputs] = None
 
     def with_tensor(self, name: str, tensor: Tensor) -> Step:
         """Returns this state with another tensor for a hyperparameter."""
         return self._replace(tensors=dict(self.tensors, **{name: tensor}))
 
+    def with_inputs(self, inputs: Inputs) -> Step:
+        """Returns this state with all hyperparameters computed from `inputs`."""
+        return self._replace(
+            tensors=dict(inputs.tensors),
+            global_step=inputs.global_step,
+            once=inputs.once,
+            inputs=inputs,
+        )
+
     def after(self) -> Step:
         """Returns the state that is kept after the training step."""
-        return self._replace(prepared={}, native=None, pairs=None, advanced=None)
+        return self._replace(prepared={}, kernels=NO_KERNELS, pairs=None, advanced=None)

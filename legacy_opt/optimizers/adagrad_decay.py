@@ -26,7 +26,6 @@ from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot
 from legacy_opt.core.types import (
-    DType,
     GlobalStep,
     Gradient,
     Hyperparameter,
@@ -133,7 +132,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        due = self._period(hyper.global_step) > slots.accumulator_decay_power
+        due = hyper.period > slots.accumulator_decay_power
         accumulator = tf.compat.v2.where(
             due, self._decayed(slots.accumulator, hyper), slots.accumulator
         )
@@ -144,22 +143,15 @@ class AdagradDecayOptimizer(RuleOptimizer):
             "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
         }
 
-    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        if sparse:  # kernels do not call `FlatElement.add`, which warns otherwise
-            warn_of_counts_by_position(self._power_layout(), variable)
-        return super().native_rule(variable, sparse)
-
-    def scalars_of_step(self, dtype: DType) -> Dict[str, Tensor]:
-        # Native kernels get the period as a scalar. If they computed it, its length would be a
-        # constant, and each length would need another kernel.
-        scalars = super().scalars_of_step(dtype)
-        return dict(scalars, period=self._period(scalars["global_step"]))
-
-    def _period(self, step):
-        if "period" in self._rule_step.tensors:  # in a native kernel
-            return self._rule_step.tensors["period"]
+    def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
+        step = hyper.global_step
         longest = step.dtype.max  # A longer period would not fit into the dtype.
-        return (step + 1) // min(self._accumulator_decay_step, longest)
+        return {"period": (step + 1) // min(self._accumulator_decay_step, longest)}
+
+    def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        if sparse:  # a pure function does not call `FlatElement.add`, which warns otherwise
+            warn_of_counts_by_position(self._power_layout(), variable)
+        return super().pure_rule(variable, sparse)
 
     @staticmethod
     def _decayed(accumulator, hyper):
@@ -205,7 +197,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 continue
             is_needed = self._has_kernel(variable, sparse=False) or versions.part_of(variable)
             if is_needed and id(variable) not in updates:
-                updates[id(variable)] = self.update_for(grad, variable, WholeVariable())
+                updates[id(variable)] = self._update_for(grad, variable, WholeVariable())
         by_device, prepared = {}, {}
         for together in by_variable(updates.values()):
             first = together[0]
@@ -234,7 +226,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
           A list of operations or tensors. Wait for them before you use the accumulators.
         """
         updates = list(itertools.chain(*variables))
-        period = self._period(updates[0].hyper.global_step)
+        period = updates[0].hyper.period
         # The decay waits for the gradients. So the state does not change if the computation of a
         # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
@@ -295,7 +287,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         # The counts are read as late as possible, because other workers also decay rows.
         with after(update.grad):
             power = tf.reshape(self._read_power(update), [-1])
-        due = self._period(update.hyper.global_step) > power
+        due = update.hyper.period > power
         overdue = Rows(tf.boolean_mask(update.access.indices, due))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)

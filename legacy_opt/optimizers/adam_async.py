@@ -25,6 +25,7 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import wide_dtype
+from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import ScalarSlot, Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
@@ -91,10 +92,9 @@ class AdamAsyncOptimizer(AdamBase):
             beta2_power=ScalarSlot(self._beta2, tf.float32),
         )
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
-        step, changes = super().rule(grad, value, slots, _with_powers(hyper, slots, value.dtype))
+    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+        hyper = _with_powers(hyper, slots, value.dtype)
+        step, changes = super()._rounded_rule(grad, value, slots, hyper, rounding)
         return step, dict(changes, **self._next_powers(slots))
 
     def sparse_rule(
@@ -134,8 +134,5 @@ class AdamAsyncOptimizer(AdamBase):
 
 
 def _with_powers(hyper, powers, dtype):
-    return SimpleNamespace(
-        **vars(hyper),
-        beta1_power=tf.cast(powers.beta1_power, dtype),
-        beta2_power=tf.cast(powers.beta2_power, dtype),
-    )
+    names = "beta1_power", "beta2_power"
+    return changed(hyper, **{name: tf.cast(getattr(powers, name), dtype) for name in names})

@@ -10,6 +10,7 @@ formula just before section 2.1. `tf.compat.v1.train.AdamOptimizer` uses the sam
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Callable, Dict, Optional
 
@@ -26,6 +27,13 @@ _HOOKS = {
     "_apply_sparse_shared": "override sparse_rule",
     "_get_beta_accumulators": "override non_slots and update_non_slots, or hyperparameters",
 }
+
+# How moments are rounded. As written: ``m * beta1 + g * (1 - beta1)``, and for `v` the product
+# ``(g * g) * (1 - beta2)``. In a Session: for float32 and float64, ``g * (g * (1 - beta2))``. The
+# source of TensorFlow's AdamOptimizer contains the first product for sparse gradients, but if
+# `beta2` is a number, a Session of TensorFlow 1.15 rewrites the first product to the second. Fused:
+# as in TensorFlow's kernels, ``m + (g - m) * (1 - beta1)``.
+AS_WRITTEN, AS_IN_A_SESSION, AS_FUSED = "as written", "as in a Session", "as fused"
 
 
 class AdamBase(RuleOptimizer):
@@ -81,13 +89,24 @@ class AdamBase(RuleOptimizer):
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        m, v = moments(grad, slots, hyper, as_stock=self.whole_tensor)
+        return self._rounded_rule(grad, value, slots, hyper, self._rounding_of_operations())
+
+    def _rounding_of_operations(self):
+        """Returns the rounding of `moments` if TensorFlow's operations run the rule."""
+        return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
+
+    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+        """Computes `rule`, with the given rounding of `moments`."""
+        del value
+        m, v = moments(grad, slots, hyper, rounding)
         return corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon), {"m": m, "v": v}
 
-    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        """Returns a rule. For dense gradients, the rule rounds in the same way as `fused`."""
-        rule = super().native_rule(variable, sparse)
-        return rule if sparse else as_fused(rule)
+    def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        """Returns a function that, for dense gradients, rounds in the same way as `fused`."""
+        rule = super().pure_rule(variable, sparse)
+        if sparse or type(self).rule is not AdamBase.rule:
+            return rule
+        return functools.partial(self._rounded_rule, rounding=AS_FUSED)
 
     def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper)
@@ -133,46 +152,29 @@ class AdamBase(RuleOptimizer):
         }
 
 
-def moments(grad, slots, hyper, as_stock=False):
+def moments(grad, slots, hyper, rounding):
     """Returns the new first and second moment.
 
     Args:
       grad: the gradient.
       slots: the values of `m` and `v` as passed to a rule.
-      hyper: the hyperparameters; see `as_fused`.
-      as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, instead of
-        ``(g * g) * (1 - beta2)``. The source of TensorFlow's ("stock") AdamOptimizer contains the
-        second formula for sparse gradients. But if `beta2` is a number, a Session of TensorFlow
-        1.15 rewrites the second formula to the first.
+      hyper: the hyperparameters.
+      rounding: `AS_WRITTEN`, `AS_IN_A_SESSION` or `AS_FUSED`.
     """
-    m = moving_average(slots.m, grad, hyper.beta1, hyper)
-    if vars(hyper).get("as_fused"):
-        return m, moving_average(slots.v, tf.square(grad), hyper.beta2, hyper)
+    m = moving_average(slots.m, grad, hyper.beta1, rounding)
+    if rounding == AS_FUSED:
+        return m, moving_average(slots.v, tf.square(grad), hyper.beta2, rounding)
     rest = 1 - hyper.beta2
-    regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)
+    regrouped = rounding == AS_IN_A_SESSION and grad.dtype in (tf.float32, tf.float64)
     square = grad * (grad * rest) if regrouped else tf.square(grad) * rest
     return m, slots.v * hyper.beta2 + square
 
 
-def moving_average(average, value, beta, hyper):
-    """Returns the next moving average, rounded like in TensorFlow's kernels if `hyper.as_fused`."""
-    if vars(hyper).get("as_fused"):
+def moving_average(average, value, beta, rounding):
+    """Returns the next moving average. `rounding` is an argument as of `moments`."""
+    if rounding == AS_FUSED:
         return average + (value - average) * (1 - beta)
     return average * beta + value * (1 - beta)
-
-
-def as_fused(rule):
-    """Returns a rule whose moving averages are rounded like in TensorFlow's fused kernels.
-
-    TensorFlow's kernels compute ``m + (g - m) * (1 - beta1)``, which rounds differently from
-    ``m * beta1 + g * (1 - beta1)``.
-    """
-
-    def rule_as_fused(grad, value, slots, hyper):
-        hyper.as_fused = True
-        return rule(grad, value, slots, hyper)
-
-    return rule_as_fused
 
 
 def corrected_rate(hyper):

@@ -16,6 +16,7 @@ from typing import Dict, Union
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.named_values import changed
 from legacy_opt.core.types import DType, GlobalStep, Hyperparameter
 from legacy_opt.optimizers.adam_base import AdamBase
 
@@ -92,9 +93,11 @@ class AdamGSOptimizer(AdamBase):
         # As in tf.contrib, the powers are computed in float32 for variables of every dtype.
         betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)
         step = tf.cast(hyper.global_step + 1, tf.float32)
-        hyper.beta1_power = tf.cast(tf.pow(betas.beta1, step), dtype)
-        hyper.beta2_power = tf.cast(tf.pow(betas.beta2, step), dtype)
-        return hyper
+        return changed(
+            hyper,
+            beta1_power=tf.cast(tf.pow(betas.beta1, step), dtype),
+            beta2_power=tf.cast(tf.pow(betas.beta2, step), dtype),
+        )
 
 
 class LazyAdamGSOptimizer(AdamGSOptimizer):

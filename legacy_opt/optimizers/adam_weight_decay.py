@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import alias_of, complement
+from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
@@ -114,13 +115,12 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return values
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
-        hyper = super().hyper_for(variable)
-        self.choose_by_name(hyper, self._get_variable_name(self.variable_name(variable)))
-        return hyper
+        flags = self._flags_of(self._get_variable_name(self.variable_name(variable)))
+        return changed(super().hyper_for(variable), **flags)
 
-    def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
-        """Sets `hyper.decays` to True if the variable `name` decays, and to False if not."""
-        hyper.decays = self._do_use_weight_decay(name)
+    def _flags_of(self, name):
+        """Returns the flags that depend on a variable's name, for `hyper` of its rule."""
+        return {"decays": self._do_use_weight_decay(name)}
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

@@ -10,14 +10,13 @@ for Stochastic Optimization" (2014), section 7.1.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Dict, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core import fused_kernels
-from legacy_opt.core.types import Hyperparameter, Operation, Tensor
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.types import Hyperparameter, Operation
+from legacy_opt.core.update import Update
 from legacy_opt.optimizers.adam_base import AdamBase, moving_average
 
 
@@ -65,10 +64,9 @@ class AdaMaxOptimizer(AdamBase):
         """Returns the variable with the power of beta1; None before the first update."""
         return self._non_slot("beta1_power")
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
-        m = moving_average(slots.m, grad, hyper.beta1, hyper)
+    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+        del value
+        m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
         step = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))
         return step, {"m": m, "v": v}

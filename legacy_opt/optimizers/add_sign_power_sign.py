@@ -35,7 +35,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
 
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
-    goes_by_advanced_step = True
+    prefers_advanced_step = True
     # Private attributes of the classes in tf.contrib, which subclasses may read.
     _lr = alias_of("learning_rate")
     _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))

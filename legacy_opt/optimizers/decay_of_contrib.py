@@ -14,9 +14,9 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.types import Operation, V1Optimizer, Variable
+from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.variable_access import is_resource
 from legacy_opt.optimizers import adam_w, decoupled_weight_decay
-from legacy_opt.optimizers.kernels_first import KernelsFirst
 
 
 class _DecayOfContrib:
@@ -49,7 +49,7 @@ class _DecayOfContrib:
         # that method.
         name = "_apply_sparse_duplicate_indices"
         name = "_resource" + name if is_resource(variable) else name
-        update = getattr(super(KernelsFirst, self), name)
+        update = getattr(super(UpdateMethods, self), name)
         return update.__func__ is getattr(V1Optimizer, name)
 
     def _has_sparse_gradient(self, variable):

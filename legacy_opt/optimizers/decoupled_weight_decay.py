@@ -29,7 +29,6 @@ from typing import (
     List,
     NamedTuple,
     Optional,
-    Sequence,
     Type,
 )
 
@@ -42,12 +41,11 @@ from legacy_opt.core import (
     gradient_checks,
     gradient_pairs,
     hyperparameters,
-    native_updates,
 )
 from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
-from legacy_opt.core.native_rules import PureUpdate
 from legacy_opt.core.types import (
+    DType,
     GradAndVar,
     GradsAndVars,
     Hyperparameter,
@@ -57,6 +55,7 @@ from legacy_opt.core.types import (
     V1Optimizer,
     Variable,
 )
+from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.user_warnings import DifferenceFromOriginalWarning, warn
 from legacy_opt.core.variable_access import (
     Access,
@@ -67,8 +66,6 @@ from legacy_opt.core.variable_access import (
     variable_op,
 )
 from legacy_opt.core.variable_lists import parts_of
-from legacy_opt.optimizers.kernels_first import KernelsFirst
-from legacy_opt.optimizers.native_weight_decay import DecayedUpdate, factor_of
 
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
@@ -81,17 +78,15 @@ class _DecayStep(NamedTuple):
     Attributes:
       variables: the variables to decay; None means all.
       of_minimize: whether `variables` were passed to `minimize`.
-      after: the operations that the weight decay waits for.
       has_decayed: whether the currently updated variable has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
     of_minimize: bool = False
-    after: Sequence[Any] = ()
     has_decayed: bool = False
 
 
-class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
+class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
     """Mixin that adds decoupled weight decay to an optimizer; list it as the first base class.
 
     For instance::
@@ -240,10 +235,7 @@ class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
         if not self._pairs:  # this is the outermost call
             self._warn_of_decay_var_list(grads_and_vars)
         with super().applying(grads_and_vars, global_step):
-            try:
-                yield
-            finally:
-                self._set_decay_step(after=())
+            yield
 
     def _set_decay_step(self, **attributes):
         self._decay_step = self._decay_step._replace(**attributes)
@@ -302,7 +294,7 @@ class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._set_decay_step(after=_all_of(self._pairs))
+        self._waits_for = _all_of(self._pairs)
         super()._prepare()
 
     # Every update method decays the variable, then calls the other base class's update method.
@@ -310,28 +302,16 @@ class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
     def _update(self, base, grad, variable, access, *arguments):
         if self._decay_step.has_decayed:
             return base(*arguments)
-        done = self._native_operation(variable)
+        done = self._kernels.update(grad, variable, access.indices)  # these kernels decay, too
         if done is not NotImplemented:
             return done
-        update = self.pure_update()
-        kernel_decays = access.indices is None or not update.must_wait(variable)
-        if kernel_decays:
-            with after(*self._decay_step.after):
-                done = native_updates.apply(update, grad, variable, access.indices)
-            if done is not NotImplemented:
-                return done
         with self.decayed(grad, variable, access):
-            if not kernel_decays:
-                done = native_updates.apply(update, grad, variable, access.indices)
-            return base(*arguments) if done is NotImplemented else done
+            return super()._update(base, grad, variable, access, *arguments)
 
-    def _native_operation(self, variable):
-        with after(*self._decay_step.after):
-            return super()._native_operation(variable)
-
-    def pure_update(self) -> PureUpdate:
-        """Returns the update from which native kernels are generated."""
-        return DecayedUpdate(super().pure_update())
+    @property
+    def has_decayed(self) -> bool:
+        """Whether the variable that is being updated has decayed already."""
+        return self._decay_step.has_decayed
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among the variables to decay."""
@@ -356,7 +336,7 @@ class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
         dtype = variable.dtype.base_dtype
         factor = factor_of(self, self._weight_decay_tensor, dtype)
         in_order = versions.runs_in_order()
-        with after(*([] if in_order else [grad, *self._decay_step.after])):
+        with after(*([] if in_order else [grad, *self._waits_for])):
             decay = _decay_rows if sparse else _decay_whole
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
@@ -368,6 +348,23 @@ class DecoupledWeightDecayExtension(KernelsFirst, CheckedConstructors):
                 yield
         finally:
             self._set_decay_step(has_decayed=False)
+
+
+def factor_of(optimizer: V1Optimizer, tensor: Tensor, dtype: DType) -> Tensor:
+    """Returns the weight decay in a variable's dtype.
+
+    This is a function and not a method of the optimizer, because `to_keras` analyzes methods: if a
+    method read the Python number, `to_keras` would assume that users cannot change the weight decay
+    during training.
+
+    Args:
+      optimizer: the optimizer with the weight decay.
+      tensor: the weight decay of this training step.
+      dtype: the dtype of the variable.
+    """
+    if dtype == tf.float32:
+        return tf.cast(tensor, dtype)
+    return hyperparameters.unrounded(tensor, optimizer._weight_decay, dtype)
 
 
 def _is_mixin(cls):

@@ -12,16 +12,15 @@ Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural
 
 from __future__ import annotations
 
-import copy
-from types import SimpleNamespace
 from typing import Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.named_values import changed
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import Hyperparameter, Operation, Tensor
-from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.types import Hyperparameter, Operation
+from legacy_opt.core.update import Update
 from legacy_opt.core.variable_access import after, is_resource
 from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 
@@ -66,10 +65,9 @@ class DiffGradOptimizer(AdamBase):
     ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
-        m, v = moments(grad, slots, hyper)
+    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+        del value
+        m, v = moments(grad, slots, hyper, rounding)
         return _step(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
 
     # For dense gradients, TensorFlow's Adam kernel updates m and v in place, in one pass. The
@@ -79,8 +77,7 @@ class DiffGradOptimizer(AdamBase):
 
     def fused(self, update: Update) -> Optional[Operation]:
         hyper, prev_grad = update.hyper, update.slots.prev_grad
-        hyper_without_step = copy.copy(hyper)
-        hyper_without_step.learning_rate = tf.zeros_like(hyper.learning_rate)
+        hyper_without_step = changed(hyper, learning_rate=tf.zeros_like(hyper.learning_rate))
         done = NotImplemented
         if not self._use_locking:
             done = self.apply_kernel(update, hyper_without_step)

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import wide_dtype
+from legacy_opt.core.named_values import changed
 from legacy_opt.core.types import DType, Hyperparameter, Tensor
 from legacy_opt.core.update import RuleResult
 from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, matches
@@ -58,7 +59,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
       ValueError: an argument is NaN, out of range or an invalid regular expression.
     """
 
-    goes_by_advanced_step = True
+    prefers_advanced_step = True
 
     def __init__(
         self,
@@ -94,13 +95,15 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
             wide = wide_dtype(dtype)
             exact = hyper if dtype == wide else super().hyperparameters(wide, non_slots)
             t = tf.cast(hyper.global_step + 1, wide)
-            hyper.bias_1 = tf.cast(_one_minus_power(exact.rest_beta_1, t), dtype)
-            hyper.bias_2 = tf.cast(_one_minus_power(exact.rest_beta_2, t), dtype)
+            hyper = changed(
+                hyper,
+                bias_1=tf.cast(_one_minus_power(exact.rest_beta_1, t), dtype),
+                bias_2=tf.cast(_one_minus_power(exact.rest_beta_2, t), dtype),
+            )
         return hyper
 
-    def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
-        super().choose_by_name(hyper, name)
-        hyper.adapts = self._do_layer_adaptation(name)
+    def _flags_of(self, name):
+        return dict(super()._flags_of(name), adapts=self._do_layer_adaptation(name))
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

@@ -18,8 +18,8 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.hyperparameters import tensor_of
-from legacy_opt.core.native_rules import refuse_overridden
-from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.named_values import changed
+from legacy_opt.core.rule_optimizer import RuleOptimizer, refuse_overridden
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
@@ -94,37 +94,35 @@ class LARSOptimizer(RuleOptimizer):
         self._skip_list = _texts("skip_list", skip_list)
         self._use_nesterov = argument_checks.boolean("use_nesterov", use_nesterov)
 
-    def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
+    def _update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns an `Update` for `rule`, which computes plain Momentum.
 
         This method multiplies a dense gradient by the learning rate, and passes a learning rate of
         1 to `rule`.
         """
-        update = super().update_for(grad, variable, access)
+        update = super()._update_for(grad, variable, access)
         if update.sparse:
-            self._round(update.hyper, grad.dtype)
-            return update
+            return update._replace(hyper=self._rounded(update.hyper, grad.dtype))
         rate, grad = self.compute_lr(grad, variable)
-        update.hyper.learning_rate = tf.ones([], grad.dtype)
-        return update._replace(grad=grad * rate)
+        return update._replace(grad=grad * rate, hyper=_with_rate_1(update.hyper, grad.dtype))
 
-    def _round(self, hyper, dtype):
-        """Rounds the hyperparameters of a sparse update to float32, like tf.contrib's class."""
+    def _rounded(self, hyper, dtype):
+        """Returns the hyperparameters of a sparse update in float32, like tf.contrib's class."""
+        rounded = {}
         for name in ("learning_rate", "momentum"):
             narrow = tf.cast(getattr(hyper, name), self._rule_step.tensors[name].dtype)
-            setattr(hyper, name, tf.cast(narrow, dtype))
+            rounded[name] = tf.cast(narrow, dtype)
+        return changed(hyper, **rounded)
 
-    def native_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
-        refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "update_for")
+    def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
+        refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "_update_for")
 
         def whole(grad, value, slots, hyper):
             rate, grad = _rate_and_decayed(grad, value, hyper)
-            hyper.learning_rate = tf.ones([], grad.dtype)
-            return self.rule(grad * rate, value, slots, hyper)
+            return self.rule(grad * rate, value, slots, _with_rate_1(hyper, grad.dtype))
 
         def rows(grad, value, slots, hyper):
-            self._round(hyper, grad.dtype)
-            return self.sparse_rule(grad, value, slots, hyper)
+            return self.sparse_rule(grad, value, slots, self._rounded(hyper, grad.dtype))
 
         return rows if sparse else whole
 
@@ -140,8 +138,7 @@ class LARSOptimizer(RuleOptimizer):
         hyper = super().hyper_for(variable)
         name = self.variable_name(variable)
         name = name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
-        hyper.adapts = not any(text in name for text in self._skip_list or ())
-        return hyper
+        return changed(hyper, adapts=not any(text in name for text in self._skip_list or ()))
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -159,6 +156,10 @@ class LARSOptimizer(RuleOptimizer):
             momentum=update.hyper.momentum,
             use_nesterov=self._use_nesterov,
         )
+
+
+def _with_rate_1(hyper, dtype):
+    return changed(hyper, learning_rate=tf.ones([], dtype))
 
 
 def _rate_and_decayed(grad, variable, hyper):

@@ -11,14 +11,13 @@ Momentum into Adam" (2015), but without the momentum schedule of this paper.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Optional
 
 import tensorflow as tf
 
-from legacy_opt.core.types import Operation, Tensor
-from legacy_opt.core.update import Fading, RuleResult, Update
-from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
+from legacy_opt.core.types import Operation
+from legacy_opt.core.update import Fading, Update
+from legacy_opt.optimizers.adam_base import AS_IN_A_SESSION, AdamBase, corrected_rate, moments
 
 
 class NadamOptimizer(AdamBase):
@@ -49,10 +48,12 @@ class NadamOptimizer(AdamBase):
       ValueError: an argument is NaN or out of range.
     """
 
-    def rule(
-        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
-    ) -> RuleResult:
-        m, v = moments(grad, slots, hyper, as_stock=True)
+    def _rounding_of_operations(self):
+        return AS_IN_A_SESSION
+
+    def _rounded_rule(self, grad, value, slots, hyper, rounding):
+        del value
+        m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
         step = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)
         return step, {"m": Fading(m, hyper.beta1), "v": Fading(v, hyper.beta2)}

@@ -23,6 +23,7 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import current, takes_step, wide_dtype
+from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, TensorSlot
 from legacy_opt.core.types import (
@@ -177,11 +178,10 @@ class ShampooOptimizer(RuleOptimizer):
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(wide_dtype(dtype), non_slots)
         if self.uses_global_step:
-            hyper.time = tf.cast(hyper.global_step, tf.float32) + 1
-        for name in _PARAMETERS:
-            if not hasattr(hyper, name):
-                setattr(hyper, name, self._at_time(name, hyper, wide_dtype(dtype)))
-        return hyper
+            hyper = changed(hyper, time=tf.cast(hyper.global_step, tf.float32) + 1)
+        missing = [name for name in _PARAMETERS if not hasattr(hyper, name)]
+        others = {name: self._at_time(name, hyper, wide_dtype(dtype)) for name in missing}
+        return changed(hyper, **others)
 
     def _at_time(self, name, hyper, dtype):
         """Returns the current value of a parameter: a Python number, or a tensor of `dtype`."""

@@ -14,9 +14,7 @@ from typing import Callable, Collection, Dict, Iterable, NamedTuple, Optional, T
 
 import tensorflow as tf
 
-from legacy_opt.core.native_rules import ASSIGN, PureUpdate, Results, UnsupportedError
-from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import DType, Tensor, V1Optimizer
 from legacy_opt.core.variable_access import read_on_own_device
 from legacy_opt.optimizers import adam_base
 
@@ -42,8 +40,8 @@ class StockRule(NamedTuple):
       sparse_function: the function for sparse gradients; None means `function`.
       whole_tensor: whether a sparse gradient updates all rows.
       powers: whether the optimizer has the non-slot variables `beta1_power` and `beta2_power`.
-      refused: a function that takes the optimizer and returns the reason why no native kernel may
-        be generated from `function`, or "" if there is no such reason.
+      refused: a function that takes the optimizer and returns why `function` does not compute the
+        update of TensorFlow's kernel, or "" if it does.
     """
 
     function: StockFunction
@@ -81,15 +79,14 @@ def _momentum_of_rows(grad, value, slots, hyper):
     return value - step, {"momentum": momentum}
 
 
-def _adam(grad, value, slots, hyper):
-    hyper.as_fused = True
-    return _adam_of_rows(grad, value, slots, hyper)
+def _adam(grad, value, slots, hyper, rounding=adam_base.AS_FUSED):
+    m, v = adam_base.moments(grad, slots, hyper, rounding)
+    step = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
+    return value - step, {"m": m, "v": v}
 
 
 def _adam_of_rows(grad, value, slots, hyper):
-    m, v = adam_base.moments(grad, slots, hyper, as_stock=True)
-    step = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
-    return value - step, {"m": m, "v": v}
+    return _adam(grad, value, slots, hyper, rounding=adam_base.AS_IN_A_SESSION)
 
 
 def _adagrad(grad, value, slots, hyper):
@@ -289,47 +286,5 @@ def hyper_of(
       dtype: the dtype of the variable.
     """
     tensors = {name: tf.cast(tensor, dtype) for name, tensor in scalars.items()}
-    return SimpleNamespace(**tensors, **_flags(rule, optimizer))
-
-
-def _flags(rule, optimizer):
-    return {name: bool(flag(optimizer)) for name, flag in rule.flags.items()}
-
-
-class StockUpdate(PureUpdate):
-    """The update of one of TensorFlow's v1 optimizers.
-
-    Args:
-      optimizer: the optimizer.
-      rule: the rule of the optimizer's class.
-    """
-
-    def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:
-        super().__init__(optimizer)
-        self._rule = rule
-
-    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        names = sorted(self.optimizer.get_slot_names())
-        return {
-            name: Slot() for name in names if self.optimizer.get_slot(variable, name) is not None
-        }
-
-    def needs_whole_tensor(self, variable: Variable) -> bool:
-        return self._rule.whole_tensor
-
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        return scalars_of(self._rule, self.optimizer)
-
-    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        refused = self._rule.refused(self.optimizer)
-        if refused:
-            raise UnsupportedError(refused)
-        function = self._rule.function_for(sparse)
-
-        def update(grad, value, slots, scalars):
-            hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)
-            new, changes = function(grad, value, SimpleNamespace(**slots), hyper)
-            changes = {name: (ASSIGN, change, None) for name, change in changes.items()}
-            return Results(None, changes, new)
-
-        return update
+    flags = {name: bool(flag(optimizer)) for name, flag in rule.flags.items()}
+    return SimpleNamespace(**tensors, **flags)

@@ -8,9 +8,10 @@ from typing import Any, ClassVar, Iterable, List, Optional, Tuple
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_pairs, native_updates
+from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import advancing
+from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
 
@@ -91,7 +92,7 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     ) -> Optional[Operation]:
         """Applies the gradients with the only inner optimizer."""
         if self._without_kernel:
-            native_updates.warn_of_operations(self, self._without_kernel)
+            kernels_for(self).warn_of_operations(self._without_kernel)
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)

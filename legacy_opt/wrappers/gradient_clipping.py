@@ -198,7 +198,7 @@ class ClipByGlobalNormOptimizer(GradientClipping):
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current("clip_norm", self._clip_norm)
-        return gradient_values.clip_by_global_norm(grads_and_vars, limit, native=self.native)
+        return gradient_values.clip_by_global_norm(grads_and_vars, limit, optimizer=self)
 
 
 def clip_gradients_by_norm(

@@ -10,23 +10,21 @@ and `swapping_saver` are the same.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterable, Mapping, Optional, Union
+from typing import Any, Iterable, Mapping, Optional, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_pairs, native_updates
+from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_pairs
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.hyperparameters import current
-from legacy_opt.core.native_rules import PureUpdate, Results
-from legacy_opt.core.slots import Slot, first_value
+from legacy_opt.core.kernel_hook import kernels_for
+from legacy_opt.core.slots import first_value
 from legacy_opt.core.types import (
-    DType,
     GradsAndVars,
     Hyperparameter,
     Operation,
     Saver,
-    Tensor,
     V1Optimizer,
     Variable,
 )
@@ -129,45 +127,34 @@ class MovingAverageOptimizer(OptimizerWrapper):
         if self._sequential_update:
             updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
-                moved = self._move(variables)
-        elif native_updates.are_enabled(self):  # a kernel computes the difference and subtracts it
-            moved = self._move(variables)
-            with after(*moved):
-                updated = super().apply_gradients(grads_and_vars, global_step, name)
+                moved, differences = self._move(variables)
         else:
-            differences = self._differences(variables)
-            with after(*(difference for _, difference in differences)):
+            moved, differences = self._move(variables)
+            with after(*moved, *(difference for _, difference in differences)):
                 updated = super().apply_gradients(grads_and_vars, global_step, name)
-            moved = self._subtract_all(differences)
+        moved += self._subtract_all(differences)
         return tf.group(updated, *moved, name="train_with_avg")
 
     def _move(self, variables):
-        """Moves the averages towards the current values of the variables. Returns operations."""
-        if not native_updates.are_enabled(self):
-            return self._subtract_all(self._differences(variables))
-        pairs = []
-        for average, variable in zip(self._get_or_create_averages(variables), variables):
-            with tf.device(variable.device):
-                pairs.append((variable.read_value(), average))
-        rate = self._rate()
-        moved, others = native_updates.apply_together(Move(self, rate), pairs)
-        differences = []
-        for value, average in others:
-            with tf.device(average.device):
-                differences.append((average, _difference(average.read_value(), value, rate)))
-        return moved + self._subtract_all(differences)
+        """Moves the averages towards the current values of the variables, if there are kernels.
 
-    def _differences(self, variables):
-        """Returns a list of pairs (average, value to subtract from the average)."""
+        Returns:
+          A list of operations; and for averages without a kernel, a list of pairs (average, value
+          to subtract from the average).
+        """
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
-            rate = self._rate()
-            differences = []
-            for average, variable in zip(averages, variables):
+            rate, values = self._rate(), []
+            for variable in variables:
                 with tf.device(variable.device):
-                    value = variable.read_value()
-                    differences.append((average, _difference(average.read_value(), value, rate)))
-        return differences
+                    values.append(variable.read_value())
+            moved, others = kernels_for(self).move_averages(averages, values, rate)
+            differences = []
+            for i in others:
+                with tf.device(averages[i].device):
+                    difference = _difference(averages[i].read_value(), values[i], rate)
+                    differences.append((averages[i], difference))
+        return moved, differences
 
     def _rate(self):
         """Returns 1 minus the current decay factor. Like TensorFlow, casts numbers to float32."""
@@ -273,35 +260,6 @@ class MovingAverageOptimizer(OptimizerWrapper):
             ]
             content[key] = others if isinstance(parts, list) else others[0]
         return v1.train.Saver(content, name=name, **kwargs)
-
-
-class Move(PureUpdate):
-    """The update of an average. The value of the averaged variable is passed as the gradient.
-
-    Args:
-      optimizer: the optimizer that has the average.
-      rate: 1 minus the decay factor, a scalar tensor.
-    """
-
-    def __init__(self, optimizer: V1Optimizer, rate: Tensor) -> None:
-        super().__init__(optimizer)
-        self._rate = rate
-
-    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        return {}
-
-    def needs_whole_tensor(self, variable: Variable) -> bool:
-        return False
-
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        return {"rate": self._rate}
-
-    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        def update(value, average, slots, scalars):
-            del slots
-            return Results(_difference(average, value, scalars["rate"]), {})
-
-        return update
 
 
 def _difference(average, value, rate):

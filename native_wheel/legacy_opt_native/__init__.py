@@ -1,1 +1,1 @@
-"""Compiled drivers and kernels. `legacy_opt.native` finds them by their file names."""
+"""Compiled operations libraries and kernels. `legacy_opt.native` finds them by their file names."""

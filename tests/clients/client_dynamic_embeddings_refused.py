@@ -12,9 +12,9 @@ from tensorflow_recommenders_addons import dynamic_embedding as de
 import legacy_opt
 from legacy_opt import native, versions
 from legacy_opt.compat import to_keras, to_v1
-from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.updates import kernel_choice
 from tests.support.cases import optimizers_in
 from tests.support.dynamic_tables import (
     BY_ROWS,
@@ -144,7 +144,7 @@ def test_native_kernels_fall_back_or_are_refused(mode, name):
     make = {**BY_ROWS, **STOCK}[name]
     train = functools.partial(MODES[mode], all_rows=True)
     expected = train(make, dynamic=False)
-    native_updates._warned.clear()
+    kernel_choice._warned.clear()
     with pytest.warns(NativeKernelWarning, match="is a dynamic embedding table"):
         trained = train(with_kernels(make, "auto"), dynamic=True)
     np.testing.assert_array_equal(trained, expected)

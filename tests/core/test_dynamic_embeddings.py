@@ -9,9 +9,9 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat import to_keras, to_v1
-from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.updates import kernel_choice
 
 v1 = tf.compat.v1
 DIM = 4
@@ -105,7 +105,7 @@ def test_rows_train_like_a_variable(name):
 
 @pytest.mark.parametrize("name", ["LazyAdam", "MomentumW"])
 def test_kernels_do_not_update_rows(name, monkeypatch):
-    monkeypatch.setattr(native_updates, "_warned", set())
+    monkeypatch.setattr(kernel_choice, "_warned", set())
     expected = train(with_dynamic_slots(OPTIMIZERS[name]()))
     optimizer = OPTIMIZERS[name]()
     optimizer.native = "auto"

@@ -113,7 +113,7 @@ class Counting(RuleOptimizer):
 
 
 class CountingWhatAdvances(Counting):
-    goes_by_advanced_step = True
+    prefers_advanced_step = True
 
 
 @pytest.mark.parametrize("optimizer, read", [(Counting, 10), (CountingWhatAdvances, 20)])

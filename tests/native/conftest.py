@@ -1,9 +1,10 @@
-"""Builds the driver, the library of operations that run native kernels, once for all tests."""
+"""Builds the operations library, whose operations run native kernels, once for all tests."""
 
 import pytest
 
-from legacy_opt.core import native_updates
-from legacy_opt.native import cache, driver, modes
+from legacy_opt.native import settings
+from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.native.updates import kernel_choice
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -14,7 +15,7 @@ def kernels_folder(tmp_path_factory):
     folder.mkdir(mode=0o700, exist_ok=True)
     patch = pytest.MonkeyPatch()
     patch.setenv(cache.FOLDER_VARIABLE, str(folder))
-    driver.build()
+    tensorflow_operations.build()
     yield folder
     patch.undo()
 
@@ -22,10 +23,10 @@ def kernels_folder(tmp_path_factory):
 @pytest.fixture
 def fresh(monkeypatch):
     """Undoes `enable`, unsets the variable of the mode, and forgets past warnings and kernels."""
-    monkeypatch.setattr(modes, "_mode", None)
-    monkeypatch.setattr(modes, "_target", None)
-    monkeypatch.setattr(modes, "_by_name", False)
-    monkeypatch.delenv(modes.VARIABLE, raising=False)
-    monkeypatch.setattr(native_updates, "_warned", set())
-    monkeypatch.setattr(native_updates, "_admitted", {})
+    monkeypatch.setattr(settings, "_mode", None)
+    monkeypatch.setattr(settings, "_target", None)
+    monkeypatch.setattr(settings, "_by_name", False)
+    monkeypatch.delenv(settings.VARIABLE, raising=False)
+    monkeypatch.setattr(kernel_choice, "_warned", set())
+    monkeypatch.setattr(kernel_choice, "_admitted", {})
     return monkeypatch

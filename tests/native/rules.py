@@ -1,8 +1,8 @@
 """Traces update rules that tests define as functions of tensors."""
 
-from legacy_opt.native import kernels
-from legacy_opt.native.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
-from legacy_opt.native.trace import Results, trace
+from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
+from legacy_opt.native.compiler.trace import Results, trace
+from legacy_opt.native.runtime import compiled_kernels
 
 
 def traced(update, dtype="float32", scalars=(), rank=1):
@@ -30,4 +30,4 @@ def kernel(function, dtype):
     def rule(tensors):
         return Results(None, {}, function(tensors[gradient]))
 
-    return kernels.compiled(trace([gradient, value], [None], rule))
+    return compiled_kernels.compiled(trace([gradient, value], [None], rule))

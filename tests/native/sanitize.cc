@@ -1,5 +1,5 @@
 // Runs kernels with drawn inputs, on memory whose bounds the sanitizers know. Some inputs do not fit
-// the kernel: the checks of the driver must refuse them, or the update must be valid nevertheless.
+// the kernel: the checks of the operations library must refuse them, or the update must be valid nevertheless.
 // Arguments: a seed, then the libraries of kernels. See `make sanitize`.
 #include <dlfcn.h>
 

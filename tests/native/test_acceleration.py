@@ -10,7 +10,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import compat
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import accelerate, cache, driver, modes
+from legacy_opt.native import accelerate, settings
+from legacy_opt.native.runtime import cache, tensorflow_operations
 from tests.support import problems, running
 from tests.support.processes import programs
 
@@ -190,13 +191,13 @@ def test_a_patch_accelerates_new_optimizers(fresh):
     before = MAKERS["Adam"]()
     with compat.patch_tensorflow(native=True):
         with compat.patch_tensorflow(native=True):
-            assert modes.mode_of(None) == "auto"
+            assert settings.mode_of(None) == "auto"
         assert is_native(trained(MAKERS["Momentum"])[1])
         assert is_native(trained(OwnRate)[1])
         assert is_native(trained(lambda: legacy_opt.LazyAdamOptimizer(0.1))[1])
         assert not is_native(trained(lambda: OwnUpdate(0.1, 0.9))[1])
         assert not is_native(trained(lambda: before)[1])
-    assert modes.mode_of(None) == "off"
+    assert settings.mode_of(None) == "off"
     assert not is_native(trained(MAKERS["Momentum"])[1])
 
 
@@ -217,8 +218,8 @@ def test_a_script_with_native_kernels(options, tmp_path, kernels_folder):
     assert done.stdout.split()[-1] == str(bool(options)), done.stderr
 
 
-def test_without_a_driver_training_goes_on(fresh, tmp_path):
-    fresh.setattr(driver, "_loaded", [])
+def test_without_an_operations_library_training_goes_on(fresh, tmp_path):
+    fresh.setattr(tensorflow_operations, "_loaded", [])
     fresh.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
     with pytest.warns(NativeKernelWarning, match="AdamOptimizer runs without .*build-kernels"):
         values, types = trained(lambda: accelerate(MAKERS["Adam"]()))

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.native import accelerate, modes
+from legacy_opt.native import accelerate, settings
 from tests.support import ending_datasets, problems, running
 
 from .training import START, Sgd
@@ -59,7 +59,7 @@ def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
 @pytest.mark.parametrize("way", ending_datasets.WAYS)
 @pytest.mark.parametrize("by_name", [False, True])
 def test_a_step_at_the_end_of_a_dataset_changes_nothing(way, by_name, fresh):
-    fresh.setattr(modes, "_by_name", by_name)
+    fresh.setattr(settings, "_by_name", by_name)
     problem = problems.everything(only=("matrix", "table"), steps=3)
     changed = ending_datasets.changed(
         way, problem, lambda _: accelerate(averaging(sequential_update=False), require=True)

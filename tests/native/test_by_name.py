@@ -5,11 +5,11 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.core.native_updates import GROUP_BYTES
+from legacy_opt.native.updates.one_step import GROUP_BYTES
 
 from .training import START, Sgd, trained
 
-pytestmark = pytest.mark.every_lane  # each TensorFlow has a driver of its own
+pytestmark = pytest.mark.every_lane  # each TensorFlow has an operations library of its own
 v1 = tf.compat.v1
 NAMED = "LegacyOptUpdateNamed"
 

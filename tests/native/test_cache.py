@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.native import cache, driver, kernels
-from legacy_opt.native.emit import emit
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.runtime import cache, compiled_kernels, tensorflow_operations
 
 from .rules import traced
 
@@ -81,7 +81,7 @@ def test_a_corrupt_kernel(source, folder):
 def test_no_compiler(variable, compile_, source, folder, monkeypatch):
     monkeypatch.setenv(variable, "no-such-compiler")
     with pytest.raises(cache.NoCompilerError, match="'no-such-compiler' is not on PATH"):
-        cache.load(source) if compile_ == "load" else driver.build()
+        cache.load(source) if compile_ == "load" else tensorflow_operations.build()
     assert not list(folder.iterdir())
 
 
@@ -92,7 +92,7 @@ def test_a_compiler_that_fails(variable, compile_, source, folder, tmp_path, mon
     compiler.chmod(0o700)
     monkeypatch.setenv(variable, str(compiler))
     with pytest.raises(cache.NoCompilerError, match="out of order"):
-        cache.load(source) if compile_ == "load" else driver.build()
+        cache.load(source) if compile_ == "load" else tensorflow_operations.build()
     assert not list(folder.iterdir())
 
 
@@ -103,14 +103,14 @@ def test_a_compiler_with_a_launcher_and_flags(
     launcher = tmp_path / "a launcher"
     launcher.write_text(f'#!/bin/sh\necho "$@" >> "{tmp_path}/calls"\nexec "$@"\n')
     launcher.chmod(0o700)
-    # Compiling a driver would take long.
+    # Compiling an operations library would take long.
     default = {"CC": "cc", "CXX": "false"}[variable]
     monkeypatch.setenv(variable, f"'{launcher}' {default} -DA_FLAG=1")
     if compile_ == "load":
         cache.load(source)
     else:
         with pytest.raises(cache.NoCompilerError, match="cannot compile"):
-            driver.build()
+            tensorflow_operations.build()
     calls = (tmp_path / "calls").read_text().splitlines()
     assert calls and all(each.startswith(f"{default} -DA_FLAG=1 ") for each in calls)
 
@@ -140,7 +140,7 @@ def test_flags_of_the_compiler_do_not_change_results(folder, monkeypatch):
     value = np.linspace(1, 2, 5, dtype=np.float32)
     seventh, third = gradient / np.float32(7), value / np.float32(3)
     expected = value - np.where(gradient == gradient, seventh, third)
-    kernels.run(kernels.compiled(program), value, gradient, {}, {})
+    compiled_kernels.run(compiled_kernels.compiled(program), value, gradient, {}, {})
     np.testing.assert_array_equal(value, expected)
 
 
@@ -160,5 +160,5 @@ def test_a_folder_that_cannot_be_created(source, folder):
         cache.load(source)
 
 
-def test_the_driver_depends_on_tensorflow(folder):
-    assert driver.path().name.startswith(f"driver-{tf.__version__}-")
+def test_the_operations_library_depends_on_tensorflow(folder):
+    assert tensorflow_operations.path().name.startswith(f"operations-{tf.__version__}-")

@@ -6,12 +6,12 @@ import shutil
 import legacy_opt
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.compat.cli import main
-from legacy_opt.native import cache, driver
+from legacy_opt.native.runtime import cache, tensorflow_operations
 
 
 def test_build_kernels(tmp_path, monkeypatch, capsys):
     """AdaMax has one kernel for dense and one for sparse gradients. Shampoo has no kernels."""
-    built = driver.path()
+    built = tensorflow_operations.path()
     monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
     monkeypatch.setattr(cache, "_loaded", {})  # forgets the kernels that were loaded
     shutil.copy(str(built), str(tmp_path))
@@ -19,7 +19,7 @@ def test_build_kernels(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(native_diagnosis, "classes", lambda: classes)
     assert main(["build-kernels", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found == {"driver": str(tmp_path / built.name), "kernels": 2}
+    assert found == {"operations": str(tmp_path / built.name), "kernels": 2}
     assert len(list(tmp_path.glob("*.so"))) == 3
     facts = native_diagnosis.facts()
     assert facts["kernels"] == 2

@@ -6,7 +6,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import compat
 from legacy_opt.native import accelerate
-from legacy_opt.optimizers.acceleration import OF_CONTRIB
+from legacy_opt.native.updates.acceleration import OF_CONTRIB
 from tests.support.cases import CASES
 
 from .training import START, is_native

@@ -1,6 +1,6 @@
 """Tests failures on users' machines. Each failure gives one warning, and training continues.
 
-The driver is the library of TensorFlow operations that run native kernels.
+The operations library is the library of TensorFlow operations that run native kernels.
 """
 
 import os
@@ -15,8 +15,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import cache, driver
-from legacy_opt.native.emit import emit
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.runtime import cache, tensorflow_operations
 
 from .rules import traced
 from .training import START, Sgd, is_native, trained
@@ -41,9 +41,9 @@ class Other(Sgd):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Yields a new folder for kernels. The folder contains only the driver."""
+    """Yields a new folder for kernels. The folder contains only the operations library."""
     path = tmp_path / "kernels"
-    built = driver.path()
+    built = tensorflow_operations.path()
     path.mkdir(mode=0o700)
     shutil.copy(str(built), str(path))
     monkeypatch.setenv(cache.FOLDER_VARIABLE, str(path))
@@ -96,7 +96,7 @@ def test_a_failure_is_one_warning(name, folder, monkeypatch):
 
 COMPILE = """
 import sys
-from legacy_opt.native import cache
+from legacy_opt.native.runtime import cache
 cache.load(sys.stdin.read())
 assert "tensorflow" not in sys.modules
 """
@@ -122,7 +122,7 @@ import os, sys
 import numpy as np
 import tensorflow as tf
 import legacy_opt
-from legacy_opt.native import driver
+from legacy_opt.native.runtime import tensorflow_operations
 v1 = tf.compat.v1
 legacy_opt.native.enable(require=True)
 
@@ -135,7 +135,7 @@ def train():
         session.run(train_op)
         return session.run(variable).tolist()
 
-driver.load()
+tensorflow_operations.load()
 child = os.fork()
 result = train()
 print("child" if child == 0 else "parent", result, flush=True)
@@ -158,8 +158,8 @@ def run(program, *words, **environment):
     return done.stdout
 
 
-def test_a_fork_after_the_driver_is_loaded():
-    """Forks after loading the driver, but before session.run. Only session.run starts threads."""
+def test_a_fork_after_the_operations_library_is_loaded():
+    """Forks after loading the library, but before session.run. Only session.run starts threads."""
     lines = sorted(run(FORKED).splitlines())
     assert [line.split()[0] for line in lines] == ["child", "parent"]
     assert lines[0].split(maxsplit=1)[1] == lines[1].split(maxsplit=1)[1]
@@ -169,10 +169,10 @@ LOADED = """
 import sys
 import tensorflow as tf
 v1 = tf.compat.v1
-path, with_driver = sys.argv[1:]
-if with_driver == "yes":
-    from legacy_opt.native import driver
-    driver.load()
+path, with_operations = sys.argv[1:]
+if with_operations == "yes":
+    from legacy_opt.native.runtime import tensorflow_operations
+    tensorflow_operations.load()
 try:
     with tf.Graph().as_default(), v1.Session() as session:
         saver = v1.train.import_meta_graph(path + ".meta")
@@ -184,8 +184,8 @@ except Exception as error:
 """
 
 
-def test_a_graph_without_the_driver(tmp_path):
-    """A MetaGraph with kernels needs the driver. Without it, an error names the operation."""
+def test_a_graph_without_the_operations_library(tmp_path):
+    """A MetaGraph with kernels needs the library. Without it, an error names the operation."""
     path = str(tmp_path / "model")
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=True)

@@ -11,11 +11,11 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import native, versions
 from legacy_opt.compat import to_keras
-from legacy_opt.core import native_check, native_updates
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import operations
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler import operations
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.updates import check, kernel_choice
 from tests.support.keras.keras_apis import KERAS_3
 
 from .training import Sgd
@@ -137,7 +137,7 @@ class ByShape(Sgd):
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_a_rule_that_reads_the_shape_in_python(name, gradient, fresh):
     fresh.setattr(ByShape, "condition", staticmethod(CONDITIONS[name]), raising=False)
-    fresh.setattr(native_check, "MOST_ELEMENTS", 6 if gradient is dense else 128)
+    fresh.setattr(check, "MOST_ELEMENTS", 6 if gradient is dense else 128)
     results = {}
     for mode in ("off", "auto"):
         optimizer, weights = ByShape(), tf.Variable(START)
@@ -213,7 +213,7 @@ class Fading(Sgd):
 
 
 def test_an_attribute_that_changes_in_each_step(fresh):
-    fresh.setattr(native_updates, "MOST_KERNELS", 3)
+    fresh.setattr(kernel_choice, "MOST_KERNELS", 3)
     results = []
     for each in ("off", "auto"):
         optimizer, weights = Fading(), tf.Variable(START)
@@ -226,18 +226,18 @@ def test_an_attribute_that_changes_in_each_step(fresh):
             else:
                 optimizer.apply_gradients([(dense(), weights)])
         results.append(weights.numpy())
-    assert len(native_updates._admitted) == 3
+    assert len(kernel_choice._admitted) == 3
     np.testing.assert_array_equal(*results)
 
 
 def test_values_that_alternate_keep_their_kernels(fresh):
-    fresh.setattr(native_updates, "MOST_KERNELS", 3)
+    fresh.setattr(kernel_choice, "MOST_KERNELS", 3)
     optimizer, weights = Fading(), tf.Variable(START)
     optimizer.native = "require"
     for step in range(8):
         optimizer.limit = 0.5 ** (step % 2)
         optimizer.apply_gradients([(dense(), weights)])
-    assert len(native_updates._admitted) == 2
+    assert len(kernel_choice._admitted) == 2
 
 
 def eager_values(make, native_, to_keras_, dtype="float64"):

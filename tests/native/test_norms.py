@@ -7,10 +7,11 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.core import gradient_values, native_norms
+from legacy_opt.core import gradient_values
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import accelerate
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.updates import norms
 
 from .training import START, Sgd
 
@@ -24,7 +25,7 @@ ARRAYS = [np.asarray(RANDOM.normal(size=shape)) for shape in SHAPES]
 def test_the_norm_is_that_of_numpy(dtype, fresh):
     with tf.Graph().as_default(), v1.Session() as session:
         tensors = [tf.cast(array, dtype) for array in ARRAYS]
-        norm = native_norms.global_norm(tensors, "require")
+        norm = norms.global_norm(tensors, "require")
         assert norm.dtype == dtype and norm.shape == []
         norm, *rounded = session.run([tf.cast(norm, tf.float64)] + tensors)
     squares = [np.sum(np.square(each.astype(np.float64))) for each in rounded]
@@ -78,19 +79,28 @@ def pairs_on(*devices):
             yield tf.constant(START), None
 
 
+def with_mode(native):
+    """Returns an optimizer that allows or requires kernels."""
+    optimizer = legacy_opt.LazyAdamOptimizer()
+    optimizer.native = native
+    return optimizer
+
+
 def test_gradients_in_several_processes(fresh):
     with tf.Graph().as_default():
         pairs = list(pairs_on("/job:ps/cpu:0", "/cpu:0"))
         with pytest.raises(UnsupportedError, match="the gradients are in several processes: "):
-            gradient_values.global_norm(pairs, "require")
+            gradient_values.global_norm(pairs, with_mode("require"))
         with pytest.warns(NativeKernelWarning, match="There is no native global norm: "):
-            assert gradient_values.global_norm(pairs, "auto").op.type == "Sqrt"
+            assert gradient_values.global_norm(pairs, with_mode("auto")).op.type == "Sqrt"
 
 
 def test_gradients_on_several_devices_of_a_process(fresh):
     config = v1.ConfigProto(device_count={"CPU": 2})
     with tf.Graph().as_default(), v1.Session(config=config) as session:
-        norm = gradient_values.global_norm(list(pairs_on("/cpu:0", "/cpu:1", None)), "require")
+        norm = gradient_values.global_norm(
+            list(pairs_on("/cpu:0", "/cpu:1", None)), with_mode("require")
+        )
         found = session.run(norm)
     np.testing.assert_allclose(found, np.sqrt(3) * np.linalg.norm(START), rtol=1e-6)
 
@@ -98,12 +108,12 @@ def test_gradients_on_several_devices_of_a_process(fresh):
 def test_gradients_on_a_gpu(fresh):
     message = "a gradient is on /device:GPU:0; kernels run"
     with tf.Graph().as_default(), pytest.raises(UnsupportedError, match=message):
-        gradient_values.global_norm(list(pairs_on("/cpu:0", "/gpu:0")), "require")
+        gradient_values.global_norm(list(pairs_on("/cpu:0", "/gpu:0")), with_mode("require"))
 
 
 def test_eager_execution(fresh):
     with tf.init_scope():
-        norm = native_norms.global_norm([tf.constant(START), tf.constant(START[0])], "require")
+        norm = norms.global_norm([tf.constant(START), tf.constant(START[0])], "require")
         if tf.executing_eagerly():  # not on TensorFlow 1
             expected = np.sqrt(np.sum(np.square(START)) + np.sum(np.square(START[0])))
             np.testing.assert_allclose(norm.numpy(), expected, rtol=1e-6)

@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import native_diagnosis
-from legacy_opt.core import native_rules
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.updates import optimizers
 from tests.support import ending_datasets, problems, rules, running
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.oracle_runs import assert_close, run_oracles
 
-RULES = [name for name, case in CASES.items() if hasattr(case.optimizer, "pure_update")]
+RULES = [name for name, case in CASES.items() if optimizers.may_have_kernels(case.optimizer)]
 # The classes without kernels, and the reasons.
 UNSUPPORTED = {"Shampoo": "kernels do not support the slot layout"}
 DTYPES = ("float16", "float32", "float64")
@@ -66,10 +66,10 @@ def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
     make = functools.partial(native_diagnosis.made, cls)
     reason = UNSUPPORTED.get(cls.__name__.replace("Optimizer", ""))
     if reason is None:
-        assert "legacy_opt_table" in native_rules.source_of(make, getattr(tf, dtype), sparse)
+        assert "legacy_opt_table" in optimizers.source_of(make, getattr(tf, dtype), sparse)
     else:
         with pytest.raises(UnsupportedError, match=reason):
-            native_rules.source_of(make, getattr(tf, dtype), sparse)
+            optimizers.source_of(make, getattr(tf, dtype), sparse)
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if not is_supported(name)])

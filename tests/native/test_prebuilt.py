@@ -1,6 +1,6 @@
-"""Tests that the drivers and kernels of the package legacy-opt-native are used.
+"""Tests that the operations libraries and kernels of the package legacy-opt-native are used.
 
-A driver is a library of TensorFlow operations that run native kernels. Each test imitates the
+The operations of an operations library run native kernels. Each test imitates the
 package with files that this machine compiles. `make native-wheel` builds the real package.
 """
 
@@ -15,10 +15,10 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.compat.cli import doctor_command
-from legacy_opt.core import native_rules
-from legacy_opt.native import cache, driver, probe
-from legacy_opt.native.emit import emit
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache, probe, probe_in_child, tensorflow_operations
+from legacy_opt.native.updates import optimizers
 from legacy_opt.optimizers import stock_rules
 from tests.support.paths import ROOT
 from tests.support.processes import programs
@@ -67,7 +67,7 @@ def add(package, source, kernels_folder):
 TRAIN = """
 import sys
 sys.path[:0] = sys.argv[1:]
-from legacy_opt.native import cache
+from legacy_opt.native.runtime import cache
 from tests.native.training import START, is_native, native, trained
 value, slot, types = trained(native())
 assert is_native(types)
@@ -76,12 +76,12 @@ print("trained without a compiler")
 """
 
 
-@pytest.mark.every_lane  # each TensorFlow version has its own driver
+@pytest.mark.every_lane  # each TensorFlow version has its own operations library
 def test_a_machine_without_compilers(package, kernels_folder):
     """Training works even if the folder of compiled kernels cannot be created."""
-    add(package, emit(probe.program()), kernels_folder)
-    add(package, native_rules.source_of(Sgd, tf.float32, False), kernels_folder)
-    shutil.copy(str(kernels_folder / driver.name()), str(package))
+    add(package, emit(probe_in_child.program()), kernels_folder)
+    add(package, optimizers.source_of(Sgd, tf.float32, False), kernels_folder)
+    shutil.copy(str(kernels_folder / tensorflow_operations.name()), str(package))
     no_folder = package / "__init__.py" / "kernels"
     environment = {cache.FOLDER_VARIABLE: str(no_folder), "CC": "none", "CXX": "none"}
     done = programs.run("-c", TRAIN, package.parent, environment=environment, seconds=120)
@@ -91,7 +91,7 @@ def test_a_machine_without_compilers(package, kernels_folder):
 
 @pytest.fixture
 def children(monkeypatch):
-    """Replaces the child process that tries a driver.
+    """Replaces the child process that tries an operations library.
 
     Returns a list, to which a test appends the result of each try: an error message, or "" for
     success.
@@ -101,70 +101,72 @@ def children(monkeypatch):
     return failures
 
 
-def test_a_driver_is_tried_once(package, children):
-    prebuilt = package / driver.name()
+def test_an_operations_library_is_tried_once(package, children):
+    prebuilt = package / tensorflow_operations.name()
     prebuilt.touch()
     children.append("")
     for _ in range(2):
-        assert driver.find() == prebuilt
+        assert tensorflow_operations.find() == prebuilt
         probe.failure.cache_clear()  # as in a new process
     shutil.copystat(__file__, str(prebuilt))  # as if the package were installed again
     children.append("it computes wrong values: 7")
     with pytest.raises(UnsupportedError, match="Flow .it computes wrong values: 7.: run"):
-        driver.find()
+        tensorflow_operations.find()
 
 
-def test_a_driver_that_ends_its_process(package):
+def test_an_operations_library_that_ends_its_process(package):
     source = "__attribute__((constructor)) void end(void) { __builtin_trap(); }"
-    cache.compile_library(cache.compiler(), source, ".c", package / driver.name())
+    cache.compile_library(cache.compiler(), source, ".c", package / tensorflow_operations.name())
     with pytest.raises(UnsupportedError, match="it crashes with signal"):
-        driver.find()
+        tensorflow_operations.find()
 
 
-def test_a_driver_that_is_no_library(package):
-    (package / driver.name()).write_text("no library")
+def test_an_operations_library_that_is_no_library(package):
+    (package / tensorflow_operations.name()).write_text("no library")
     with pytest.raises(UnsupportedError, match="invalid ELF header|file too short"):
-        driver.find()
+        tensorflow_operations.find()
 
 
-def test_a_compiled_driver_that_is_no_library(tmp_path, monkeypatch):
-    monkeypatch.setattr(driver, "_loaded", [])
+def test_a_compiled_operations_library_that_is_no_library(tmp_path, monkeypatch):
+    monkeypatch.setattr(tensorflow_operations, "_loaded", [])
     monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
-    driver.path().write_text("no library")
-    with pytest.raises(UnsupportedError, match=f"{driver.name()} cannot be loaded: "):
-        driver.load()
+    tensorflow_operations.path().write_text("no library")
+    with pytest.raises(
+        UnsupportedError, match=f"{tensorflow_operations.name()} cannot be loaded: "
+    ):
+        tensorflow_operations.load()
 
 
-def test_the_driver_that_is_compiled_replaces_one_that_does_not_work(
+def test_the_operations_library_that_is_compiled_replaces_one_that_does_not_work(
     package, children, kernels_folder
 ):
-    (package / driver.name()).touch()
+    (package / tensorflow_operations.name()).touch()
     children.append("it computes wrong values: 7")
-    built = cache.folder() / driver.name()
-    shutil.copy(str(kernels_folder / driver.name()), str(built))
-    assert driver.find() == built
+    built = cache.folder() / tensorflow_operations.name()
+    shutil.copy(str(kernels_folder / tensorflow_operations.name()), str(built))
+    assert tensorflow_operations.find() == built
 
 
 def test_another_tensorflow(package, monkeypatch):
     monkeypatch.setenv("CXX", "no-such-compiler")
-    (package / driver.name().replace("driver-", "driver-1.")).touch()
-    with pytest.raises(UnsupportedError, match="legacy-opt-native has no driver for this build of"):
-        driver.find()
+    (package / tensorflow_operations.name().replace("operations-", "operations-1.")).touch()
+    with pytest.raises(UnsupportedError, match="has no operations library for this build of"):
+        tensorflow_operations.find()
     with pytest.raises(cache.NoCompilerError, match="There is no C.. compiler"):
-        driver.build()
+        tensorflow_operations.build()
 
 
 @pytest.fixture
 def loaded(kernels_folder):
-    return driver.load()
+    return tensorflow_operations.load()
 
 
-def test_the_driver_finds_prebuilt_kernels(loaded, package, kernels_folder, request):
+def test_the_operations_library_finds_prebuilt_kernels(loaded, package, kernels_folder, request):
     """A server must find a kernel by its hash, although the server has not used the kernel yet."""
     source = emit(traced(lambda grad, value: grad + 4.75))
     add(package, source, kernels_folder)
     key = cache.key_of(source)
-    set_folders = loaded.library.legacy_opt_set_folders
+    set_folders = loaded.functions.legacy_opt_set_folders
     request.addfinalizer(lambda: set_folders(str(kernels_folder).encode(), b""))
     set_folders(b"", str(package).encode())
     for name, expected in {key: True, "0" * 32: False, f"../{package.name}/{key}": False}.items():
@@ -182,13 +184,17 @@ def test_a_damaged_kernel_is_compiled_again(package):
 
 def test_doctor(package, children, monkeypatch):
     monkeypatch.setattr(native_diagnosis, "classes", list)
-    for name in driver.name(), "driver-1.2.3-0123456789abcdef.so", cache.file_name("0" * 32):
+    for name in (
+        tensorflow_operations.name(),
+        "operations-1.2.3-0123456789abcdef.so",
+        cache.file_name("0" * 32),
+    ):
         (package / name).touch()
     children.append("")
     facts = native_diagnosis.facts()
-    assert facts["driver"] == str(package / driver.name())
+    assert facts["operations"] == str(package / tensorflow_operations.name())
     (line,) = [text for text in doctor_command._native_texts(facts) if "legacy-opt-native" in text]
-    assert line == f"legacy-opt-native: 1 kernels, drivers for 1.2.3, {tf.__version__}"
+    assert line == f"legacy-opt-native: 1 kernels, operations for 1.2.3, {tf.__version__}"
 
 
 WITH_KERNELS = [*native_diagnosis.classes(), *stock_rules.RULES]
@@ -215,7 +221,7 @@ def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
 
     def source(**arguments):
         make = functools.partial(build.accelerated, cls, **arguments)
-        return native_rules.source_of(make, tf.float32, sparse)
+        return optimizers.source_of(make, tf.float32, sparse)
 
     of_defaults = source()
     for name, default in numeric_arguments(cls).items():

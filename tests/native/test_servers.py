@@ -1,6 +1,6 @@
 """Tests native kernels on a parameter server, which is another process on this machine.
 
-The driver is the library of TensorFlow operations that run native kernels.
+The operations library is the library of TensorFlow operations that run native kernels.
 """
 
 import contextlib
@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import cache
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache
 from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own driver
+pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own operations library
 v1 = tf.compat.v1
 SERVER = """
 import sys
@@ -79,10 +79,10 @@ def test_a_server_with_kernels(use_resource, fresh):
     assert_same(actual, expected)
 
 
-def test_a_server_without_a_driver(fresh):
+def test_a_server_without_an_operations_library(fresh):
     with server(enabled=False) as target:
         legacy_opt.native.enable(require=True, target=target)
-        message = "/job:ps/task:0 has no driver: the process must call"
+        message = "/job:ps/task:0 has no operations library: the process must call"
         with pytest.raises(UnsupportedError, match=message):
             trained(target, "/job:ps/task:0", True)
         legacy_opt.native.enable(target=target)
@@ -90,12 +90,12 @@ def test_a_server_without_a_driver(fresh):
             actual, types = trained(target, "/job:ps/task:0", True)
     assert not is_native(types)
     fresh.setenv("LEGACY_OPT_NATIVE", "off")
-    fresh.setattr(legacy_opt.native.modes, "_mode", None)
+    fresh.setattr(legacy_opt.native.settings, "_mode", None)
     assert_same(actual, trained("", "", True)[0])
 
 
 def test_a_server_with_another_folder_of_kernels(fresh, tmp_path, kernels_folder):
-    for path in kernels_folder.glob("driver-*.so"):
+    for path in kernels_folder.glob("operations-*.so"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     with server(environment={cache.FOLDER_VARIABLE: str(tmp_path)}) as target:
         legacy_opt.native.enable(require=True, target=target)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.native import cache, kernels
-from legacy_opt.native.emit import emit
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache, compiled_kernels
 from tests.support import native_corners
 from tests.tools import bits
 
@@ -26,7 +26,7 @@ def found():
             name: result
             for group in native_corners.groups(dtype)
             for name, result in native_corners.run(
-                kernels.compiled(native_corners.program(group, dtype)), dtype
+                compiled_kernels.compiled(native_corners.program(group, dtype)), dtype
             ).items()
         }
         for dtype in native_corners.DTYPES
@@ -98,7 +98,7 @@ def test_all_instruction_sets_compute_the_same_bits(found, tmp_path):
             path = tmp_path / f"{dtype}{flags}.so"
             command = [*cache.find_compiler("C", "CC", "cc"), *cache.FLAGS, "-DVECTORIZED=", flags]
             cache.compile_library(command, emit(program), ".c", path)
-            kernel = kernels.Kernel(program, "", ctypes.CDLL(str(path)))
+            kernel = compiled_kernels.Kernel(program, "", ctypes.CDLL(str(path)))
             for name, result in native_corners.run(kernel, dtype).items():
                 np.testing.assert_array_equal(plain(result), plain(found[dtype][name]), name)
 
@@ -130,7 +130,7 @@ def test_sums_of_integers_are_exact_or_refused():
 
     given = np.full(4, 2.0**30, np.float32)
     result = np.zeros_like(given)
-    kernels.run(kernels.compiled(update(tf.reduce_sum)), result, given, {}, {})
+    compiled_kernels.run(compiled_kernels.compiled(update(tf.reduce_sum)), result, given, {}, {})
     np.testing.assert_array_equal(result, np.zeros(4))  # 2**32, as in TensorFlow
     with pytest.raises(UnsupportedError, match="Mean in int32"):
         emit(update(tf.reduce_mean))

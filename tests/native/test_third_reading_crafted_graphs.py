@@ -1,4 +1,4 @@
-"""Tests that the native driver refuses inputs that do not fit, and then changes no variable.
+"""Tests that the operations library refuses inputs that do not fit, and then changes no variable.
 
 The inputs are those of graphs that no optimizer creates.
 """
@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native import driver
+from legacy_opt.native.runtime import tensorflow_operations
 from tests.support import crafted_graphs
 from tests.support.crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
 
@@ -83,7 +83,9 @@ def test_gradients_that_are_the_variables_of_the_same_operation(use_resource):
     def update(variables, handles):
         first, _, second, _ = values(variables, use_resource)
         kernel = registered("fading")
-        return driver.update(driver.load(), kernel, handles, [], [second, first], True)
+        return tensorflow_operations.update(
+            tensorflow_operations.load(), kernel, handles, [], [second, first], True
+        )
 
     slot, other = np.ones_like(START), START**2
     found = trained([START, slot, other, slot], use_resource, update)
@@ -99,8 +101,14 @@ def test_ids_that_are_a_slot_of_the_same_operation(use_resource):
     def update(variables, handles):
         rows = values(variables, use_resource)[1]
         kernel = registered("rows")
-        return driver.update_rows(
-            driver.load(), kernel, handles, [], tf.constant(GRADIENT_VALUE), rows, False
+        return tensorflow_operations.update_rows(
+            tensorflow_operations.load(),
+            kernel,
+            handles,
+            [],
+            tf.constant(GRADIENT_VALUE),
+            rows,
+            False,
         )
 
     value, count = trained([START, ids], use_resource, update)
@@ -115,7 +123,9 @@ def test_variables_without_axes_rows_or_columns(shape, use_resource):
 
     def update(_, handles):
         scalars, gradients = [tf.constant(2.0)], [tf.ones(shape)]
-        return driver.update(driver.load(), registered("dense"), handles, scalars, gradients, False)
+        return tensorflow_operations.update(
+            tensorflow_operations.load(), registered("dense"), handles, scalars, gradients, False
+        )
 
     value, total, steps = trained([start, start, np.int64(0)], use_resource, update)
     np.testing.assert_array_equal(value, start - 2)
@@ -134,8 +144,8 @@ def test_rows_of_variables_without_elements(shape):
             v1.get_variable(name, initializer=start, use_resource=True)
             for name in ("value", "slot")
         ]
-        operation = driver.update_rows(
-            driver.load(),
+        operation = tensorflow_operations.update_rows(
+            tensorflow_operations.load(),
             registered("fading"),
             [each.handle for each in variables],
             [],
@@ -151,15 +161,21 @@ def test_rows_of_variables_without_elements(shape):
 @pytest.mark.parametrize("kernel", ["dense", "rows", "matrix"])
 def test_sums_of_a_kernel_without_sums(kernel):
     with tf.Graph().as_default(), v1.Session() as session:
-        sums = driver.sums(driver.load(), registered(kernel), [tf.ones([3])])
+        sums = tensorflow_operations.sums(
+            tensorflow_operations.load(), registered(kernel), [tf.ones([3])]
+        )
         with pytest.raises(tf.errors.InvalidArgumentError, match="no sums over gradients"):
             session.run(sums)
 
 
 def test_sums_of_gradients_of_another_dtype():
     with tf.Graph().as_default(), v1.Session() as session:
-        found = driver.sums(driver.load(), registered("norm"), [tf.ones([3]), tf.ones([2, 2])])
+        found = tensorflow_operations.sums(
+            tensorflow_operations.load(), registered("norm"), [tf.ones([3]), tf.ones([2, 2])]
+        )
         np.testing.assert_array_equal(session.run(found), [7])
-        sums = driver.sums(driver.load(), registered("norm"), [tf.ones([3], tf.float64)])
+        sums = tensorflow_operations.sums(
+            tensorflow_operations.load(), registered("norm"), [tf.ones([3], tf.float64)]
+        )
         with pytest.raises(tf.errors.InvalidArgumentError, match="has the dtype 2"):
             session.run(sums)

@@ -6,8 +6,9 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat import to_keras
-from legacy_opt.core import native_check, native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native.updates import check
+from legacy_opt.native.updates.formulas import Formulas
 from tests.support.checkpoints.v1_checkpoints import APIS
 
 from .training import START, Sgd
@@ -55,9 +56,9 @@ class OtherScalar(Sgd):
 
 
 class OtherRule(Sgd):
-    """Has a rule for each variable, as the docstring of `native_rule` allows."""
+    """Has a rule for each variable, as the docstring of `pure_rule` allows."""
 
-    def native_rule(self, variable, sparse):
+    def pure_rule(self, variable, sparse):
         return self._rule_of(layer(self, variable))
 
     def apply_update(self, update):
@@ -174,7 +175,7 @@ def counted(fresh, module, name):
 
 
 def test_each_program_is_checked_once(fresh):
-    checks = counted(fresh, native_check, "check")
+    checks = counted(fresh, check, "check")
     outside_of_graphs(made(LayerwiseRate, "require"), False)
     assert len(checks) == len(NAMES)
     outside_of_graphs(made(LayerwiseRate, "require"), False)
@@ -185,7 +186,7 @@ def test_each_program_is_checked_once(fresh):
 def test_a_second_eager_step_traces_nothing(make, fresh):
     optimizer, variables = make(), [tf.Variable(START, name=name) for name in NAMES]
     optimizer.native = "require"
-    traces = counted(fresh, native_updates, "rule_of")
+    traces = counted(fresh, Formulas, "of")
     for _ in range(3):
         optimizer.apply_gradients([(tf.constant(START), each) for each in variables])
         assert len(traces) == len(NAMES)
@@ -201,7 +202,7 @@ def test_a_second_eager_step_in_keras_traces_nothing(name, api, fresh):
     }[name]()
     optimizer.native = "require"
     bridged, variable = to_keras(optimizer, api=api), tf.Variable(START)
-    traces = counted(fresh, native_updates, "rule_of")
+    traces = counted(fresh, Formulas, "of")
     for step in range(3):
         bridged.learning_rate = 0.1 / (1 + step)
         bridged.apply_gradients([(tf.constant(START), variable)])
@@ -214,7 +215,7 @@ def test_an_update_without_a_kernel_is_traced_once(fresh):
             return tf.sort(grad), {}
 
     optimizer, variables = made(Sorted, "auto"), [tf.Variable(START), tf.Variable(START)]
-    traces = counted(fresh, native_updates, "rule_of")
+    traces = counted(fresh, Formulas, "of")
     with pytest.warns(NativeKernelWarning, match="Sort|TopK"):
         for _ in range(3):
             optimizer.apply_gradients([(tf.constant(START), each) for each in variables])

@@ -9,8 +9,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
-from legacy_opt.native import kernels
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import compiled_kernels
 from tests.support.checkpoints.v1_checkpoints import APIS
 
 from .training import START, Sgd
@@ -264,13 +264,13 @@ def _apply(optimizer, variable):
 )
 @pytest.mark.parametrize("dtype", [np.float16, np.float64])
 def test_numbers_of_full_precision_are_no_constants_of_kernels(make, name, dtype, fresh):
-    compiled, compile_one = [], kernels.compiled
+    compiled, compile_one = [], compiled_kernels.compiled
 
     def count(program):
         compiled.append(program)
         return compile_one(program)
 
-    fresh.setattr(kernels, "compiled", count)
+    fresh.setattr(compiled_kernels, "compiled", count)
     optimizers = [make(), legacy_opt.native.accelerate(make(), require=True)]
     variables = [tf.Variable(START.astype(dtype)) for _ in optimizers]
     for number in (0.3, 0.2, 0.1):

@@ -4,9 +4,16 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.native.emit import emit
-from legacy_opt.native.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input, UnsupportedError
-from legacy_opt.native.trace import Results, trace
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import (
+    ELEMENT,
+    GRADIENT,
+    SCALAR,
+    VALUE,
+    Input,
+    UnsupportedError,
+)
+from legacy_opt.native.compiler.trace import Results, trace
 
 from .rules import traced
 

@@ -1,6 +1,6 @@
 """Tests the modes of native kernels, and errors in the operations that run kernels.
 
-The driver is the library of these operations.
+The operations library is the library of these operations.
 """
 
 import concurrent.futures
@@ -15,12 +15,14 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native import cache, driver, modes, operations
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native import settings
+from legacy_opt.native.compiler import operations
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache, tensorflow_operations
 
 from .training import START, Sgd, is_native, native, trained
 
-pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own driver
+pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own operations library
 v1 = tf.compat.v1
 
 
@@ -45,7 +47,7 @@ def test_ways_to_turn_native_kernels_on(how, fresh):
     elif how == "enable":
         legacy_opt.native.enable(require=True)
     else:
-        fresh.setenv(modes.VARIABLE, "auto")
+        fresh.setenv(settings.VARIABLE, "auto")
     value, slot, types = trained(optimizer)
     assert is_native(types)
     np.testing.assert_array_equal(value, START - 0.5)
@@ -57,7 +59,7 @@ def test_a_mode_that_does_not_exist(fresh):
     optimizer.native = "yes"
     with pytest.raises(ValueError, match="native must be one of 'off', 'auto', 'require', got 'ye"):
         trained(optimizer)
-    fresh.setenv(modes.VARIABLE, "1")
+    fresh.setenv(settings.VARIABLE, "1")
     with pytest.raises(ValueError, match="LEGACY_OPT_NATIVE must be one of .*got '1'"):
         trained(Sgd())
 
@@ -113,9 +115,9 @@ def test_require_raises_the_reason(fresh):
         trained(optimizer)
 
 
-def test_without_a_driver(fresh, tmp_path):
+def test_without_an_operations_library(fresh, tmp_path):
     fresh.setenv(cache.FOLDER_VARIABLE, str(tmp_path))
-    fresh.setattr(driver, "_loaded", [])
+    fresh.setattr(tensorflow_operations, "_loaded", [])
     optimizer = Sgd()
     optimizer.native = "require"
     with pytest.raises(UnsupportedError, match="run `legacy-opt build-kernels` first"):
@@ -124,22 +126,22 @@ def test_without_a_driver(fresh, tmp_path):
 
 BUILT_LATER = """
 import shutil, sys
-from legacy_opt.native import cache, driver
+from legacy_opt.native.runtime import cache, tensorflow_operations
 try:
-    driver.load()
+    tensorflow_operations.load()
 except ValueError as error:
     assert str(error) == "run `legacy-opt build-kernels` first"
     shutil.copy(sys.argv[1], str(cache.folder()))
-    driver.load()
+    tensorflow_operations.load()
     print("loaded")
 """
 
 
-def test_a_driver_that_is_built_later(tmp_path):
-    """Loads the driver in a new process, because a process can load only one driver."""
+def test_an_operations_library_that_is_built_later(tmp_path):
+    """Loads the operations library in a new process, because a process can load only one."""
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     environment[cache.FOLDER_VARIABLE] = str(tmp_path)
-    command = [sys.executable, "-c", BUILT_LATER, str(driver.path())]
+    command = [sys.executable, "-c", BUILT_LATER, str(tensorflow_operations.path())]
     done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
     assert done.stdout.split() == [b"loaded"]
 
@@ -378,8 +380,8 @@ def test_a_variable_that_is_not_initialized(fresh):
 PROGRAM = """
 import sys
 import tensorflow as tf
-from legacy_opt.native import driver
-library = driver.load().operations
+from legacy_opt.native.runtime import tensorflow_operations
+library = tensorflow_operations.load().operations
 for key in sys.argv[1:]:
     with tf.Graph().as_default() as graph, tf.compat.v1.Session() as session:
         variable = tf.compat.v1.get_variable("w", [2], use_resource=True)

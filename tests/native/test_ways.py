@@ -10,9 +10,9 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import estimator, to_keras
-from legacy_opt.core import native_updates
 from legacy_opt.core.user_warnings import NativeKernelWarning
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.updates import kernel_choice
 from tests.support import estimators, running
 from tests.support.checkpoints.v1_checkpoints import APIS
 from tests.support.keras import keras_ways
@@ -117,7 +117,7 @@ def knows_xla_in_functions():
 
 def test_xla_compiles_tensorflows_operations(monkeypatch):
     """XLA cannot compile the operation of a kernel, so TensorFlow's operations run instead."""
-    monkeypatch.setattr(native_updates, "_warned", set())
+    monkeypatch.setattr(kernel_choice, "_warned", set())
     variables = [tf.Variable(START), tf.Variable(START)]
     optimizers = [make("LazyAdam", mode) for mode in ("auto", "off")]
 

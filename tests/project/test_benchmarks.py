@@ -17,7 +17,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import embeddings, keras_bridge, limits, optimizers, report, run, timing, workloads
+from benchmarks import (
+    against,
+    embeddings,
+    keras_bridge,
+    limits,
+    optimizers,
+    report,
+    run,
+    timing,
+    workloads,
+)
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support.cases import public_optimizers
 from tests.support.processes import programs
@@ -466,17 +476,32 @@ def test_the_bridge_is_measured_with_every_installed_keras():
             assert hasattr(made, "update_step") == (generation == 3)
 
 
-def test_the_bridge_of_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
+def test_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
     """Compares the tested checkout with itself, instead of with another checkout."""
     monkeypatch.setattr(keras_bridge, "DENSE", [keras_bridge.DENSE[1]])
     monkeypatch.setattr(keras_bridge, "ways", lambda workload: [keras_bridge.Way("step", 2)])
+    monkeypatch.setattr(against, "OPTIMIZERS", {"W3": ["LazyAdam"]})
+    monkeypatch.setattr(against, "build_kernels", lambda checkout: False)
     path = tmp_path / "speed.json"
-    words = ["--only", "B1", "--scale-down", "5000", "--repeats", "5", "--against", ROOT]
+    words = ["--only", "W3,B1", "--scale-down", "5000", "--repeats", "5", "--against", ROOT]
     assert run.main([*words, "--json", str(path)]) == 0
-    (found,) = json.loads(path.read_text())["results"]
-    names = found["optimizer"], found["compared_with"]
-    assert names == ("bridged Momentum", "bridged Momentum, other checkout")
-    assert found["ratio"]["median"] > 0 and names[1] in capsys.readouterr().out
+    found, printed = json.loads(path.read_text())["results"], capsys.readouterr().out
+    names = [(each["optimizer"], each["compared_with"]) for each in found]
+    expected = ["LazyAdam", "bridged Momentum"]
+    assert names == [(name, name + ", other checkout") for name in expected]
+    assert all(each["ratio"]["median"] > 0 for each in found)
+    assert all(f"{name}, other checkout" in printed for name in expected)
+
+
+def test_native_kernels_of_another_checkout_are_compared():
+    planned = against.comparisons_of_kernels("W4", has_kernels=True)
+    assert [one[1] for ((one, _, _),) in planned] == [
+        *("AdagradDecay", "AdagradDecay, native", "LazyAdam", "LazyAdam, native")
+    ]
+    for names in against.OPTIMIZERS.values():
+        assert {each for name in names for each in (name, name + ", native")} <= set(
+            optimizers.MAKERS
+        )
 
 
 def test_a_folder_that_is_no_checkout(tmp_path, capsys):

@@ -9,17 +9,18 @@ from tests.support.processes import programs
 
 pytestmark = pytest.mark.once
 
-OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
+OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "native", "versions"]
+# The only import that runs upwards. It takes place when a user has enabled native kernels.
+HOOK = "legacy_opt.core.kernel_hook", "legacy_opt.native.updates.one_step"
 # The packages and modules that each package may import besides itself. A name that begins with a
 # dot is a package or module of compat.
 ALLOWED = {
     "_checkout": [".compat"],  # has the string "legacy_opt.compat", but does not import it
     "versions": [],
-    "native": ["versions"],
-    "native's face": ["native", "optimizers"],
-    "core": ["versions", "native"],
+    "core": ["versions"],
     "optimizers": ["core", "versions"],
     "wrappers": ["core", "versions"],
+    "native": ["core", "optimizers", "wrappers", "versions"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "access": ["core"],
     "kernels": ["core"],
@@ -82,9 +83,6 @@ def modules():
 def package_of(module):
     """Returns the key in `ALLOWED` that applies to a module."""
     words = module.split(".")[1:]
-    # native/__init__.py has the public names. The other modules of native do not import it.
-    if words == ["native"]:
-        return "native's face"
     if words[:1] == ["compat"]:
         return "." + (words + ["compat"])[1 if words[1:] else 0]
     return words[0] if words else "legacy_opt"
@@ -109,22 +107,63 @@ def names_in(module, source, is_package, known):
                     yield name
 
 
-def wrong_imports(files):
-    """Returns the imports that are not allowed, as pairs (importing module, imported name)."""
-    found = []
+def imports(files):
+    """Yields the imports of modules in `files`, as pairs (importing module, imported name)."""
     for module, path in files.items():
         source = path.read_text(encoding="utf-8")
         for name in names_in(module, source, path.name == "__init__.py", files):
             while name not in files and "." in name:
                 name = name.rpartition(".")[0]
-            is_allowed = package_of(name) in [package_of(module), *ALLOWED[package_of(module)]]
-            if (name in files and not is_allowed) or name.split(".")[0] == "compat":
-                found.append((module, name))
-    return found
+            if (name in files or name == "compat") and (module, name) != HOOK:
+                yield module, name
+
+
+def wrong_imports(files):
+    """Returns the imports that are not allowed, as pairs (importing module, imported name)."""
+    return [
+        (module, name)
+        for module, name in imports(files)
+        if name == "compat"
+        or package_of(name) not in [package_of(module), *ALLOWED[package_of(module)]]
+    ]
+
+
+def circles(files):
+    """Returns the modules of legacy_opt that import themselves through other modules.
+
+    The modules of compat are left out. They import public names from the package legacy_opt, which
+    imports compat on first use.
+    """
+    below = {module: set() for module in files if not module.startswith("legacy_opt.compat")}
+    for module, name in imports(files):
+        if module in below and name in below:
+            below[module].add(name)
+    left = set(below)
+    while True:  # remove the modules whose imports have all been removed
+        free = {module for module in left if not below[module] & left - {module}}
+        if not free:
+            return left
+        left -= free
 
 
 def test_imports_run_downwards():
     assert wrong_imports(modules()) == []
+
+
+def test_the_hook_imports_native_kernels():
+    source = modules()[HOOK[0]].read_text()
+    assert HOOK[1] in names_in(HOOK[0], source, False, modules())
+
+
+def test_there_are_no_circles():
+    assert circles(modules()) == set()
+
+
+def test_circles_are_found(tmp_path):
+    path = tmp_path / "module.py"
+    path.write_text("def late():\n    from legacy_opt.core import rule_optimizer\n")
+    files = dict(modules(), **{"legacy_opt.core.slots": path})
+    assert circles(files) >= {"legacy_opt.core.slots", "legacy_opt.core.rule_optimizer"}
 
 
 def test_every_package_is_listed():
@@ -168,4 +207,22 @@ for name in sys.argv[1:]:
 
 def test_any_module_may_be_imported_first():
     done = programs.run("-c", IMPORT_EACH_FIRST, *modules(), seconds=120)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+WITHOUT_TENSORFLOW = """
+import sys
+sys.modules["tensorflow"] = None
+import importlib
+for name in sys.argv[1:]:
+    importlib.import_module(name)
+"""
+
+
+def test_compiler_and_cache_need_no_tensorflow():
+    home = "legacy_opt.native."
+    names = [name for name in modules() if name.startswith(home + "compiler")]
+    names.remove(home + "compiler.trace")  # reads TensorFlow's operations
+    names += [home + "settings", home + "runtime.cache", home + "runtime.compiled_kernels"]
+    done = programs.run("-c", WITHOUT_TENSORFLOW, *names, seconds=60)
     assert (done.returncode, done.stdout) == (0, "")

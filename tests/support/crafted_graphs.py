@@ -1,9 +1,9 @@
-"""Runs the operations of the native driver on inputs that no optimizer creates.
+"""Runs the operations of the operations library on inputs that no optimizer creates.
 
 python -m tests.support.crafted_graphs daily 100   # prints the outcomes; 100 of the cases are drawn
 python -m tests.support.crafted_graphs full 1000   # each fault with each kind of variables
 
-A test starts this program as a child process, because a wrong driver may crash or hang.
+A test starts this program as a child process, because a wrong library may crash or hang.
 """
 
 import itertools
@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native import driver, kernels
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler.program import (
     ADD,
     ASSIGN,
     ELEMENT,
@@ -28,7 +27,8 @@ from legacy_opt.native.program import (
     VALUE,
     Input,
 )
-from legacy_opt.native.trace import Results, trace
+from legacy_opt.native.compiler.trace import Results, trace
+from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
 
 v1 = tf.compat.v1
 START = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
@@ -61,7 +61,7 @@ def _kernel(slots, rule, scalars=()):
     program = trace(
         inputs + slots, [None, None], lambda tensors: rule(*map(tensors.get, inputs + slots))
     )
-    return kernels.compiled(program)
+    return compiled_kernels.compiled(program)
 
 
 def _of_matrix(grad, value, row, column):
@@ -313,11 +313,11 @@ class Run:
         else:
             words["gradients"] = gradients
         name += {"resource": "", "ref": "_ref", "named": "_named"}[self._kind]
-        return getattr(driver.load().operations, name)(**words)
+        return getattr(tensorflow_operations.load().operations, name)(**words)
 
 
 def _essence(error):
-    """Returns the line of an error that the driver has written; else all lines."""
+    """Returns the line of an error that the operations library has written; else all lines."""
     lines = str(error).splitlines()
     return next((line for line in lines if "legacy_opt:" in line), " ".join(lines))
 
@@ -326,10 +326,10 @@ _registered = {}
 
 
 def registered(name):
-    """Returns a kernel of `KERNELS`, which the driver knows."""
+    """Returns a kernel of `KERNELS`, which the operations library knows."""
     if name not in _registered:
         _registered[name] = KERNELS[name]()
-        driver.register(driver.load(), _registered[name])
+        tensorflow_operations.register(tensorflow_operations.load(), _registered[name])
     return _registered[name]
 
 
@@ -379,7 +379,7 @@ def run_drawn(count):
 
 
 def main(how, count):
-    driver.build()
+    tensorflow_operations.build()
     for line in itertools.chain(run_single(how == "full"), run_drawn(int(count))):
         print(json.dumps(line), flush=True)
 

@@ -6,9 +6,9 @@
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native import kernels
-from legacy_opt.native.program import ASSIGN, ELEMENT, GRADIENT, VALUE, Input
-from legacy_opt.native.trace import Results, trace
+from legacy_opt.native.compiler.program import ASSIGN, ELEMENT, GRADIENT, VALUE, Input
+from legacy_opt.native.compiler.trace import Results, trace
+from legacy_opt.native.runtime import compiled_kernels
 
 DTYPES = ("float32", "float64", "bfloat16", "float16", "int32", "int64")
 DIVISORS = {"int32": (-1, 7, -3, 2**31 - 1), "int64": (-1, 10, -(2**63), 2**63 - 1)}
@@ -91,5 +91,5 @@ def run(kernel, dtype):
         slot.name: np.zeros(len(first), tf.as_dtype(slot.dtype).as_numpy_dtype)
         for slot in kernel.program.slots
     }
-    kernels.run(kernel, second, first, slots, {})
+    compiled_kernels.run(kernel, second, first, slots, {})
     return slots

@@ -85,11 +85,11 @@ def train(threads):
     import tensorflow as tf
 
     from legacy_opt.compat import native_diagnosis
-    from legacy_opt.native import driver
+    from legacy_opt.native.runtime import tensorflow_operations
 
     if hasattr(tf.compat.v1, "disable_eager_execution"):
         tf.compat.v1.disable_eager_execution()
-    driver.build()
+    tensorflow_operations.build()
     classes = [cls for cls in native_diagnosis.classes() if not native_diagnosis.reason(cls)]
     if not classes:
         sys.exit("No optimizer has a native kernel.")
@@ -111,13 +111,13 @@ def corners():
     """Returns a line with a hash of the results of operations at their corners."""
     import numpy as np
 
-    from legacy_opt.native import kernels
+    from legacy_opt.native.runtime import compiled_kernels
     from tests.support import native_corners
 
     digest, count = hashlib.md5(), 0
     for dtype in native_corners.DTYPES:
         for group in native_corners.groups(dtype):
-            kernel = kernels.compiled(native_corners.program(group, dtype))
+            kernel = compiled_kernels.compiled(native_corners.program(group, dtype))
             for name, result in sorted(native_corners.run(kernel, dtype).items()):
                 if result.dtype.kind not in "bi":  # IEEE 754 does not define the sign of a NaN
                     result = result.astype(np.float64)

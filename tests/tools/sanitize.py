@@ -14,10 +14,10 @@ from pathlib import Path
 import tensorflow as tf
 
 from legacy_opt.compat import native_diagnosis
-from legacy_opt.core import native_rules
-from legacy_opt.native import cache
-from legacy_opt.native.emit import emit
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache
+from legacy_opt.native.updates import optimizers
 from tests.support import native_corners
 from tests.support.paths import ROOT
 
@@ -37,7 +37,7 @@ def sources():
             for sparse in (False, True):
                 with contextlib.suppress(UnsupportedError):
                     make = functools.partial(native_diagnosis.made, cls)
-                    yield native_rules.source_of(make, dtype, sparse)
+                    yield optimizers.source_of(make, dtype, sparse)
 
 
 def main():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Iterable, Optional, Tuple
 
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler.program import (
     ELEMENT,
     MATRIX,
     MATRIX_COLUMN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from legacy_opt.native.program import Node, UnsupportedError
+from legacy_opt.native.compiler.program import Node, UnsupportedError
 
 # For each dtype: its number in TensorFlow, the C type of stored values, and the C type of
 # computations.

@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native import matrix_axes
-from legacy_opt.native.operations import DTYPES, ELEMENTWISE
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler import matrix_axes
+from legacy_opt.native.compiler.operations import DTYPES, ELEMENTWISE
+from legacy_opt.native.compiler.program import (
     ADD,
     AFTER_LINES,
     AFTER_SUMS,

@@ -11,9 +11,8 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.native import kernels
-from legacy_opt.native.matrix_axes import axes_of
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler.matrix_axes import axes_of
+from legacy_opt.native.compiler.program import (
     ADD,
     GRADIENT,
     ROW,
@@ -22,7 +21,8 @@ from legacy_opt.native.program import (
     Input,
     UnsupportedError,
 )
-from legacy_opt.native.trace import Results
+from legacy_opt.native.compiler.trace import Results
+from legacy_opt.native.runtime import compiled_kernels
 
 v1 = tf.compat.v1
 ELEMENTS = 64
@@ -36,7 +36,7 @@ COMPARISONS = ("Equal", "NotEqual", "Less", "LessEqual", "Greater", "GreaterEqua
 
 
 def check(
-    kernel: kernels.Kernel,
+    kernel: compiled_kernels.Kernel,
     inputs: List[Input],
     shape: Optional[Sequence[Optional[int]]],
     rule: Callable[[Dict[Input, Any]], Results],
@@ -131,7 +131,7 @@ def _computed(kernel, arrays):
     slots = {each.name: array for each, array in found.items() if each.is_slot}
     by_rows = any(each.level == ROW for each in kernel.program.row_slots)
     rows = range(len(by_name[VALUE])) if by_rows else None
-    kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
+    compiled_kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
     return found
 
 

@@ -1,7 +1,4 @@
-"""Builds, loads and calls the driver: a library of TensorFlow operations that run kernels.
-
-This driver is unrelated to the class `V1Driver`, which `to_keras` uses.
-"""
+"""Builds, loads and calls the operations library: the TensorFlow operations that run kernels."""
 
 from __future__ import annotations
 
@@ -16,26 +13,26 @@ from typing import Any, List, NamedTuple, Sequence
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.native import cache, probe
-from legacy_opt.native.kernels import Kernel
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import cache, probe
+from legacy_opt.native.runtime.compiled_kernels import Kernel
 
-_SOURCES = ("driver.cc", "checks.h", "update.h", "kernel.h")
+_SOURCES = ("operations.cc", "checks.h", "update.h", "kernel.h")
 
 
-class Driver(NamedTuple):
-    """The loaded driver.
+class Library(NamedTuple):
+    """The loaded operations library.
 
     Attributes:
       operations: the module of operations, from `tf.load_op_library`.
-      library: the loaded library, whose functions register kernels.
+      functions: the same library, with the functions that register kernels.
     """
 
     operations: Any
-    library: ctypes.CDLL
+    functions: ctypes.CDLL
 
 
-_loaded: List[Driver] = []  # at most one driver, because TensorFlow cannot unload operations
+_loaded: List[Library] = []  # at most one, because TensorFlow cannot unload operations
 
 
 def _flags() -> List[str]:
@@ -45,15 +42,15 @@ def _flags() -> List[str]:
 
 @functools.lru_cache(maxsize=None)
 def name() -> str:
-    """Returns the file name of this TensorFlow's driver."""
+    """Returns the file name of this TensorFlow's operations library."""
     build_ = [*versions.tensorflow_build(), platform.machine()]
     texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
     key = hashlib.sha256("\0".join([*build_, *texts]).encode()).hexdigest()
-    return f"driver-{tf.__version__}-{key[:16]}.so"
+    return f"operations-{tf.__version__}-{key[:16]}.so"
 
 
 def path() -> Path:
-    """Returns the path at which `build` stores the driver, whether it exists or not.
+    """Returns the path at which `build` stores the operations library, whether it exists or not.
 
     Raises:
       NoCompilerError: see `cache.folder`.
@@ -62,7 +59,7 @@ def path() -> Path:
 
 
 def build() -> Path:
-    """Returns the path of a driver for this TensorFlow; compiles a driver if there is none.
+    """Returns the path of the operations library for this TensorFlow; compiles it if necessary.
 
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails. No incomplete file is left.
@@ -76,21 +73,27 @@ def build() -> Path:
 
 
 def find() -> Path:
-    """Returns the path of the driver for this TensorFlow.
+    """Returns the path of the operations library for this TensorFlow.
 
-    The driver is a file of the package legacy-opt-native, or was compiled by `build`.
+    The operations library is a file of the package legacy-opt-native, or was compiled by `build`.
 
     Raises:
-      UnsupportedError: there is no driver. The message says what to do.
+      UnsupportedError: there is no operations library. The message says what to do.
     """
     lack, prebuilt = "", cache.prebuilt(name())
     if prebuilt is not None:
         failure = probe.failure(prebuilt)
         if not failure:
             return prebuilt
-        lack = f"the driver of legacy-opt-native does not work with this TensorFlow ({failure}): "
+        lack = (
+            "the operations library of legacy-opt-native does not work with this TensorFlow "
+            f"({failure}): "
+        )
     elif cache.prebuilt_folder() is not None:
-        lack = f"legacy-opt-native has no driver for this build of TensorFlow {tf.__version__}: "
+        lack = (
+            "legacy-opt-native has no operations library for this build of TensorFlow "
+            f"{tf.__version__}: "
+        )
     built = path()
     if not built.exists():
         raise UnsupportedError(lack + "run `legacy-opt build-kernels` first")
@@ -98,8 +101,8 @@ def find() -> Path:
     return built
 
 
-def load() -> Driver:
-    """Returns the driver of this TensorFlow.
+def load() -> Library:
+    """Returns the operations library of this TensorFlow.
 
     Raises:
       UnsupportedError: see `find`.
@@ -109,46 +112,47 @@ def load() -> Driver:
     return _loaded[0]
 
 
-def opened(library_path: Path) -> Driver:
-    """Loads a driver. Raises an UnsupportedError if it cannot be loaded."""
+def opened(library_path: Path) -> Library:
+    """Loads an operations library. Raises an UnsupportedError if it cannot be loaded."""
     try:
         # tf.load_op_library is called first, because it returns only operations that are registered
         # during its call. An earlier call of ctypes.CDLL would register the operations too early.
         operations = tf.load_op_library(str(library_path))
-        library = ctypes.CDLL(str(library_path))
+        functions = ctypes.CDLL(str(library_path))
     except (tf.errors.OpError, OSError) as error:
-        raise UnsupportedError(f"the driver {library_path} cannot be loaded: {error}") from None
-    library.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
-    library.legacy_opt_set_folders.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        text = f"the operations library {library_path} cannot be loaded: {error}"
+        raise UnsupportedError(text) from None
+    functions.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
+    functions.legacy_opt_set_folders.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     folder = ""
     with contextlib.suppress(cache.NoCompilerError):  # prebuilt kernels need no folder
         folder = str(cache.folder())
-    library.legacy_opt_set_folders(folder.encode(), str(cache.prebuilt_folder() or "").encode())
-    return Driver(operations, library)
+    functions.legacy_opt_set_folders(folder.encode(), str(cache.prebuilt_folder() or "").encode())
+    return Library(operations, functions)
 
 
-def check_server(driver: Driver, key: str, device: str, target: str) -> None:
-    """Checks that another process has the driver and a kernel.
+def check_server(library: Library, key: str, device: str, target: str) -> None:
+    """Checks that another process has the operations library and a kernel.
 
     The result of the check is cached for each process and kernel.
 
     Args:
-      driver: the driver of this process.
+      library: the operations library of this process.
       key: the kernel's key.
       device: a device of the other process.
       target: the target of sessions that can run operations in the other process.
 
     Raises:
-      UnsupportedError: the other process lacks the driver or the kernel.
+      UnsupportedError: the other process lacks the operations library or the kernel.
     """
-    reason = _lack_of_server(driver.operations, key, device.partition("/device:")[0], target)
+    reason = _lack_of_server(library.operations, key, device.partition("/device:")[0], target)
     if reason:
         raise UnsupportedError(reason)
 
 
 @functools.lru_cache(maxsize=None)
 def _lack_of_server(operations, key, process, target):
-    """Returns a message if the process lacks the driver or the kernel, or an empty string."""
+    """Returns what the process lacks, or an empty string."""
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
         with tf.Graph().as_default(), tf.device(process):
@@ -157,7 +161,7 @@ def _lack_of_server(operations, key, process, target):
                 has_kernel = session.run(found)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
         return (
-            f"the process {process} has no driver: the process must call "
+            f"the process {process} has no operations library: the process must call "
             "legacy_opt.native.enable() before it creates its tf.train.Server"
         )
     if has_kernel:
@@ -169,7 +173,7 @@ def _lack_of_server(operations, key, process, target):
 
 
 def update(
-    driver: Driver,
+    library: Library,
     kernel: Kernel,
     variables: Sequence[Any],
     scalars: Sequence[Any],
@@ -179,7 +183,7 @@ def update(
     """Updates whole variables with one operation.
 
     Args:
-      driver: the driver.
+      library: the operations library.
       kernel: a kernel that `register` has registered.
       variables: the handles, refs or resource names of all variables and slots. Each variable is
         followed by its slots.
@@ -191,11 +195,11 @@ def update(
       The operation; None when executing eagerly.
     """
     given = {"gradients": list(gradients)}
-    return _run(driver, "legacy_opt_update", kernel, variables, scalars, use_locking, given)
+    return _run(library, "legacy_opt_update", kernel, variables, scalars, use_locking, given)
 
 
 def update_rows(
-    driver: Driver,
+    library: Library,
     kernel: Kernel,
     variables: Sequence[Any],
     scalars: Sequence[Any],
@@ -207,7 +211,7 @@ def update_rows(
     """Updates rows of one variable by a sparse gradient, in which rows of equal ids are summed.
 
     Args:
-      driver: see `update`.
+      library: see `update`.
       kernel: see `update`.
       variables: the handles or refs of the variable and its slots.
       scalars: see `update`.
@@ -221,16 +225,16 @@ def update_rows(
       The operation; None when executing eagerly.
     """
     given = {"gradient": gradient, "ids": ids, "all_rows": all_rows}
-    return _run(driver, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, given)
+    return _run(library, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, given)
 
 
-def _run(driver, operation, kernel, variables, scalars, use_locking, inputs):
+def _run(library, operation, kernel, variables, scalars, use_locking, inputs):
     if isinstance(variables[0], str):
         operation, inputs = operation + "_named", dict(inputs, names=list(variables))
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
         inputs = dict(inputs, variables=list(variables))
-    return getattr(driver.operations, operation)(
+    return getattr(library.operations, operation)(
         scalars=list(scalars),
         kernel=kernel.key,
         use_locking=use_locking,
@@ -238,26 +242,28 @@ def _run(driver, operation, kernel, variables, scalars, use_locking, inputs):
     )
 
 
-def sums(driver: Driver, kernel: Kernel, gradients: Sequence[Any]) -> Any:
+def sums(library: Library, kernel: Kernel, gradients: Sequence[Any]) -> Any:
     """Returns the sums that a kernel's program computes, over all elements of all gradients.
 
     Args:
-      driver: see `update`.
+      library: see `update`.
       kernel: a registered kernel without slots and scalars, whose sums do not depend on the value.
       gradients: tensors of the kernel's dtype, of any shapes.
 
     Returns:
       A float64 tensor with one element per sum.
     """
-    return driver.operations.legacy_opt_sums(gradients=list(gradients), kernel=kernel.key)
+    return library.operations.legacy_opt_sums(gradients=list(gradients), kernel=kernel.key)
 
 
-def register(driver: Driver, kernel: Kernel) -> None:
-    """Registers a kernel, so that the driver's operations in this process can run it.
+def register(library: Library, kernel: Kernel) -> None:
+    """Registers a kernel, so that the operations in this process can run it.
 
     Raises:
-      NoCompilerError: the kernel was made for another version of the driver.
+      NoCompilerError: the kernel was made for another version of the operations library.
     """
     address = ctypes.addressof(kernel.table)
-    if not driver.library.legacy_opt_register(kernel.key.encode(), address):
-        raise cache.NoCompilerError(f"The kernel {kernel.key} does not fit this driver.")
+    if not library.functions.legacy_opt_register(kernel.key.encode(), address):
+        raise cache.NoCompilerError(
+            f"The kernel {kernel.key} does not fit this operations library."
+        )

@@ -6,9 +6,9 @@ sums over all elements, and to update all elements.
 
 from __future__ import annotations
 
-from legacy_opt.native.emit import Emitter
-from legacy_opt.native.operations import name_of, store, stored, text_of, type_of
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler.emitter import Emitter
+from legacy_opt.native.compiler.operations import name_of, store, stored, text_of, type_of
+from legacy_opt.native.compiler.program import (
     AFTER_MATRICES,
     ELEMENT,
     MATRIX,
@@ -41,26 +41,26 @@ class MatrixEmitter(Emitter):
         used = needed_for([*elements, program.value, *changes])
         self._columns = [node for node in self._all_columns if node in used]
         # Whether the next C function has parameters for the values of rows and columns.
-        self._has_lines = False
+        self._has_rows_and_columns = False
 
     def _functions(self):
         self._struct("row_t", self._rows)
         if self._row_sums or self._column_sums:
-            self._reduce_lines()
+            self._reduce_rows_and_columns()
         self._after_rows()
         self._after_columns()
-        self._has_lines = True
+        self._has_rows_and_columns = True
         if self._sums:
             self._sum("reduce", "sums")
             self._after_sums()
         self._update()
 
-    def _reduce_lines(self):
+    def _reduce_rows_and_columns(self):
         sums = self._row_sums + self._column_sums
         operands = list(dict.fromkeys(node.inputs[0] for node in sums))
         self._terms("reduce_lines", operands)
         count = len(operands)
-        self._lines += [
+        self._source += [
             "static void reduce_lines(const void* value, const void* const* slots,",
             "                         const void* gradient, const void* from, int64_t n,",
             "                         double* row_sums, double* column_sums) {",
@@ -70,23 +70,23 @@ class MatrixEmitter(Emitter):
             self._call_terms("reduce_lines", count),
         ]
         for node in self._column_sums:
-            self._lines.append(
+            self._source.append(
                 f"    add_column_terms(column_sums + {node.detail} * n + first, "
                 f"terms[{operands.index(node.inputs[0])}], m);"
             )
-        self._lines += [
+        self._source += [
             f"    for (int k = 0; k < {count}; ++k) add_terms(parts[k], terms[k], m);",
             "  }",
         ]
         for node in self._row_sums:
             part = operands.index(node.inputs[0])
-            self._lines.append(f"  row_sums[{node.detail}] = total(parts[{part}]);")
+            self._source.append(f"  row_sums[{node.detail}] = total(parts[{part}]);")
         self._close()
 
     def _terms(self, name, operands):
         super()._terms(name, operands)
         if name == "reduce_lines":
-            self._lines += [
+            self._source += [
                 "VECTORIZED static void add_column_terms(double* restrict to, "
                 "const double* restrict terms, int64_t n) {",
                 "  for (int64_t i = 0; i < n; ++i) to[i] += terms[i];",
@@ -100,7 +100,7 @@ class MatrixEmitter(Emitter):
         second = [n for n in self._rows if n.level == MATRIX_ROW and n not in first]
         matrices = [node for node in self._rows if node.level == MATRIX]
         sums = [node for node in matrices if node.operation in SUMS]
-        self._lines += [
+        self._source += [
             "VECTORIZED static void after_rows(void* const* row_slots, const double* sums,",
             "                                  int64_t rows, int64_t count, const void* from_,",
             "                                  void* to) {",
@@ -108,39 +108,39 @@ class MatrixEmitter(Emitter):
             *(f"  double total{node.detail} = 0;" for node in sums),
         ]
         self._read_scalars(self._rows, self._program.row_slots)
-        self._lines.append("  for (int64_t i = 0; i < rows; ++i) {")
-        self._lines.append("    row_t* const h = (row_t*)to + i;")
+        self._source.append("  for (int64_t i = 0; i < rows; ++i) {")
+        self._source.append("    row_t* const h = (row_t*)to + i;")
         self._compute(first, "h->{} = ")
         for node in sums:
-            self._lines.append(f"    total{node.detail} += (double){text_of(node.inputs[0])};")
-        self._lines.append("  }")
+            self._source.append(f"    total{node.detail} += (double){text_of(node.inputs[0])};")
+        self._source.append("  }")
         self._compute(matrices, "")
-        self._lines.append("  for (int64_t i = 0; i < rows; ++i) {")
-        self._lines.append("    row_t* const h = (row_t*)to + i;")
+        self._source.append("  for (int64_t i = 0; i < rows; ++i) {")
+        self._source.append("    row_t* const h = (row_t*)to + i;")
         for node in first:
-            self._lines.append(f"    const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
+            self._source.append(f"    const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
         for node in matrices:
-            self._lines.append(f"    h->{name_of(node)} = {name_of(node)};")
+            self._source.append(f"    h->{name_of(node)} = {name_of(node)};")
         self._compute(second, "h->{} = ")
-        self._write_lines(self._program.row_slots, "row_slots")
-        self._lines.append("  }")
+        self._write_slots(self._program.row_slots, "row_slots")
+        self._source.append("  }")
         self._close()
 
     def _after_columns(self):
         """Writes the C function that computes the column values and column slots of one matrix."""
-        self._lines += [
+        self._source += [
             "VECTORIZED static void after_columns(void* const* column_slots, const double* sums,",
             "                                     int64_t count, int64_t n, const void* from_,",
             "                                     void* to) {",
             "  const hoisted_t* from = from_;",
         ]
         self._read_scalars(self._all_columns, self._program.column_slots)
-        self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
+        self._source.append("  for (int64_t i = 0; i < n; ++i) {")
         self._compute(self._all_columns, "")
         for k, node in enumerate(self._columns):
-            self._lines.append(f"    {self._column(k, '', 'to')}[i] = {name_of(node)};")
-        self._write_lines(self._program.column_slots, "column_slots")
-        self._lines.append("  }")
+            self._source.append(f"    {self._column(k, '', 'to')}[i] = {name_of(node)};")
+        self._write_slots(self._program.column_slots, "column_slots")
+        self._source.append("  }")
         self._close()
 
     def _column(self, k, const, columns):
@@ -162,14 +162,14 @@ class MatrixEmitter(Emitter):
     def _compute(self, nodes, also):
         for node in nodes:
             name, code = name_of(node), self._code(node)
-            self._lines.append(f"    const {type_of(node)} {name} = {also.format(name)}{code};")
+            self._source.append(f"    const {type_of(node)} {name} = {also.format(name)}{code};")
 
-    def _write_lines(self, slots, array):
+    def _write_slots(self, slots, array):
         for k, slot in enumerate(slots):
             change = self._program.changes.get(slot.name)
             if change is not None:
                 place = f"(({stored(slot.dtype)}*){array}[{k}])[i]"
-                self._lines.append("    " + store(slot.dtype, place).format(text_of(change.node)))
+                self._source.append("    " + store(slot.dtype, place).format(text_of(change.node)))
 
     def _sum_of(self, node, total, count):
         total, count = {
@@ -187,7 +187,7 @@ class MatrixEmitter(Emitter):
                 return f"((const {stored(given.dtype)}*){array}[{slots.index(given)}])[i]"
         return super()._place(given)
 
-    def _read_lines(self, needed):
+    def _read_rows(self, needed):
         for node in self._rows:
             if node in needed:
                 self._read_hoisted(node, "row")
@@ -196,14 +196,16 @@ class MatrixEmitter(Emitter):
         columns = [
             f", const {type_of(node)}* restrict column_{name_of(node)}" for node in self._columns
         ]
-        lines = ", const row_t* row" + "".join(columns) if self._has_lines else ""
-        return super()._outer() + lines
+        others = ", const row_t* row" + "".join(columns) if self._has_rows_and_columns else ""
+        return super()._outer() + others
 
     def _outer_from(self, first):
         columns = [
             f", {self._column(k, 'const ', 'columns')} + {first}" for k in range(len(self._columns))
         ]
-        return super()._outer_from(first) + (", row" + "".join(columns) if self._has_lines else "")
+        return super()._outer_from(first) + (
+            ", row" + "".join(columns) if self._has_rows_and_columns else ""
+        )
 
     def _sum_signature(self, name, sums):
         return [
@@ -224,12 +226,12 @@ class MatrixEmitter(Emitter):
         renamed = {"reduce": "reduce_row", "update": "update_row"}
         fields = [(renamed.get(name, name), value) for name, value in super()._fields()]
         fields = [field for field in fields if field[0] != "prepare_row"]
-        lines = ["reduce_lines"] if self._row_sums or self._column_sums else []
+        reduces = ["reduce_lines"] if self._row_sums or self._column_sums else []
         return [
             ("row_sums", len(self._row_sums)),
             ("column_sums", len(self._column_sums)),
             ("row_bytes", "sizeof(row_t)"),
             ("column_values", len(self._columns)),
             *fields,
-            *((name, name) for name in [*lines, "after_rows", "after_columns"]),
+            *((name, name) for name in [*reduces, "after_rows", "after_columns"]),
         ]

@@ -1,10 +1,10 @@
-"""Writes a `Program` as the C source of a kernel, whose interface is sources/kernel.h."""
+"""Writes the C functions of a kernel, whose interface is sources/kernel.h."""
 
 from __future__ import annotations
 
 from typing import Sequence
 
-from legacy_opt.native.operations import (
+from legacy_opt.native.compiler.operations import (
     DTYPES,
     expression,
     load,
@@ -16,7 +16,7 @@ from legacy_opt.native.operations import (
     text_of,
     type_of,
 )
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler.program import (
     ADD,
     AFTER_SUMS,
     ELEMENT,
@@ -57,20 +57,6 @@ _ADDITION = [
 ]
 
 
-def emit(program: Program) -> str:
-    """Returns the C source of a program's kernel.
-
-    Raises:
-      UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
-    """
-    if program.has_matrices:
-        # Imported here, because emit_matrices imports this module.
-        from legacy_opt.native.emit_matrices import MatrixEmitter
-
-        return MatrixEmitter(program).source()
-    return Emitter(program).source()
-
-
 class Emitter:
     """Writes the functions of a kernel, in the order of sources/kernel.h.
 
@@ -80,7 +66,7 @@ class Emitter:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        self._lines = ['#include "kernel.h"', '#include "elementary.h"', ""]
+        self._source = ['#include "kernel.h"', '#include "elementary.h"', ""]
         # The values that are computed once per update or row, before the loop over elements.
         self._hoisted = [
             node
@@ -102,7 +88,7 @@ class Emitter:
             self._finish()
         self._add()
         self._table()
-        return "\n".join(self._lines) + "\n"
+        return "\n".join(self._source) + "\n"
 
     def _functions(self):
         """Writes the functions that `MatrixEmitter` writes differently."""
@@ -135,7 +121,7 @@ class Emitter:
         """
         count = len(self._sums)
         self._terms(name, [node.inputs[0] for node in self._sums])
-        self._lines += [
+        self._source += [
             *self._sum_signature(name, f"double* {sums}"),
             f"  double parts[{count}][16] = {{{{0}}}}, terms[{count}][512];",
             "  for (int64_t first = 0; first < n; first += 512) {",
@@ -154,8 +140,8 @@ class Emitter:
             f"{name}_block({self._arrays('const ')}, {self._outer()}, int64_t n{terms})",
             [(node, f"terms{i}[i] = (double){{}};") for i, node in enumerate(operands)],
         )
-        if not any("add_terms(" in line for line in self._lines):
-            self._lines += _ADDITION
+        if not any("add_terms(" in line for line in self._source):
+            self._source += _ADDITION
 
     def _call_terms(self, name, count):
         terms = "".join(f", terms[{i}]" for i in range(count))
@@ -201,9 +187,9 @@ class Emitter:
     def _update(self):
         signature = f"{self._arrays('')}, {self._outer()}, int64_t n"
         self._element_loop(f"update_all({signature})", self._results())
-        self._lines += self._update_signature()
+        self._source += self._update_signature()
         arguments = f"{self._pointers('', '0')}, {self._outer_from('0')}"
-        self._lines.append(f"  update_all({arguments}, n);")
+        self._source.append(f"  update_all({arguments}, n);")
         self._close()
 
     def _update_signature(self):
@@ -213,7 +199,7 @@ class Emitter:
         ]
 
     def _fade(self):
-        self._lines += [
+        self._source += [
             "static void fade(void* const* slots, const void* from_, int64_t n) {",
             "  const hoisted_t* from = from_;",
         ]
@@ -222,7 +208,7 @@ class Emitter:
             if change is not None and change.how == FADE:
                 factor = change.factor
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
-                self._lines += [
+                self._source += [
                     f"  {{ {stored(slot.dtype)}* slot = slots[{i}];",
                     f"    const {type_of(factor)} factor = {_hoisted(factor, 'from')};",
                     f"    for (int64_t i = 0; i < n; ++i) "
@@ -231,7 +217,7 @@ class Emitter:
         self._close()
 
     def _finish(self):
-        self._lines += [
+        self._source += [
             "static void finish(void* const* scalar_slots, const void* from_) {",
             "  const hoisted_t* to = from_;",
         ]
@@ -243,7 +229,7 @@ class Emitter:
         dtype = self._program.dtype
         kind = stored(dtype)
         added = rounded(dtype, f"{load(dtype, 'to[i]')} + {load(dtype, 'from[i]')}")
-        self._lines += [
+        self._source += [
             "VECTORIZED static void add_all("
             f"{kind}* restrict to, const {kind}* restrict from, int64_t n) {{",
             f"  for (int64_t i = 0; i < n; ++i) {store(dtype, 'to[i]').format(added)}",
@@ -256,7 +242,7 @@ class Emitter:
         program = self._program
         slots = [program.slots, program.row_slots, program.column_slots, program.scalar_slots]
         counts = [len(each) for each in [program.scalars, *slots]]
-        self._lines += [
+        self._source += [
             '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
             f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[program.dtype][0]},",
             f"  {', '.join(map(str, counts))}, {len(self._sums)},",
@@ -284,13 +270,13 @@ class Emitter:
 
     def _struct(self, name, nodes):
         fields = "".join(f" {type_of(node)} {name_of(node)};" for node in nodes)
-        self._lines.append(f"typedef struct {{ char unused;{fields} }} {name};\n")
+        self._source.append(f"typedef struct {{ char unused;{fields} }} {name};\n")
 
     def _open(self, signature):
-        self._lines += [f"static void {signature} {{", "  hoisted_t* const h = to; (void)h;"]
+        self._source += [f"static void {signature} {{", "  hoisted_t* const h = to; (void)h;"]
 
     def _close(self):
-        self._lines += ["}", ""]
+        self._source += ["}", ""]
 
     def _hoist(self, nodes):
         """Writes statements that compute nodes and store them in the struct of hoisted values."""
@@ -302,11 +288,11 @@ class Emitter:
         for node in nodes:
             code = self._code(node)
             name = name_of(node)
-            self._lines.append(f"  const {type_of(node)} {name} = h->{name} = {code};")
+            self._source.append(f"  const {type_of(node)} {name} = h->{name} = {code};")
 
     def _read_hoisted(self, node, struct):
         name = name_of(node)
-        self._lines.append(f"  const {type_of(node)} {name} = {_hoisted(node, struct)};")
+        self._source.append(f"  const {type_of(node)} {name} = {_hoisted(node, struct)};")
 
     def _write_slot(self, slot, place):
         change = self._program.changes.get(slot.name)
@@ -315,15 +301,15 @@ class Emitter:
         value = _hoisted(change.node, "((const hoisted_t*)to)")
         if change.how == ADD:
             value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
-        self._lines.append("  " + store(slot.dtype, place).format(value))
+        self._source.append("  " + store(slot.dtype, place).format(value))
 
     def _element_loop(self, signature, results):
         needed = needed_for([node for node, _ in results])
-        self._lines.append(f"VECTORIZED static void {signature} {{")
+        self._source.append(f"VECTORIZED static void {signature} {{")
         for node in self._hoisted:
             if node in needed:
                 self._read_hoisted(node, "from")
-        self._read_lines(needed)
+        self._read_rows(needed)
         choices = [
             node
             for node in needed
@@ -335,29 +321,29 @@ class Emitter:
         if len(conditions) == 1:
             # A loop for each answer, because compilers would compute both values of each choice.
             (condition,) = conditions
-            self._lines.append(f"  if ({text_of(condition)}) {{")
+            self._source.append(f"  if ({text_of(condition)}) {{")
             self._loop(needed, results, {node: node.inputs[1] for node in choices})
-            self._lines.append("  } else {")
+            self._source.append("  } else {")
             self._loop(needed, results, {node: node.inputs[2] for node in choices})
-            self._lines.append("  }")
+            self._source.append("  }")
         else:
             self._loop(needed, results, {})
-        self._lines += ["}", ""]
+        self._source += ["}", ""]
 
     def _loop(self, needed, results, chosen):
         """Writes a loop; `chosen` is a dict from nodes to the nodes that they are equal to."""
-        self._lines.append("  for (int64_t i = 0; i < n; ++i) {")
+        self._source.append("  for (int64_t i = 0; i < n; ++i) {")
         for node in self._program.nodes:
             if node.level == MATRIX_COLUMN and node in needed:
                 name = name_of(node)
-                self._lines.append(f"    const {type_of(node)} {name} = column_{name}[i];")
+                self._source.append(f"    const {type_of(node)} {name} = column_{name}[i];")
             if node.level == ELEMENT and node in needed:
                 code = text_of(chosen[node]) if node in chosen else self._code(node)
-                self._lines.append(f"    const {type_of(node)} {name_of(node)} = {code};")
-        self._lines += ["    " + statement.format(text_of(node)) for node, statement in results]
-        self._lines.append("  }")
+                self._source.append(f"    const {type_of(node)} {name_of(node)} = {code};")
+        self._source += ["    " + statement.format(text_of(node)) for node, statement in results]
+        self._source.append("  }")
 
-    def _read_lines(self, needed):
+    def _read_rows(self, needed):
         """Writes C code that reads the values of a matrix row; only in `MatrixEmitter`."""
 
     def _arrays(self, const):

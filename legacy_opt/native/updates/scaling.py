@@ -12,9 +12,10 @@ from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.native_rules import ChangedUpdate, PureUpdate, Results
 from legacy_opt.core.types import DType, Tensor, Variable
 from legacy_opt.core.variable_access import is_value_of_ref
+from legacy_opt.native.compiler.trace import Results
+from legacy_opt.native.updates.formulas import ChangedFormulas, Formulas
 
 _MOST_FACTORS = 4
 _OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}
@@ -32,15 +33,15 @@ class Factor(NamedTuple):
     scalar: Tensor
 
 
-class ScaledUpdate(ChangedUpdate):
-    """An update that first multiplies or divides its gradient by scalars.
+class ScaledFormulas(ChangedFormulas):
+    """Formulas that first multiply or divide the gradient by scalars.
 
     Args:
-      base: the update of the scaled gradient.
+      base: the formulas for the scaled gradient.
       factors: the factors, in the order in which they are applied.
     """
 
-    def __init__(self, base: PureUpdate, factors: List[Factor]) -> None:
+    def __init__(self, base: Formulas, factors: List[Factor]) -> None:
         super().__init__(base)
         self.factors = factors
 
@@ -48,8 +49,8 @@ class ScaledUpdate(ChangedUpdate):
         factors = {_name(i): factor.scalar for i, factor in enumerate(self.factors)}
         return dict(super()._scalars(dtype), **factors)
 
-    def kind(self, variable: Variable) -> Any:
-        return tuple(factor.operation for factor in self.factors), super().kind(variable)
+    def flags(self, variable: Variable) -> Any:
+        return tuple(factor.operation for factor in self.factors), super().flags(variable)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         run = super().function(variable, sparse)
@@ -66,16 +67,16 @@ def _name(i):
     return f"gradient_factor_{i}"
 
 
-def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
+def unscaled(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
     """Finds the tensor that was multiplied or divided by scalars to compute a dense gradient.
 
     Args:
-      update: the update for the gradient.
+      formulas: the formulas for the gradient.
       grad: the gradient.
 
     Returns:
-      A `ScaledUpdate`, and the tensor before the multiplications and divisions. If there are none,
-      or when executing eagerly: `update` and `grad`.
+      A `ScaledFormulas`, and the tensor before the multiplications and divisions. If there are
+      none, or when executing eagerly: `formulas` and `grad`.
     """
     factors, found = [], grad
     while versions.is_symbolic(found) and len(factors) < _MOST_FACTORS:
@@ -94,8 +95,8 @@ def unscaled(update: PureUpdate, grad: Tensor) -> Tuple[PureUpdate, Tensor]:
         found = tensor
         factors.append(Factor(operation.type, scalar))
     if not factors or is_value_of_ref(found) or found.dtype != grad.dtype:
-        return update, grad
-    return ScaledUpdate(update, factors[::-1]), found
+        return formulas, grad
+    return ScaledFormulas(formulas, factors[::-1]), found
 
 
 def _operands(operation):

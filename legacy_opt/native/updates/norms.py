@@ -1,4 +1,4 @@
-"""Computes the global norm of gradients by a native kernel, if the user has enabled kernels.
+"""Computes the global norm of gradients by a native kernel.
 
 TensorFlow reads the gradients by one operation per gradient. With the kernel, a single operation
 reads all gradients, and the result has the same bits on every TensorFlow.
@@ -7,20 +7,20 @@ reads all gradients, and the result has the same bits on every TensorFlow.
 from __future__ import annotations
 
 import functools
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, Optional, Sequence
 
 import tensorflow as tf
 
-from legacy_opt.core import native_updates
-from legacy_opt.core.native_rules import PureRule
 from legacy_opt.core.types import DType, Tensor
 from legacy_opt.core.variable_access import on_any_device
-from legacy_opt.native import driver, modes
-from legacy_opt.native.program import ELEMENT, GRADIENT, VALUE, Input, UnsupportedError
-from legacy_opt.native.trace import Results
+from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, VALUE, Input, UnsupportedError
+from legacy_opt.native.compiler.trace import Results
+from legacy_opt.native.runtime import tensorflow_operations
+from legacy_opt.native.updates import kernel_choice
+from legacy_opt.native.updates.formulas import Formula
 
 
-def global_norm(tensors: List[Tensor], native: Optional[str]) -> Optional[Tensor]:
+def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Tensor]:
     """Returns the square root of the sum of all elements' squares, or None if there is no kernel.
 
     Args:
@@ -30,24 +30,23 @@ def global_norm(tensors: List[Tensor], native: Optional[str]) -> Optional[Tensor
     Raises:
       UnsupportedError: kernels are required, but there is no kernel for these tensors.
     """
-    if modes.mode_of(native) == "off":
-        return None
     try:
         kernel = _kernel(tensors)
     except UnsupportedError as error:
-        native_updates.go_on_without(f"There is no native global norm: {error}", native)
+        kernel_choice.go_on_without(f"There is no native global norm: {error}", native)
         return None
+    operations = tensorflow_operations.load()
     with on_any_device(), tf.device(_process_of(tensors)):
-        total = tf.reshape(driver.sums(driver.load(), kernel, tensors), [])
+        total = tf.reshape(tensorflow_operations.sums(operations, kernel, tensors), [])
         return tf.cast(tf.sqrt(total), tensors[0].dtype)
 
 
 def _kernel(tensors):
     process = _process_of(tensors)
     for each in tensors:
-        native_updates.check_place("a gradient", each.device)
+        kernel_choice.check_place("a gradient", each.device)
     kernel = _admitted(tensors[0].dtype.base_dtype)
-    native_updates.check_process(kernel, process)
+    kernel_choice.check_process(kernel, process)
     return kernel
 
 
@@ -65,15 +64,15 @@ def _process_of(tensors):
 
 @functools.lru_cache(maxsize=None)
 def _admitted(dtype):
-    return native_updates.admitted(rule(dtype))
+    return kernel_choice.admitted(formula(dtype))
 
 
-def rule(dtype: DType) -> PureRule:
-    """Returns a rule that computes the sum of the squares of all elements of the gradient."""
+def formula(dtype: DType) -> Formula:
+    """Returns a formula that computes the sum of the squares of all elements of the gradient."""
     grad, value = Input(GRADIENT, ELEMENT, dtype.name), Input(VALUE, ELEMENT, dtype.name)
 
     def function(tensors: Dict[Input, Any]) -> Results:
         wide = tf.cast(tensors[grad], tf.float64 if dtype == tf.float64 else tf.float32)
         return Results(tf.cast(tf.reduce_sum(tf.square(wide)), dtype), {})
 
-    return PureRule([grad, value], [None], function)
+    return Formula([grad, value], [None], function)

@@ -1,21 +1,33 @@
-"""Converts optimizers' updates to pure functions, from which `legacy_opt.native` makes kernels."""
+"""Formulas: updates of variables as pure functions, from which kernels are compiled."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+import contextlib
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.native_attributes import values_of, without_eager_tensors
 from legacy_opt.core.rule_application import checked_results
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 from legacy_opt.core.update import Addition, Fading
-from legacy_opt.native.emit import emit
-from legacy_opt.native.matrix_axes import axes_of
-from legacy_opt.native.program import (
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.matrix_axes import axes_of
+from legacy_opt.native.compiler.program import (
     ADD,
     ASSIGN,
     ELEMENT,
@@ -30,13 +42,65 @@ from legacy_opt.native.program import (
     Program,
     UnsupportedError,
 )
-from legacy_opt.native.trace import Results, trace
+from legacy_opt.native.compiler.trace import Results, trace
+from legacy_opt.native.updates.attributes import values_of, without_eager_tensors
 
 SOME_ROWS = 7  # a number of touched rows, on which rules must not depend
 
 
-class PureUpdate:
-    """The update of an optimizer as a pure function, from which native kernels are generated.
+class Dependencies(NamedTuple):
+    """What the update of a variable depends on, besides the values of its inputs.
+
+    While this does not change, the program that was traced is up to date.
+
+    Attributes:
+      flags: what differs from variable to variable and from step to step, and is hashable.
+      dtypes: the names and dtypes of the scalars.
+      attributes: the attributes of the optimizer, which a rule may read in Python.
+    """
+
+    flags: Any
+    dtypes: Tuple[Tuple[str, str], ...]
+    attributes: Any
+
+
+class Formula(NamedTuple):
+    """The update of one variable as data: all that is traced, checked and compiled.
+
+    Attributes:
+      inputs: the inputs: gradient, value, slots and scalars (hyperparameters of the step).
+      shape: the shape of the variable, or of the rows that a sparse gradient touches; see `trace`.
+      function: a function that takes a dict from inputs to tensors, and returns `Results`. It
+        contains the rule with its rounding.
+      by_rows: whether the function gets only the rows that a sparse gradient touches.
+      layouts: the slots, a dict from name to `legacy_opt.Slot`.
+      depends_on: the `Dependencies`; None if there are none.
+    """
+
+    inputs: List[Input]
+    shape: Optional[Sequence[Optional[int]]]
+    function: Callable[[Dict[Input, Any]], Results]
+    by_rows: bool = False
+    layouts: Mapping[str, Slot] = {}
+    depends_on: Optional[Dependencies] = None
+
+    def program(self) -> Program:
+        """Traces the function. Raises an UnsupportedError if it cannot be compiled."""
+        found = trace(self.inputs, self.shape, self.function)
+        if self.by_rows and self.shape is not None:
+            known = trace(self.inputs, [SOME_ROWS, *self.shape[1:]], self.function)
+            if emit(known) != emit(found):
+                raise UnsupportedError("the rule depends on the number of touched rows")
+        if self.by_rows and found.needs_all_elements:
+            raise UnsupportedError(
+                "the rule sums over all rows that a sparse gradient touches (if it should get the "
+                "whole tensor, set whole_tensor = True)"
+            )
+        return found
+
+
+class Formulas:
+    """The formulas of an optimizer in one training step.
 
     Args:
       optimizer: the optimizer.
@@ -49,14 +113,16 @@ class PureUpdate:
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         """Returns the slots of a variable, a dict from name to `legacy_opt.Slot`."""
-        raise NotImplementedError
+        del variable
+        return {}
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
         """Whether a sparse gradient updates all rows of a variable."""
-        raise NotImplementedError
+        del variable
+        return False
 
     def must_wait(self, variable: Variable) -> bool:
-        """Whether a sparse update must not run before TensorFlow calls the update method."""
+        """Whether TensorFlow operations must change a variable before a sparse update."""
         del variable
         return False
 
@@ -75,18 +141,30 @@ class PureUpdate:
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         """Computes the result of `scalars`."""
-        raise NotImplementedError
+        del dtype
+        return {}
 
-    def kind(self, variable: Variable) -> Any:
-        """Returns what the update of a variable depends on, besides `attributes` and `scalars`."""
+    def flags(self, variable: Variable) -> Any:
+        """Returns what the update of a variable depends on, besides attributes and `scalars`."""
         del variable
         return type(self)
 
     def attributes(self, again: bool = False) -> Any:
-        """Returns the result of `native_attributes.values_of`, computed once, or `again`."""
+        """Returns the result of `attributes.values_of`, computed once, or `again`."""
         if again or self._known_attributes is None:
             self._known_attributes = values_of(self.optimizer)
         return self._known_attributes
+
+    def depends_on(self, variable: Variable, again: bool = False) -> Dependencies:
+        """Returns the `Dependencies` of a variable's update in this training step.
+
+        Args:
+          variable: the variable.
+          again: whether to read the attributes of the optimizer again in this step.
+        """
+        scalars = self.scalars(variable.dtype.base_dtype)
+        dtypes = tuple((name, each.dtype.base_dtype.name) for name, each in scalars.items())
+        return Dependencies(self.flags(variable), dtypes, self.attributes(again))
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         """Returns the update of a variable, a function with four arguments.
@@ -100,15 +178,58 @@ class PureUpdate:
         """
         raise NotImplementedError
 
+    def of(self, variable: Variable, sparse: bool) -> Formula:
+        """Returns the formula of a variable.
 
-class ChangedUpdate(PureUpdate):
-    """Base class of updates that extend another update.
+        Args:
+          variable: the variable.
+          sparse: whether the gradient is sparse.
+
+        Raises:
+          UnsupportedError: the update cannot be compiled. The message says why.
+        """
+        dtype = variable.dtype.base_dtype.name
+        run = self.function(variable, sparse)
+        by_rows = sparse and not self.needs_whole_tensor(variable)
+        layouts = self.slot_layouts(variable)
+        slots = [
+            Input(
+                name,
+                level_of(layout, variable, by_rows),
+                (layout.dtype or variable.dtype.base_dtype).name,
+                is_slot=True,
+            )
+            for name, layout in layouts.items()
+        ]
+        scalars = [
+            Input(name, SCALAR, tensor.dtype.base_dtype.name)
+            for name, tensor in self.scalars(variable.dtype.base_dtype).items()
+        ]
+        for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
+            raise UnsupportedError(f"a slot or hyperparameter is named {name!r}")
+        grad, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
+
+        def function(tensors: Dict[Input, Any]) -> Results:
+            return run(
+                tensors[grad],
+                tensors[value],
+                {each.name: tensors[each] for each in slots},
+                {each.name: tensors[each] for each in scalars},
+            )
+
+        inputs = [grad, value, *slots, *scalars]
+        shape, depends_on = _shape(variable, by_rows), self.depends_on(variable)
+        return Formula(inputs, shape, function, by_rows, layouts, depends_on)
+
+
+class ChangedFormulas(Formulas):
+    """Base class of formulas that extend other formulas.
 
     Args:
-      base: the update to extend.
+      base: the formulas to extend.
     """
 
-    def __init__(self, base: PureUpdate) -> None:
+    def __init__(self, base: Formulas) -> None:
         super().__init__(base.optimizer)
         self.base = base
 
@@ -124,8 +245,8 @@ class ChangedUpdate(PureUpdate):
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         return self.base.scalars(dtype)
 
-    def kind(self, variable: Variable) -> Any:
-        return type(self), self.base.kind(variable)
+    def flags(self, variable: Variable) -> Any:
+        return type(self), self.base.flags(variable)
 
     def attributes(self, again: bool = False) -> Any:
         return self.base.attributes(again)
@@ -134,8 +255,12 @@ class ChangedUpdate(PureUpdate):
         return self.base.function(variable, sparse)
 
 
-class RuleUpdate(PureUpdate):
-    """The update of a `RuleOptimizer`."""
+class RuleFormulas(Formulas):
+    """The formulas of a `RuleOptimizer`."""
+
+    def __init__(self, optimizer: V1Optimizer) -> None:
+        super().__init__(optimizer)
+        self._known_inputs: Dict[DType, Any] = {}
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         return self.optimizer.slot_layouts(variable)
@@ -144,14 +269,24 @@ class RuleUpdate(PureUpdate):
         return self.optimizer.needs_whole_tensor(variable)
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        return self.optimizer.scalars_of_step(dtype)
+        return self._inputs(dtype).scalars()
+
+    def _inputs(self, dtype):
+        if dtype not in self._known_inputs:
+            dtypes = dict.fromkeys([dtype, wide_dtype(dtype)])
+            self._known_inputs[dtype] = self.optimizer._inputs(dtypes)
+        return self._known_inputs[dtype]
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         optimizer = self.optimizer
-        name, run = type(optimizer).__name__, optimizer.native_rule(variable, sparse)
+        name, inputs = type(optimizer).__name__, self._inputs(variable.dtype.base_dtype)
+        try:
+            run = optimizer.pure_rule(variable, sparse)
+        except NotImplementedError as error:
+            raise UnsupportedError(str(error)) from None
 
         def update(grad, value, slots, scalars):
-            with optimizer.with_scalars(scalars), without_eager_tensors(optimizer):
+            with _given(optimizer, inputs.replaced(scalars)), without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
                 result = run(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
             step, changes = checked_results(result, value, slots, variable, name)
@@ -165,8 +300,19 @@ class RuleUpdate(PureUpdate):
         return update
 
 
-class NoUpdate(PureUpdate):
-    """The update of an optimizer without a pure function, and so without native kernels.
+@contextlib.contextmanager
+def _given(optimizer, inputs) -> Iterator[None]:
+    """Scope in which an optimizer computes its hyperparameters from `inputs`."""
+    before = optimizer._rule_step
+    optimizer._rule_step = before.with_inputs(inputs)
+    try:
+        yield
+    finally:
+        optimizer._rule_step = before
+
+
+class NoFormulas(Formulas):
+    """The formulas of an optimizer that has none, and so no kernels.
 
     Args:
       optimizer: the optimizer.
@@ -177,90 +323,8 @@ class NoUpdate(PureUpdate):
         super().__init__(optimizer)
         self._reason = reason
 
-    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        return {}
-
-    def needs_whole_tensor(self, variable: Variable) -> bool:
-        return False
-
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        return {}
-
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         raise UnsupportedError(self._reason)
-
-
-class PureRule(NamedTuple):
-    """The update of one variable, as a function of all inputs.
-
-    Attributes:
-      inputs: the inputs: gradient, value, slots and scalars.
-      shape: the shape of the variable, or of the rows that a sparse gradient touches; see `trace`.
-      function: a function that takes a dict from inputs to tensors, and returns `Results`.
-      by_rows: whether the function gets only the rows that a sparse gradient touches.
-    """
-
-    inputs: List[Input]
-    shape: Optional[Sequence[Optional[int]]]
-    function: Callable[[Dict[Input, Any]], Results]
-    by_rows: bool = False
-
-    def program(self) -> Program:
-        """Traces the rule. Raises an UnsupportedError if the rule cannot be compiled."""
-        found = trace(self.inputs, self.shape, self.function)
-        if self.by_rows and self.shape is not None:
-            known = trace(self.inputs, [SOME_ROWS, *self.shape[1:]], self.function)
-            if emit(known) != emit(found):
-                raise UnsupportedError("the rule depends on the number of touched rows")
-        if self.by_rows and found.needs_all_elements:
-            raise UnsupportedError(
-                "the rule sums over all rows that a sparse gradient touches (if it should get the "
-                "whole tensor, set whole_tensor = True)"
-            )
-        return found
-
-
-def rule_of(update: PureUpdate, variable: Variable, sparse: bool) -> PureRule:
-    """Returns the rule that updates a variable.
-
-    Args:
-      update: the update of the optimizer.
-      variable: the variable.
-      sparse: whether the gradient is sparse.
-
-    Raises:
-      UnsupportedError: the rule cannot be compiled. The message says why.
-    """
-    dtype = variable.dtype.base_dtype.name
-    run = update.function(variable, sparse)
-    by_rows = sparse and not update.needs_whole_tensor(variable)
-    layouts = update.slot_layouts(variable)
-    slots = [
-        Input(
-            name,
-            level_of(layout, variable, by_rows),
-            (layout.dtype or variable.dtype.base_dtype).name,
-            is_slot=True,
-        )
-        for name, layout in layouts.items()
-    ]
-    scalars = [
-        Input(name, SCALAR, tensor.dtype.base_dtype.name)
-        for name, tensor in update.scalars(variable.dtype.base_dtype).items()
-    ]
-    for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
-        raise UnsupportedError(f"a slot or hyperparameter is named {name!r}")
-    grad, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
-
-    def rule(tensors: Dict[Input, Any]) -> Results:
-        return run(
-            tensors[grad],
-            tensors[value],
-            {each.name: tensors[each] for each in slots},
-            {each.name: tensors[each] for each in scalars},
-        )
-
-    return PureRule([grad, value, *slots, *scalars], _shape(variable, by_rows), rule, by_rows)
 
 
 def _shape(variable, by_rows):
@@ -272,36 +336,6 @@ def _shape(variable, by_rows):
     if shape.rank is None:
         return None
     return [None, *shape.as_list()[1:]] if by_rows else shape.as_list()
-
-
-def source_of(
-    make: Callable[[], Any],
-    dtype: Any,
-    sparse: bool,
-    shape: Sequence[int] = (2, 2),
-    change: Callable[[PureUpdate], PureUpdate] = lambda update: update,
-) -> str:
-    """Returns the C source of the kernel with which an optimizer updates a variable.
-
-    Args:
-      make: a function that creates an optimizer with the method `pure_update`. The function is
-        called in a new graph with a global step.
-      dtype: the dtype of the variable.
-      sparse: whether the gradient is sparse.
-      shape: the shape of the variable. The variable's name is "w".
-      change: a function that takes the optimizer's update and returns the update to compile.
-
-    Raises:
-      UnsupportedError: there is no kernel.
-      WrongTypeError: the optimizer cannot train variables of this dtype.
-    """
-    with tf.Graph().as_default():
-        tf.compat.v1.train.get_or_create_global_step()
-        optimizer = make()
-        variable = tf.compat.v1.get_variable("w", shape, dtype, use_resource=True)
-        optimizer._create_slots([variable])
-        optimizer._prepare()
-        return emit(rule_of(change(optimizer.pure_update()), variable, sparse).program())
 
 
 def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
@@ -340,14 +374,6 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
         ):
             return level
     raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")
-
-
-def refuse_overridden(optimizer: Any, base: type, *names: str) -> None:
-    """Raises an UnsupportedError if an optimizer's class overrides one of the named methods."""
-    cls = type(optimizer)
-    found = [name for name in names if getattr(cls, name) is not getattr(base, name)]
-    if found:
-        raise UnsupportedError(f"{cls.__name__} overrides {' and '.join(found)}")
 
 
 def _change(change):

@@ -8,13 +8,13 @@ import math
 from typing import Any, Dict, Iterator, Optional, Sequence, Type
 
 from legacy_opt.core import gradient_pairs
-from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
+from legacy_opt.core.update_methods import UpdateMethods
+from legacy_opt.native.updates.optimizers import has_stock_rule, may_have_kernels
 from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
 from legacy_opt.optimizers.adamax import AdaMaxOptimizer
 from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
 from legacy_opt.optimizers.decay_of_contrib import AdamWOptimizer, MomentumWOptimizer
-from legacy_opt.optimizers.kernels_first import KernelsFirst, has_rule
 from legacy_opt.optimizers.lars import LARSOptimizer
 from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
 from legacy_opt.optimizers.nadam import NadamOptimizer
@@ -75,13 +75,13 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
     leaves = [each for each in found if not _wrapped(each)]
     ours = {id(each): _like_contrib(each) for each in leaves if _is_of_contrib(each)}
     for each in leaves:
-        is_known = isinstance(each, (KernelsFirst, RuleOptimizer)) or id(each) in ours
-        if not (is_known or has_rule(type(each))):
+        is_known = may_have_kernels(type(each)) or id(each) in ours
+        if not (is_known or has_stock_rule(type(each))):
             raise TypeError(f"There are no native kernels for {type(each).__name__}{_why(each)}")
     for each in leaves:
         if id(each) in ours:
             each.__class__, each.__dict__ = type(ours[id(each)]), vars(ours[id(each)])
-        elif not isinstance(each, (KernelsFirst, RuleOptimizer)):
+        elif not may_have_kernels(type(each)):
             each.__class__ = _accelerated(type(each))
     for each in found:
         each.native = "require" if require else "auto"
@@ -132,7 +132,7 @@ def _like_contrib(optimizer):
     return cls(**{name: known[name] for name in names})
 
 
-class Accelerated(KernelsFirst):
+class Accelerated(UpdateMethods):
     """Mixin that `accelerate` adds to the class of an optimizer."""
 
     def apply_gradients(

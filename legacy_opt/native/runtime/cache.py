@@ -17,9 +17,9 @@ import tempfile
 from pathlib import Path
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from legacy_opt.native.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError
 
-SOURCES = Path(__file__).with_name("sources")
+SOURCES = Path(__file__).parents[1] / "sources"
 HEADERS = ("kernel.h", "elementary.h")
 FOLDER_VARIABLE = "LEGACY_OPT_KERNELS"
 PREBUILT_PACKAGE = "legacy_opt_native"
@@ -165,7 +165,7 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
     """
     key = key_of(source)
     if key not in _loaded:
-        # The library must stay loaded, because the driver stores pointers to its functions.
+        # The library must stay loaded: the operations library stores pointers to its functions.
         _loaded[key] = _prebuilt_library(key) or _own_library(key, source)
     return key, _loaded[key]
 

@@ -7,9 +7,9 @@ from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 
-from legacy_opt.native import cache
-from legacy_opt.native.emit import emit
-from legacy_opt.native.program import MOST_SCALARS, MOST_SLOTS, Program
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import MOST_SCALARS, MOST_SLOTS, Program
+from legacy_opt.native.runtime import cache
 
 ABI = 2  # LEGACY_OPT_ABI of sources/kernel.h
 _POINTER = ctypes.c_void_p

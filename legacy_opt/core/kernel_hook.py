@@ -1,0 +1,113 @@
+"""Asks `legacy_opt.native` for kernels that run updates in place of TensorFlow's operations.
+
+This is the only module below `legacy_opt.native` that imports it, and only if the user has enabled
+native kernels. Otherwise `NO_KERNELS` answers, and all updates run as TensorFlow's operations.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any, List, Optional, Sequence, Tuple
+
+VARIABLE = "LEGACY_OPT_NATIVE"  # the environment variable that enables kernels in a process
+
+_PROVIDER = "legacy_opt.native.updates.one_step"
+_enabled = False
+
+
+class Kernels:
+    """The kernels of an optimizer in one training step. This class has no kernels.
+
+    Attributes:
+      are_on: whether the user has enabled kernels for the optimizer.
+      has_started: whether nothing is left for `start` to do.
+    """
+
+    are_on = False
+    has_started = True
+
+    def start(self) -> List[Tuple[Any, Any]]:
+        """Runs the updates that need not wait for the call of their update method.
+
+        Returns:
+          The (gradient, variable) pairs for which there is no kernel.
+        """
+        return []
+
+    def started(self, variable: Any) -> Any:
+        """Returns the operation by which `start` updates a variable; NotImplemented if none."""
+        del variable
+        return NotImplemented
+
+    def update(self, grad: Any, variable: Any, indices: Any) -> Any:
+        """Updates a variable.
+
+        Args:
+          grad: the gradient; for a sparse gradient, its rows.
+          variable: the variable.
+          indices: the row numbers of a sparse gradient, without duplicates; None for a dense
+            gradient.
+
+        Returns:
+          The operation (None when executing eagerly); NotImplemented if there is no kernel.
+        """
+        del grad, variable, indices
+        return NotImplemented
+
+    def move_averages(
+        self, averages: Sequence[Any], values: Sequence[Any], rate: Any
+    ) -> Tuple[List[Any], List[int]]:
+        """Moves averages towards values: ``average -= (average - value) * rate``.
+
+        Args:
+          averages: variables.
+          values: a tensor for each average.
+          rate: a scalar tensor.
+
+        Returns:
+          A list of operations (empty when executing eagerly), and the positions of the averages
+          for which there is no kernel.
+        """
+        del values, rate
+        return [], list(range(len(averages)))
+
+    def warn_of_operations(self, what: str) -> None:
+        """Warns, if kernels are required, that an optimizer also runs TensorFlow's operations.
+
+        Args:
+          what: what these operations do, for example "clips values".
+        """
+
+    def global_norm(self, tensors: Sequence[Any]) -> Any:
+        """Returns the global norm of tensors of one dtype; None if there is no kernel."""
+        del tensors
+
+
+NO_KERNELS = Kernels()
+
+
+def kernels_for(
+    optimizer: Any,
+    pairs: Optional[Sequence[Any]] = None,
+    base: Optional[type] = None,
+    waits_for: Sequence[Any] = (),
+) -> Kernels:
+    """Returns the kernels of an optimizer in a training step, `NO_KERNELS` if they are off.
+
+    Args:
+      optimizer: an optimizer with the attribute `native`; None if there is no optimizer.
+      pairs: the (gradient, variable) pairs of the step, if known.
+      base: the base class of the optimizer whose update methods call these kernels.
+      waits_for: operations that must end before a variable changes.
+    """
+    native = getattr(optimizer, "native", None)
+    if native is None and not (_enabled or os.environ.get(VARIABLE)):
+        return NO_KERNELS
+    return importlib.import_module(_PROVIDER).kernels_for(optimizer, pairs, base, waits_for)
+
+
+def set_enabled(enabled: bool) -> None:
+    """Sets whether `legacy_opt.native.enable` has enabled kernels in this process."""
+    global _enabled
+    _enabled = enabled

@@ -1,0 +1,1 @@
+"""Traces formulas to programs, and writes programs as C."""

@@ -1,0 +1,43 @@
+"""`enable`: enables native kernels in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Callable, Optional
+
+from legacy_opt.native import settings
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import tensorflow_operations
+
+
+def enable(
+    require: bool = False, target: Optional[str] = None, by_name: bool = False
+) -> Callable[[], None]:
+    """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
+
+    The process of a parameter server must call this function before it creates its
+    `tf.train.Server`, and must have the kernels in its folder of kernels (see docs/native.md).
+
+    Args:
+      require: whether an update without a kernel raises an error. By default, such an update runs
+        as TensorFlow operations, with a `NativeKernelWarning`.
+      target: the target of the program's sessions, for example ``server.target``. Pass the target
+        if variables are on parameter servers. While the graph is built, sessions with this target
+        check whether the servers have the kernels. Without a target, variables on parameter servers
+        are updated without kernels.
+      by_name: whether kernels in a Session find small resource variables by their names. A step
+        with hundreds of such variables then takes less time, because TensorFlow does not run an
+        operation per variable and slot to get their handles. Do not change the attribute
+        ``shared_name`` of the variables in the finished graph.
+
+    Returns:
+      A function that undoes this call.
+    """
+    with contextlib.suppress(UnsupportedError):  # each update reports the error again
+        tensorflow_operations.load()
+    before = settings.current()
+    _, target_before, by_name_before = before
+    mode = "require" if require else "auto"
+    settings.change(mode, target or target_before, by_name or by_name_before)
+    return functools.partial(settings.change, *before)

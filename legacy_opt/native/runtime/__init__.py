@@ -1,0 +1,1 @@
+"""Compiles the C code of kernels, and runs kernels by TensorFlow operations."""

@@ -1,0 +1,48 @@
+"""Updates variables with an operations library. `probe` runs this module in a child process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, VALUE, Input, Program
+from legacy_opt.native.compiler.trace import Results, trace
+from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
+
+v1 = tf.compat.v1
+
+
+def program() -> Program:
+    """Returns the program of the test: gradient descent with the rate 1."""
+    inputs = [Input(name, ELEMENT, "float32") for name in (GRADIENT, VALUE)]
+    return trace(inputs, [None, None], lambda tensors: Results(tensors[inputs[0]], {}))
+
+
+def main(path: str) -> None:
+    """Updates variables.
+
+    Args:
+      path: the path of the operations library.
+
+    Raises:
+      RuntimeError: the operations compute wrong values.
+    """
+    library = tensorflow_operations.opened(Path(path))
+    kernel = compiled_kernels.compiled(program())
+    tensorflow_operations.register(library, kernel)
+    update, update_rows = tensorflow_operations.update, tensorflow_operations.update_rows
+    for use_resource in False, True:
+        with tf.Graph().as_default(), v1.Session() as session:
+            start = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+            variable = v1.get_variable("w", initializer=start, use_resource=use_resource)
+            target = [variable.handle if use_resource else versions.ref_of(variable)]
+            dense = update(library, kernel, target, [], [start / 4], True)
+            rows = update_rows(library, kernel, target, [], start[:1], tf.constant([1]), True)
+            session.run(v1.global_variables_initializer())
+            session.run(dense)
+            session.run(rows)
+            value = session.run(variable).tolist()
+        if value != [[0.75, 1.5], [1.25, 1.0]]:
+            raise RuntimeError(f"it computes wrong values: {value}")

@@ -1,0 +1,1 @@
+"""Runs the updates of optimizers by kernels."""

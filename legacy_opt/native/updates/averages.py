@@ -1,0 +1,35 @@
+"""The formulas of `MovingAverageOptimizer`."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict
+
+import tensorflow as tf
+
+from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+from legacy_opt.native.compiler.trace import Results
+from legacy_opt.native.updates.formulas import Formulas
+
+
+class AverageFormulas(Formulas):
+    """The formulas of averages. The value of the averaged variable is passed as the gradient.
+
+    Args:
+      optimizer: the optimizer that has the averages.
+      rate: 1 minus the decay factor, a scalar tensor.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, rate: Tensor) -> None:
+        super().__init__(optimizer)
+        self._rate = rate
+
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        return {"rate": self._rate}
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        def update(value, average, slots, scalars):
+            del slots
+            gap = average - value
+            return Results(gap * tf.cast(scalars["rate"], gap.dtype), {})
+
+        return update

@@ -1,0 +1,161 @@
+"""Chooses the kernel of each variable's update, or finds out why there is none."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, Dict, NamedTuple, Optional
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.types import Variable
+from legacy_opt.core.user_warnings import NativeKernelWarning, warn
+from legacy_opt.native import settings
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import compiled_kernels, tensorflow_operations
+from legacy_opt.native.updates import check
+from legacy_opt.native.updates.formulas import Formula, Formulas
+
+# The largest number of kernels that are made for one variable. There is a limit, because a rule may
+# read an attribute that has another value in each step, and each value needs its own kernel.
+MOST_KERNELS = 100
+
+_warned = set()
+# The kernels of each optimizer, by `_place`. They are not stored in an attribute of the optimizer,
+# because an optimizer with such an attribute could not be copied.
+_chosen = weakref.WeakKeyDictionary()
+_admitted: Dict[Any, Any] = {}  # the kernel of each program, or why there is none
+
+
+class _Choice(NamedTuple):
+    """The kernel of one variable's update, as long as nothing that it depends on changes.
+
+    Attributes:
+      variable: a weak reference to the variable.
+      depends_on: the `Dependencies` of the formula.
+      kernel: the `Kernel`; a text that says why, if there is none.
+      kernels_made: the number of kernels that were made for the variable, one after the other.
+    """
+
+    variable: Any
+    depends_on: Any
+    kernel: Any
+    kernels_made: int
+
+
+def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_kernels.Kernel:
+    """Returns the kernel that updates a variable. Traces the formula only if something has changed.
+
+    Args:
+      formulas: the formulas of the optimizer in this training step.
+      variable: the variable.
+      sparse: whether the gradient is sparse.
+
+    Raises:
+      UnsupportedError: there is no kernel. The message says why.
+    """
+    tensorflow_operations.load()  # first, because users can correct this error
+    depends_on = formulas.depends_on(variable)
+    place = id(variable), sparse, depends_on.flags, depends_on.dtypes
+    known = _chosen.setdefault(formulas.optimizer, {})
+    found = known.get(place)
+    if found is not None and found.variable() is not variable:
+        found = None  # of an earlier variable with the same id
+    if found is None or found.depends_on != depends_on:
+        made, admitted_before = 0 if found is None else found.kernels_made, len(_admitted)
+        try:
+            if made >= MOST_KERNELS:
+                raise UnsupportedError(
+                    "the rule reads an attribute that changes from step to step, and each value "
+                    "needs another kernel: make the attribute a hyperparameter"
+                )
+            kernel = admitted(formulas.of(variable, sparse))
+        except UnsupportedError as error:
+            kernel = str(error)  # the error itself would keep its frames alive
+        reference = weakref.ref(variable, lambda _: known.pop(place, None))
+        made += len(_admitted) - admitted_before
+        depends_on = formulas.depends_on(variable, again=True)  # the rule may have set attributes
+        found = known[place] = _Choice(reference, depends_on, kernel, made)
+    if isinstance(found.kernel, str):
+        raise UnsupportedError(found.kernel)
+    check_process(found.kernel, variable.device)
+    return found.kernel
+
+
+def admitted(formula: Formula) -> compiled_kernels.Kernel:
+    """Compiles, checks and registers the kernel of a formula.
+
+    Raises:
+      UnsupportedError: there is no operations library, or the formula has no kernel.
+    """
+    loaded, program = tensorflow_operations.load(), formula.program()
+    key = emit(program), *program.names
+    if key not in _admitted:
+        try:
+            kernel = compiled_kernels.compiled(program)
+            check.check(kernel, formula.inputs, formula.shape, formula.function)
+            tensorflow_operations.register(loaded, kernel)
+            _admitted[key] = kernel
+        except UnsupportedError as error:
+            _admitted[key] = str(error)
+    if isinstance(_admitted[key], str):
+        raise UnsupportedError(_admitted[key])
+    return _admitted[key]
+
+
+def check_place(name: str, device: Optional[str]) -> None:
+    """Checks that kernels can run on a device, and in the code that is being built.
+
+    Args:
+      name: the variable or gradient on the device, for error messages.
+      device: the device; None or "" if unknown.
+
+    Raises:
+      UnsupportedError: kernels cannot run on the device or in this code.
+    """
+    if versions.compiling_with_xla():
+        raise UnsupportedError("XLA compiles this function")
+    if tf.distribute.has_strategy():
+        raise UnsupportedError("a tf.distribute.Strategy distributes the training")
+    if tf.DeviceSpec.from_string(device or "").device_type not in (None, "CPU"):
+        raise UnsupportedError(f"{name} is on {device}; kernels run on CPUs")
+    if _is_remote(device) and settings.target_of_sessions() is None:
+        raise UnsupportedError(
+            f"{name} is on {device}, in another process: pass the target of your sessions, as in "
+            "legacy_opt.native.enable(target=server.target)"
+        )
+
+
+def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
+    """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
+    if _is_remote(device):
+        operations, target = tensorflow_operations.load(), settings.target_of_sessions()
+        tensorflow_operations.check_server(operations, kernel.key, device, target)
+
+
+def _is_remote(device):
+    """Whether a device is in another process."""
+    return tf.DeviceSpec.from_string(device or "").job not in (None, "localhost")
+
+
+def go_on_without(text: str, native: Optional[str]) -> None:
+    """Warns once that there is no native kernel.
+
+    Args:
+      text: the warning.
+      native: the attribute `native` of the optimizer.
+
+    Raises:
+      UnsupportedError: kernels are required.
+    """
+    if settings.mode_of(native) == "require":
+        raise UnsupportedError(text) from None
+    warn_once(text)
+
+
+def warn_once(text: str) -> None:
+    """Issues a `NativeKernelWarning`, if the same warning has not been issued before."""
+    if text not in _warned:
+        _warned.add(text)
+        warn(text, NativeKernelWarning)

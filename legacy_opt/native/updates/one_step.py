@@ -1,0 +1,306 @@
+"""Updates variables by native kernels, in one training step of an optimizer."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import gradient_checks
+from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
+from legacy_opt.core.types import GradAndVar, Tensor, Variable
+from legacy_opt.core.variable_access import (
+    after,
+    here,
+    is_resource,
+    on_any_device,
+    variable_shape,
+)
+from legacy_opt.native import settings
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import tensorflow_operations
+from legacy_opt.native.updates import kernel_choice, norms
+from legacy_opt.native.updates.averages import AverageFormulas
+from legacy_opt.native.updates.formulas import Formulas
+from legacy_opt.native.updates.optimizers import formulas_of, overrides_updates
+from legacy_opt.native.updates.scaling import identity_of, unscaled
+
+# The largest total size of the small variables that one operation updates together. There is a
+# limit, because the operation locks all these variables and waits for all their gradients.
+GROUP_BYTES = 4 << 20
+
+
+class _Update(NamedTuple):
+    """An update of a variable by a kernel.
+
+    Attributes:
+      formulas: the formulas of the optimizer, for this gradient.
+      kernel: the `Kernel` of this update.
+      grad: the gradient; for a sparse gradient, its rows.
+      variable: the variable.
+      indices: the row numbers of a sparse gradient, possibly with duplicates; None for a dense
+        gradient.
+    """
+
+    formulas: Formulas
+    kernel: Any
+    grad: Tensor
+    variable: Variable
+    indices: Optional[Tensor]
+
+
+def kernels_for(
+    optimizer: Any, pairs: Optional[Sequence[GradAndVar]], base: Any, waits_for: Sequence[Any]
+) -> Kernels:
+    """See `legacy_opt.core.kernel_hook.kernels_for`, which calls this function.
+
+    Raises:
+      ValueError: the attribute `native`, or the environment variable, has an unknown value.
+    """
+    if settings.mode_of(getattr(optimizer, "native", None)) == "off":
+        return NO_KERNELS
+    return NativeKernels(optimizer, pairs, base, waits_for)
+
+
+class NativeKernels(Kernels):
+    """The native kernels of an optimizer in one training step.
+
+    TensorFlow calls an update method, such as `_apply_dense`, for each variable. In the first of
+    these calls, `start` runs the updates of all variables that need not wait for their own call.
+    Small variables with dense gradients are updated in groups, by one operation per group. Sparse
+    gradients may have duplicate ids, because the kernels sum the rows of equal ids.
+
+    If a subclass or wrapper runs code before or after the update methods, each update waits for its
+    own call.
+
+    Args:
+      optimizer: an optimizer for which the user has enabled kernels; None if there is no optimizer.
+      pairs: see `legacy_opt.core.kernel_hook.kernels_for`.
+      base: see there.
+      waits_for: see there.
+    """
+
+    are_on = True
+
+    def __init__(
+        self,
+        optimizer: Any,
+        pairs: Optional[Sequence[GradAndVar]],
+        base: Any,
+        waits_for: Sequence[Any],
+    ) -> None:
+        self._optimizer = optimizer
+        self._base = base
+        self._waits_for = waits_for
+        self._native = getattr(optimizer, "native", None)
+        known = () if pairs is None or tf.distribute.has_strategy() else pairs
+        self._waiting = [(grad, variable) for grad, variable in known if grad is not None]
+        self.has_started = not self._waiting
+        self._done = {}
+
+    def start(self) -> List[GradAndVar]:
+        """Runs the updates that need not wait. Call this method once.
+
+        Returns:
+          The (gradient, variable) pairs for which there is no kernel.
+
+        Raises:
+          UnsupportedError: see `update`.
+        """
+        self.has_started = True
+        pairs, self._waiting = self._waiting, []
+        optimizer = self._optimizer
+        alone = not optimizer.updates_together or overrides_updates(optimizer, self._base)
+        with after(*self._waits_for), on_any_device():
+            self._done, others = _apply_together(formulas_of(optimizer), pairs, alone)
+        return others
+
+    def started(self, variable: Variable) -> Any:
+        """Returns the operation by which `start` updates a variable; None when executing eagerly.
+
+        The result is NotImplemented if `start` does not update the variable.
+        """
+        if not self.has_started:
+            self.start()
+        return self._done.get(id(variable), NotImplemented)
+
+    def update(self, grad: Tensor, variable: Variable, indices: Optional[Tensor]) -> Any:
+        """Updates a variable; see `Kernels.update`.
+
+        Raises:
+          UnsupportedError: there is no kernel, and the optimizer's mode is "require".
+        """
+        done = self.started(variable)
+        if done is not NotImplemented or versions.static_shape(variable).num_elements() == 0:
+            return done
+        formulas = formulas_of(self._optimizer)  # its scalars belong to the graph of this call
+        if indices is not None and formulas.must_wait(variable):
+            return NotImplemented
+        with after(*self._waits_for):
+            found = _update_or_none(formulas, grad, variable, indices)
+            if found is None:
+                return NotImplemented
+            if _needs_dense(found):
+                shape = tf.cast(variable_shape(variable), indices.dtype)
+                dense = tf.scatter_nd(found.indices[:, tf.newaxis], found.grad, shape)
+                found = found._replace(grad=dense, indices=None)
+            return _run([found])
+
+    def move_averages(
+        self, averages: Sequence[Variable], values: Sequence[Tensor], rate: Tensor
+    ) -> Tuple[List[Any], List[int]]:
+        formulas, pairs = AverageFormulas(self._optimizer, rate), list(zip(values, averages))
+        done, _ = _apply_together(formulas, pairs, alone=False)
+        # Averages that occur several times have not been updated, either.
+        others = [
+            i
+            for i, average in enumerate(averages)
+            if id(average) not in done and average.shape.num_elements() != 0
+        ]
+        return [each for each in dict.fromkeys(done.values()) if each is not None], others
+
+    def warn_of_operations(self, what: str) -> None:
+        if settings.mode_of(self._native) == "require":
+            name = type(self._optimizer).__name__
+            kernel_choice.warn_once(
+                f"{name} {what} by TensorFlow operations, for which there is no native kernel."
+            )
+
+    def global_norm(self, tensors: Sequence[Tensor]) -> Optional[Tensor]:
+        return norms.global_norm(tensors, self._native)
+
+
+def _apply_together(formulas, grads_and_vars, alone):
+    """Updates variables as `NativeKernels.start` does.
+
+    Returns:
+      A dict from the ``id`` of each updated variable to its operation, and the list of the pairs
+      for which there is no kernel.
+    """
+    uses = collections.Counter(id(variable) for _, variable in grads_and_vars)
+    groups, done, others = {}, {}, []
+    for grad, variable in grads_and_vars:
+        if variable.shape.num_elements() == 0:
+            continue
+        sparse = isinstance(grad, tf.IndexedSlices)
+        values, indices = (grad.values, grad.indices) if sparse else (grad, None)
+        found = _update_or_none(formulas, values, variable, indices)
+        if found is None:
+            others.append((grad, variable))
+            continue
+        # Such an update waits for the call of its update method, because TensorFlow sums the rows
+        # of equal ids before this call. (scatter_nd in `update` would add these rows in any order.)
+        waits = sparse and (formulas.must_wait(variable) or _needs_dense(found))
+        if not (waits or alone or uses[id(variable)] > 1):
+            groups.setdefault(_group(found), []).append(found)
+    for updates in groups.values():
+        for part in _parts(updates):
+            with tf.device(part[0].variable.device):
+                operation = _run(part)
+            done.update((id(each.variable), operation) for each in part)
+    return done, others
+
+
+def _needs_dense(update):
+    """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
+    whole = update.indices is not None and update.formulas.needs_whole_tensor(update.variable)
+    return whole and update.kernel.program.needs_all_elements
+
+
+def _update_or_none(formulas, grad, variable, indices):
+    """Returns an `_Update`; warns and returns None if there is no kernel."""
+    optimizer = formulas.optimizer
+    name, sparse = type(optimizer).__name__, indices is not None
+    try:
+        kernel_choice.check_place(repr(variable.name), variable.device)
+        if versions.is_dynamic_embedding(variable):
+            raise UnsupportedError(f"{variable.name!r} is a dynamic embedding table")
+        if not sparse:
+            formulas, grad = unscaled(formulas, tf.convert_to_tensor(grad))
+        kernel = kernel_choice.kernel_of(formulas, variable, sparse)
+    except UnsupportedError as error:
+        text = f"{name} runs without a native kernel: {error}"
+        kernel_choice.go_on_without(text, optimizer.native)
+        return None
+    grad = here(gradient_checks.gradient(name, grad, variable, sparse))
+    return _Update(formulas, kernel, grad, variable, here(indices))
+
+
+def _group(update):
+    """Returns a key: a single operation can run all updates that have the same key."""
+    variable = update.variable
+    if update.indices is not None or _bytes(update) > GROUP_BYTES:
+        return id(variable)
+    factors = getattr(update.formulas, "factors", ())
+    scalars = tuple(identity_of(factor.scalar) for factor in factors)
+    # Two programs may have the same kernel, but read other scalars or slots.
+    names = update.kernel.program.names
+    return update.kernel.key, names, variable.device, is_resource(variable), scalars
+
+
+def _bytes(update):
+    count = update.variable.shape.num_elements()
+    return GROUP_BYTES + 1 if count is None else count * update.variable.dtype.base_dtype.size
+
+
+def _parts(updates):
+    """Splits updates into lists. Several updates in a list have at most `GROUP_BYTES` in total."""
+    part, size = [], 0
+    for update in updates:
+        if part and size + _bytes(update) > GROUP_BYTES:
+            yield part
+            part, size = [], 0
+        part.append(update)
+        size += _bytes(update)
+    yield part
+
+
+def _run(updates):
+    """Runs several updates with the same kernel and the same scalars by one operation."""
+    formulas, kernel, grad, variable, indices = updates[0]
+    optimizer, operations = formulas.optimizer, tensorflow_operations.load()
+    slots = [each.name for each in kernel.program.all_slots]
+    tensors = [
+        _handle(each)
+        for update in updates
+        for each in [
+            update.variable,
+            *(optimizer.get_slot(update.variable, name) for name in slots),
+        ]
+    ]
+    scalars = formulas.scalars(variable.dtype.base_dtype)
+    given = {
+        "scalars": [scalars[each.name] for each in kernel.program.scalars],
+        "use_locking": optimizer._use_locking,
+    }
+    if indices is not None:
+        given.update(gradient=grad, ids=indices, all_rows=formulas.needs_whole_tensor(variable))
+        return tensorflow_operations.update_rows(operations, kernel, tensors, **given)
+    given["gradients"] = [update.grad for update in updates]
+    names = [_resource_name(each) for each in tensors] if settings.is_by_name() else [None]
+    if None in names:
+        return tensorflow_operations.update(operations, kernel, tensors, **given)
+    with contextlib.ExitStack() as stack:
+        for each in tensors:  # on the device whose resources have these names
+            stack.enter_context(each.graph.colocate_with(each.op))
+        return tensorflow_operations.update(operations, kernel, names, **given)
+
+
+def _resource_name(tensor):
+    """Returns the name of the resource variable with a handle; None if it has no such name here.
+
+    A function needs the handle, because TensorFlow orders the operations of a function by their
+    handles.
+    """
+    if getattr(tensor, "graph", None) is not tf.compat.v1.get_default_graph():
+        return None
+    if tensor.op.type != "VarHandleOp" or tensor.op.get_attr("container"):
+        return None
+    return tensor.op.get_attr("shared_name").decode()
+
+
+def _handle(variable):
+    return variable.handle if is_resource(variable) else versions.ref_of(variable)

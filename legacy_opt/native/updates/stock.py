@@ -1,0 +1,52 @@
+"""The formulas of TensorFlow's own v1 optimizers."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Callable, Dict
+
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
+from legacy_opt.native.compiler.program import ASSIGN, UnsupportedError
+from legacy_opt.native.compiler.trace import Results
+from legacy_opt.native.updates.formulas import Formulas
+from legacy_opt.optimizers.stock_rules import StockRule, hyper_of, scalars_of
+
+
+class StockFormulas(Formulas):
+    """The formulas of one of TensorFlow's v1 optimizers.
+
+    Args:
+      optimizer: the optimizer.
+      rule: the rule of the optimizer's class.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:
+        super().__init__(optimizer)
+        self._rule = rule
+
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
+        names = sorted(self.optimizer.get_slot_names())
+        return {
+            name: Slot() for name in names if self.optimizer.get_slot(variable, name) is not None
+        }
+
+    def needs_whole_tensor(self, variable: Variable) -> bool:
+        return self._rule.whole_tensor
+
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        return scalars_of(self._rule, self.optimizer)
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        refused = self._rule.refused(self.optimizer)
+        if refused:
+            raise UnsupportedError(refused)
+        function = self._rule.function_for(sparse)
+
+        def update(grad, value, slots, scalars):
+            hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)
+            new, changes = function(grad, value, SimpleNamespace(**slots), hyper)
+            changes = {name: (ASSIGN, change, None) for name, change in changes.items()}
+            return Results(None, changes, new)
+
+        return update

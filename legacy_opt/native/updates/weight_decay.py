@@ -1,0 +1,48 @@
+"""The formulas of `DecoupledWeightDecayExtension`."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+from legacy_opt.core.types import DType, Tensor, Variable
+from legacy_opt.native.compiler.trace import Results
+from legacy_opt.native.updates.formulas import ChangedFormulas
+from legacy_opt.optimizers.decoupled_weight_decay import factor_of
+
+_NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
+
+
+class DecayedFormulas(ChangedFormulas):
+    """Formulas that first decay the variable, or the rows in a sparse gradient."""
+
+    def must_wait(self, variable: Variable) -> bool:
+        """Whether a sparse gradient decays only some rows, but `base` updates all rows.
+
+        A kernel that updates all rows cannot decay only some rows. So TensorFlow operations decay
+        the rows before the kernel runs.
+        """
+        decays = self.flags(variable)[0]
+        return decays and self.needs_whole_tensor(variable) or super().must_wait(variable)
+
+    def flags(self, variable: Variable) -> Any:
+        # `decay_var_list` may be another one in each step, and the optimizer may have decayed the
+        # variable already.
+        decays = self.optimizer.decays(variable) and not self.optimizer.has_decayed
+        return decays, super().flags(variable)
+
+    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+        factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)
+        return dict(super()._scalars(dtype), **{_NAME: factor})
+
+    def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
+        run = super().function(variable, sparse)
+        decays = self.flags(variable)[0]
+        if not decays or sparse and self.needs_whole_tensor(variable):
+            return run
+
+        def update(grad, value, slots, scalars):
+            decayed = value - scalars[_NAME] * value
+            results = run(grad, decayed, slots, scalars)
+            return Results(None, results.changes, results.new_value(decayed))
+
+        return update
