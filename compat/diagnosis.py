@@ -46,9 +46,9 @@ def diagnose() -> Dict[str, Any]:
         values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
       * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
-        are `mode`, which applies to optimizers whose attribute `native` is None; `c_compiler` and
-        `cpp_compiler`; `folder`, the path of the compiled kernels; `operations`, the path of the
-        library that runs kernels; `kernels`, the number of kernels in the folder; `prebuilt`, a
+        are `setting`, which applies to optimizers whose attribute `native` is None; `c_compiler`
+        and `cpp_compiler`; `folder`, the path of the compiled kernels; `operations`, the path of
+        the library that runs kernels; `kernels`, the number of kernels in the folder; `prebuilt`, a
         dict about the package legacy-opt-native, or None if this package is not installed; and
         `optimizers`, a dict from class names to None, or to the reason why the class has no kernels
         for dense or sparse float32 gradients. If a compiler, the folder or the operations

@@ -19,7 +19,7 @@ from legacy_opt.native.updates import optimizers
 def facts() -> Dict[str, Any]:
     """Returns the value of "native" in the result of `diagnose`."""
     return {
-        "mode": _or_reason(settings.mode_of, None),
+        "setting": _or_reason(settings.setting_of, None),
         "c_compiler": _or_reason(_command, "C", "CC", "cc"),
         "cpp_compiler": _or_reason(_command, "C++", "CXX", "c++"),
         "folder": _or_reason(lambda: str(cache.folder())),

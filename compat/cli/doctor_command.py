@@ -110,7 +110,8 @@ def _native_texts(native):
     if "error" in native:
         yield native["error"]
         return
-    yield f"mode {native['mode']}; C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
+    compilers = f"C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
+    yield f"setting {native['setting']}; {compilers}"
     yield f"operations: {native['operations']}"
     yield f"{native['kernels']} compiled kernels in {native['folder']}"
     if native["prebuilt"]:

@@ -25,7 +25,7 @@ def apply_rule(rule, layouts, update, optimizer_name):
       An operation; None when executing eagerly.
 
     Raises:
-      TypeError: the rule did not return an update and a dict of slot changes, or returned a tensor
+      TypeError: the rule did not return a change and a dict of slot changes, or returned a tensor
         of a wrong dtype.
       ValueError: the rule returned an undeclared slot, or a tensor of a wrong shape.
     """
@@ -38,28 +38,28 @@ def apply_rule(rule, layouts, update, optimizer_name):
     result = rule(
         update.grad, value, NamedValues.of(f"slots of {optimizer_name}", seen), update.hyper
     )
-    step, changes = checked_results(result, value, seen, update.variable, optimizer_name)
-    changes = {name: change for name, change in changes.items() if change is not seen[name]}
+    change, changes = checked_results(result, value, seen, update.variable, optimizer_name)
+    changes = {name: each for name, each in changes.items() if each is not seen[name]}
     decayed = {
         name: layouts[name].read(getattr(update.slots, name), access.whole, update.grad)
-        * change.factor
-        for name, change in changes.items()
-        if isinstance(change, Fading) and update.sparse
+        * each.factor
+        for name, each in changes.items()
+        if isinstance(each, Fading) and update.sparse
     }
     # All reads must finish before the first write.
-    ready = [step, value, update.grad] + [_value(change) for change in changes.values()]
+    ready = [change, value, update.grad] + [_value(each) for each in changes.values()]
     with after(*ready, *decayed.values()):
         written = []
-        for name, change in changes.items():
+        for name, each in changes.items():
             layout, slot = layouts[name], getattr(update.slots, name)
-            if isinstance(change, Addition):
-                written.append(layout.add(slot, access, change.value))
+            if isinstance(each, Addition):
+                written.append(layout.add(slot, access, each.value))
             elif name in decayed:
                 with after(layout.assign(slot, access.whole, decayed[name])):
-                    written.append(layout.assign(slot, access, change.value))
+                    written.append(layout.assign(slot, access, each.value))
             else:
-                written.append(layout.assign(slot, access, _value(change)))
-        written.append(access.subtract(update.variable, step))
+                written.append(layout.assign(slot, access, _value(each)))
+        written.append(access.subtract(update.variable, change))
     return tf.group(*written)
 
 
@@ -78,7 +78,7 @@ def checked_results(result, value, seen, variable, optimizer_name):
       optimizer_name: the name in error messages.
 
     Returns:
-      The update and a dict of slot changes, with all values converted to tensors.
+      The change of the variable and a dict of slot changes, with all values converted to tensors.
 
     Raises:
       TypeError: see `apply_rule`.
@@ -86,28 +86,28 @@ def checked_results(result, value, seen, variable, optimizer_name):
     """
     rule = optimizer_name + ".rule"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-        raise TypeError(f"{rule} must return (update, {{slot: new value}}), got {result!r}.")
+        raise TypeError(f"{rule} must return (change, {{slot: new value}}), got {result!r}.")
     of_variable, changes = f"of {variable.name!r}", result[1]
-    step = _as_tensor(f"{rule} returned the update {of_variable}", result[0], value.dtype)
-    if not step.shape.is_compatible_with(value.shape):
+    change = _as_tensor(f"{rule} returned the change {of_variable}", result[0], value.dtype)
+    if not change.shape.is_compatible_with(value.shape):
         raise ValueError(
-            f"{rule} returned an update of shape {step.shape} for {variable.name!r}, expected "
+            f"{rule} returned a change of shape {change.shape} for {variable.name!r}, expected "
             f"{value.shape}."
         )
     _refuse_unknown(f"{rule} returned slots that are not declared", changes, seen)
     changes = {
-        name: _as_tensors(f"{rule} returned the slot {name!r} {of_variable}", change, seen[name])
-        for name, change in changes.items()
+        name: _as_tensors(f"{rule} returned the slot {name!r} {of_variable}", each, seen[name])
+        for name, each in changes.items()
     }
-    for name, change in changes.items():
-        shape = _value(change).shape
+    for name, each in changes.items():
+        shape = _value(each).shape
         sizes = [shape.num_elements(), seen[name].shape.num_elements()]
         if None not in sizes and sizes[0] != sizes[1]:
             raise ValueError(
                 f"{rule} returned the slot {name!r} {of_variable} in shape {shape}, expected "
                 f"{seen[name].shape}."
             )
-    return step, changes
+    return change, changes
 
 
 def checked_non_slots(changes, values, method):

@@ -93,8 +93,8 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
 
             def rule(self, grad, value, slots, hyper):
                 accumulator = slots.accumulator + grad * grad
-                step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
-                return step, {"accumulator": accumulator}
+                change = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
+                return change, {"accumulator": accumulator}
 
     This optimizer is a `tf.compat.v1.train.Optimizer` and works wherever TensorFlow's optimizers
     work: in a Session with ref or resource variables, in a MonitoredTrainingSession, in an
@@ -199,7 +199,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             `global_step` in the dtype of the step variable.
 
         Returns:
-          A pair of the update and a dict. The update is a tensor of the shape and dtype of `value`;
+          A pair of the change and a dict. The change is a tensor of the shape and dtype of `value`;
           it is subtracted from the variable. The dict maps slot names to new values, or to an
           `Addition` or `Fading` (see `legacy_opt.core.update`). Slots that are not in the dict do
           not change.
@@ -259,7 +259,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         return {}
 
     def fused(self, update: Update) -> Optional[Operation]:
-        """Runs a whole `Update` as one TensorFlow kernel (see `legacy_opt.kernels`).
+        """Runs a whole `Update` as one TensorFlow kernel (see `legacy_opt.rule_writing`).
 
         Returns:
           An operation (None when executing eagerly). If there is no such kernel: `NotImplemented`,

@@ -1,6 +1,7 @@
 """Classes for one update of a variable (`Update`) and for changes of a slot (`Addition`, `Fading`).
 
-A rule is the method `rule` of a `RuleOptimizer`, which computes an update and new slot values.
+A rule is the method `rule` of a `RuleOptimizer`, which computes the change of a variable and new
+slot values.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Update(NamedTuple):
       slots: the variable's slot variables, as attributes.
       hyper: hyperparameters, non-slot values and `global_step`, as attributes.
       access: an object with methods that read and write the variable and its slots:
-        `legacy_opt.access.WholeVariable`, or `legacy_opt.access.Rows` for a sparse gradient.
+        `legacy_opt.rule_writing.WholeVariable`, or `Rows` for a sparse gradient.
       prepared: the value that `prepare_step` returned for this variable, or None.
       densified: whether a sparse gradient was made dense, because the optimizer needs the whole
         tensor (`RuleOptimizer.needs_whole_tensor`).

@@ -38,6 +38,6 @@ def enable(
         tensorflow_operations.load()
     before = settings.current()
     _, target_before, by_name_before = before
-    mode = "require" if require else "auto"
-    settings.change(mode, target or target_before, by_name or by_name_before)
+    setting = "require" if require else "auto"
+    settings.change(setting, target or target_before, by_name or by_name_before)
     return functools.partial(settings.change, *before)

@@ -8,30 +8,30 @@ from typing import Optional, Tuple
 from legacy_opt.core import kernel_hook
 from legacy_opt.core.kernel_hook import VARIABLE
 
-MODES = ("off", "auto", "require")
+SETTINGS = ("off", "auto", "require")
 
-_mode: Optional[str] = None  # None: `enable` has not been called
+_setting: Optional[str] = None  # None: `enable` has not been called
 _target: Optional[str] = None
 _by_name = False
 
 
 def current() -> Tuple[Optional[str], Optional[str], bool]:
     """Returns the settings, the arguments of `change`."""
-    return _mode, _target, _by_name
+    return _setting, _target, _by_name
 
 
-def change(mode: Optional[str], target: Optional[str], by_name: bool) -> None:
+def change(setting: Optional[str], target: Optional[str], by_name: bool) -> None:
     """Changes the settings of this process.
 
     Args:
-      mode: the mode of optimizers whose attribute `native` is None; None means that the environment
-        variable decides.
+      setting: the setting of optimizers whose attribute `native` is None; None means that the
+        environment variable decides.
       target: see `legacy_opt.native.enable`.
       by_name: see `legacy_opt.native.enable`.
     """
-    global _mode, _target, _by_name
-    _mode, _target, _by_name = mode, target, by_name
-    kernel_hook.set_enabled(mode is not None)
+    global _setting, _target, _by_name
+    _setting, _target, _by_name = setting, target, by_name
+    kernel_hook.set_enabled(setting is not None)
 
 
 def target_of_sessions() -> Optional[str]:
@@ -44,18 +44,18 @@ def is_by_name() -> bool:
     return _by_name
 
 
-def mode_of(native: Optional[str]) -> str:
+def setting_of(native: Optional[str]) -> str:
     """Returns "off", "auto" or "require".
 
     Args:
-      native: the attribute `native` of the optimizer. If it is None, the mode set by `enable` is
+      native: the attribute `native` of the optimizer. If it is None, the setting of `enable` is
         used. If `enable` has not been called, the environment variable LEGACY_OPT_NATIVE is used.
 
     Raises:
       ValueError: the attribute or the environment variable has another value.
     """
-    given = (_mode or os.environ.get(VARIABLE) or "off") if native is None else native
-    if given not in MODES:
+    given = (_setting or os.environ.get(VARIABLE) or "off") if native is None else native
+    if given not in SETTINGS:
         where = VARIABLE if native is None else "native"
-        raise ValueError(f"{where} must be one of {', '.join(map(repr, MODES))}, got {given!r}.")
+        raise ValueError(f"{where} must be one of {', '.join(map(repr, SETTINGS))}, got {given!r}.")
     return given

@@ -203,11 +203,11 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
             rate *= tf.maximum(_rms(tf.cast(value, wide)), hyper.epsilon2)
-        step = rate * unit
+        change = rate * unit
         if self._has_momentum():
-            step += hyper.beta1 * (tf.cast(slots.m, wide) - step)
-            changes["m"] = tf.cast(step, value.dtype)
-        return tf.cast(step, value.dtype), changes
+            change += hyper.beta1 * (tf.cast(slots.m, wide) - change)
+            changes["m"] = tf.cast(change, value.dtype)
+        return tf.cast(change, value.dtype), changes
 
     def _normalized(self, grad, slots, decay, hyper):
         """Returns the gradient divided by the root of its second moment, and the new moments."""

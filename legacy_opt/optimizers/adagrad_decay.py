@@ -137,8 +137,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             due, self._decayed(slots.accumulator, hyper), slots.accumulator
         )
         accumulator += grad * grad
-        step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
-        return step, {
+        change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+        return change, {
             "accumulator": accumulator,
             "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
         }

@@ -94,8 +94,8 @@ class AdamAsyncOptimizer(AdamBase):
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
         hyper = _with_powers(hyper, slots, value.dtype)
-        step, changes = super()._rounded_rule(grad, value, slots, hyper, rounding)
-        return step, dict(changes, **self._next_powers(slots))
+        change, changes = super()._rounded_rule(grad, value, slots, hyper, rounding)
+        return change, dict(changes, **self._next_powers(slots))
 
     def sparse_rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

@@ -68,8 +68,8 @@ class AdaMaxOptimizer(AdamBase):
         del value
         m = moving_average(slots.m, grad, hyper.beta1, rounding)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
-        step = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))
-        return step, {"m": m, "v": v}
+        change = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))
+        return change, {"m": m, "v": v}
 
     def fused(self, update: Update) -> Optional[Operation]:
         hyper = update.hyper

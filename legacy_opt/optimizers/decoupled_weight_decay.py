@@ -308,11 +308,6 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         with self.decayed(grad, variable, access):
             return super()._update(base, grad, variable, access, *arguments)
 
-    @property
-    def has_decayed(self) -> bool:
-        """Whether the variable that is being updated has decayed already."""
-        return self._decay_step.has_decayed
-
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among the variables to decay."""
         chosen = self._decay_step.variables
@@ -325,8 +320,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         Args:
           grad: the gradient; for a sparse gradient, the tensor of its values.
           variable: the variable.
-          access: the part of the variable that decays: `legacy_opt.access.WholeVariable` or
-            `legacy_opt.access.Rows`.
+          access: the part of the variable that decays: `legacy_opt.rule_writing.WholeVariable` or
+            `legacy_opt.rule_writing.Rows`.
         """
         if self._decay_step.has_decayed or not self.decays(variable):
             yield

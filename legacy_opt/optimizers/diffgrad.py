@@ -68,7 +68,7 @@ class DiffGradOptimizer(AdamBase):
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
         del value
         m, v = moments(grad, slots, hyper, rounding)
-        return _step(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
+        return _change(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
 
     # For dense gradients, TensorFlow's Adam kernel updates m and v in place, in one pass. The
     # kernel gets a learning rate of zero, so that it does not change the variable. The update of
@@ -89,14 +89,14 @@ class DiffGradOptimizer(AdamBase):
             slots = update.slots.m, update.slots.v, prev_grad
             values = [versions.read_value(slot) for slot in slots]
         pieces = _pieces(update.variable.shape)
-        steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
+        changes = [_change(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
         del values  # otherwise eager execution would copy the slot before the write
-        with after(*steps):
+        with after(*changes):
             written = prev_grad.assign(update.grad, read_value=False)
-            return tf.group(written, *_subtract(update.variable, pieces, steps))
+            return tf.group(written, *_subtract(update.variable, pieces, changes))
 
 
-def _step(m, v, prev_grad, grad, hyper):
+def _change(m, v, prev_grad, grad, hyper):
     # The op SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))
     return corrected_rate(hyper) * (slowed / (tf.sqrt(v) + hyper.epsilon))
@@ -113,12 +113,12 @@ def _pieces(shape):
     return [slice(first, first + rows) for first in range(0, shape.as_list()[0], rows)]
 
 
-def _subtract(variable, pieces, steps):
+def _subtract(variable, pieces, changes):
     """Subtracts one update per piece from the variable; returns the operations."""
     if len(pieces) == 1:
-        return [variable.assign_sub(steps[0], read_value=False)]
+        return [variable.assign_sub(changes[0], read_value=False)]
     if is_resource(variable):  # after a write to a slice, every read would copy the variable
-        return [variable.assign_sub(tf.concat(steps, axis=0), read_value=False)]
+        return [variable.assign_sub(tf.concat(changes, axis=0), read_value=False)]
     value = variable.read_value()
     return [
         tf.raw_ops.StridedSliceAssign(
@@ -126,7 +126,7 @@ def _subtract(variable, pieces, steps):
             begin=[piece.start],
             end=[piece.stop],
             strides=[1],
-            value=value[piece] - step,
+            value=value[piece] - change,
         ).op
-        for piece, step in zip(pieces, steps)
+        for piece, change in zip(pieces, changes)
     ]

@@ -144,8 +144,8 @@ class LARSOptimizer(RuleOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         momentum = slots.momentum * hyper.momentum + grad
-        step = grad + momentum * hyper.momentum if self._use_nesterov else momentum
-        return hyper.learning_rate * step, {"momentum": momentum}
+        change = grad + momentum * hyper.momentum if self._use_nesterov else momentum
+        return hyper.learning_rate * change, {"momentum": momentum}
 
     def fused(self, update: Update) -> Optional[Operation]:
         return fused_kernels.apply(

@@ -55,8 +55,8 @@ class NadamOptimizer(AdamBase):
         del value
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
-        step = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)
-        return step, {"m": Fading(m, hyper.beta1), "v": Fading(v, hyper.beta2)}
+        change = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)
+        return change, {"m": Fading(m, hyper.beta1), "v": Fading(v, hyper.beta2)}
 
     def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper, use_nesterov=True)

@@ -100,8 +100,8 @@ class RegAdagradOptimizer(RuleOptimizer):
         accumulator = slots.accumulator
         if self._now.updates_slots:
             accumulator += grad * grad
-        step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
-        return step, {"accumulator": accumulator}
+        change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+        return change, {"accumulator": accumulator}
 
     def fused(self, update: Update) -> Optional[Operation]:
         return fused_kernels.apply(

@@ -237,8 +237,8 @@ class ShampooOptimizer(RuleOptimizer):
                 size = grad.shape.as_list()[axis]
                 factor = self._matrix(axis, size, grad, slots, hyper, changes)
                 direction = shampoo_matrices.contract_first_axis(direction, factor, size)
-        step = direction if rate is None else rate * direction
-        return tf.cast(step if value.shape.rank else tf.reshape(step, []), value.dtype), changes
+        change = direction if rate is None else rate * direction
+        return tf.cast(change if value.shape.rank else tf.reshape(change, []), value.dtype), changes
 
     def _diagonal(self, axis, others, grad, slots, hyper, changes, rows):
         """Updates the diagonal of an axis; returns its power."""

@@ -64,25 +64,25 @@ def _gradient_descent(grad, value, slots, hyper):
 
 def _momentum(grad, value, slots, hyper):
     momentum = slots.momentum * hyper.momentum + grad
-    step = momentum * hyper.learning_rate
+    change = momentum * hyper.learning_rate
     if hyper.use_nesterov:
-        step = grad * hyper.learning_rate + momentum * hyper.momentum * hyper.learning_rate
-    return value - step, {"momentum": momentum}
+        change = grad * hyper.learning_rate + momentum * hyper.momentum * hyper.learning_rate
+    return value - change, {"momentum": momentum}
 
 
 def _momentum_of_rows(grad, value, slots, hyper):
     """Like `_momentum`, but with the order of products in the kernel for sparse gradients."""
     momentum = slots.momentum * hyper.momentum + grad
-    step = momentum * hyper.learning_rate
+    change = momentum * hyper.learning_rate
     if hyper.use_nesterov:
-        step = grad * hyper.learning_rate + momentum * (hyper.learning_rate * hyper.momentum)
-    return value - step, {"momentum": momentum}
+        change = grad * hyper.learning_rate + momentum * (hyper.learning_rate * hyper.momentum)
+    return value - change, {"momentum": momentum}
 
 
 def _adam(grad, value, slots, hyper, rounding=adam_base.AS_FUSED):
     m, v = adam_base.moments(grad, slots, hyper, rounding)
-    step = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
-    return value - step, {"m": m, "v": v}
+    change = adam_base.corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
+    return value - change, {"m": m, "v": v}
 
 
 def _adam_of_rows(grad, value, slots, hyper):
@@ -91,16 +91,16 @@ def _adam_of_rows(grad, value, slots, hyper):
 
 def _adagrad(grad, value, slots, hyper):
     accumulator = slots.accumulator + grad * grad
-    step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
-    return value - step, {"accumulator": accumulator}
+    change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+    return value - change, {"accumulator": accumulator}
 
 
 def _adadelta(grad, value, slots, hyper):
     rho, epsilon = hyper.rho, hyper.epsilon
     accum = slots.accum * rho + grad * grad * (1 - rho)
-    step = tf.sqrt(slots.accum_update + epsilon) * tf.math.rsqrt(accum + epsilon) * grad
-    accum_update = slots.accum_update * rho + step * step * (1 - rho)
-    return value - step * hyper.learning_rate, {"accum": accum, "accum_update": accum_update}
+    change = tf.sqrt(slots.accum_update + epsilon) * tf.math.rsqrt(accum + epsilon) * grad
+    accum_update = slots.accum_update * rho + change * change * (1 - rho)
+    return value - change * hyper.learning_rate, {"accum": accum, "accum_update": accum_update}
 
 
 def _rmsprop(grad, value, slots, hyper):
@@ -109,8 +109,8 @@ def _rmsprop(grad, value, slots, hyper):
     if hyper.centered:
         mg = changes["mg"] = slots.mg + (grad - slots.mg) * (1 - hyper.decay)
         divisor = rms - mg * mg
-    step = grad * hyper.learning_rate / tf.sqrt(divisor + hyper.epsilon)
-    changes["momentum"] = slots.momentum * hyper.momentum + step
+    change = grad * hyper.learning_rate / tf.sqrt(divisor + hyper.epsilon)
+    changes["momentum"] = slots.momentum * hyper.momentum + change
     return value - changes["momentum"], changes
 
 
@@ -121,8 +121,8 @@ def _rmsprop_of_rows(grad, value, slots, hyper):
     if hyper.centered:
         mg = changes["mg"] = slots.mg * hyper.decay + grad * (1 - hyper.decay)
         divisor = rms - mg * mg
-    step = tf.math.rsqrt(divisor + hyper.epsilon) * hyper.learning_rate * grad
-    changes["momentum"] = slots.momentum * hyper.momentum + step
+    change = tf.math.rsqrt(divisor + hyper.epsilon) * hyper.learning_rate * grad
+    changes["momentum"] = slots.momentum * hyper.momentum + change
     return value - changes["momentum"], changes
 
 

@@ -23,7 +23,7 @@ def kernels_folder(tmp_path_factory):
 @pytest.fixture
 def fresh(monkeypatch):
     """Undoes `enable`, unsets the variable of the mode, and forgets past warnings and kernels."""
-    monkeypatch.setattr(settings, "_mode", None)
+    monkeypatch.setattr(settings, "_setting", None)
     monkeypatch.setattr(settings, "_target", None)
     monkeypatch.setattr(settings, "_by_name", False)
     monkeypatch.delenv(settings.VARIABLE, raising=False)

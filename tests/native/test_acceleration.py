@@ -191,13 +191,13 @@ def test_a_patch_accelerates_new_optimizers(fresh):
     before = MAKERS["Adam"]()
     with compat.patch_tensorflow(native=True):
         with compat.patch_tensorflow(native=True):
-            assert settings.mode_of(None) == "auto"
+            assert settings.setting_of(None) == "auto"
         assert is_native(trained(MAKERS["Momentum"])[1])
         assert is_native(trained(OwnRate)[1])
         assert is_native(trained(lambda: legacy_opt.LazyAdamOptimizer(0.1))[1])
         assert not is_native(trained(lambda: OwnUpdate(0.1, 0.9))[1])
         assert not is_native(trained(lambda: before)[1])
-    assert settings.mode_of(None) == "off"
+    assert settings.setting_of(None) == "off"
     assert not is_native(trained(MAKERS["Momentum"])[1])
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from tests.support import running
 from tests.support.changing_hyperparameters import (
-    MODES,
     NAMES,
+    SETTINGS,
     WAYS,
     changes_of,
     fresh,
@@ -32,7 +32,7 @@ WITHOUT_EFFECT = (
 
 def every_way(*sources):
     dtypes = ["float32", "float64"]
-    return pairwise_first({"way": WAYS, "source": sources, "mode": MODES, "dtype": dtypes})
+    return pairwise_first({"way": WAYS, "source": sources, "mode": SETTINGS, "dtype": dtypes})
 
 
 def check(name, how):

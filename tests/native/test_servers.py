@@ -90,7 +90,7 @@ def test_a_server_without_an_operations_library(fresh):
             actual, types = trained(target, "/job:ps/task:0", True)
     assert not is_native(types)
     fresh.setenv("LEGACY_OPT_NATIVE", "off")
-    fresh.setattr(legacy_opt.native.settings, "_mode", None)
+    fresh.setattr(legacy_opt.native.settings, "_setting", None)
     assert_same(actual, trained("", "", True)[0])
 
 

@@ -130,9 +130,9 @@ WAYS = {
     "keras3": functools.partial(keras_ways.function, api="keras3"),
 }
 
-MODES = ["off", "auto", "require"]
+SETTINGS = ["off", "auto", "require"]
 HOW = turns.pairwise_first(
-    {"change": CHANGES, "way": WAYS, "mode": MODES, "kind": ["dense", "duplicates"]}
+    {"change": CHANGES, "way": WAYS, "mode": SETTINGS, "kind": ["dense", "duplicates"]}
 )
 
 

@@ -437,4 +437,4 @@ WAYS = {
     "keras3 eager": _keras("keras3", "eager"),
     "keras3 fit": _keras("keras3", "fit", dtypes=("float32",)),
 }
-MODES = ("off", "auto", "require")
+SETTINGS = ("off", "auto", "require")

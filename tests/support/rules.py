@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from legacy_opt import RuleOptimizer, Slot
-from legacy_opt.access import Rows
+from legacy_opt.rule_writing import Rows
 
 
 class AdagradRule(RuleOptimizer):

@@ -289,13 +289,11 @@ class RuleFormulas(Formulas):
             with _given(optimizer, inputs.replaced(scalars)), without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
                 result = run(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
-            step, changes = checked_results(result, value, slots, variable, name)
+            change, changes = checked_results(result, value, slots, variable, name)
             changed = {
-                slot: _change(change)
-                for slot, change in changes.items()
-                if change is not slots[slot]
+                slot: _change(each) for slot, each in changes.items() if each is not slots[slot]
             }
-            return Results(step, changed)
+            return Results(change, changed)
 
         return update
 

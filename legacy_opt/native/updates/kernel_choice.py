@@ -149,7 +149,7 @@ def go_on_without(text: str, native: Optional[str]) -> None:
     Raises:
       UnsupportedError: kernels are required.
     """
-    if settings.mode_of(native) == "require":
+    if settings.setting_of(native) == "require":
         raise UnsupportedError(text) from None
     warn_once(text)
 

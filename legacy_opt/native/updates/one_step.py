@@ -33,7 +33,7 @@ from legacy_opt.native.updates.scaling import identity_of, unscaled
 GROUP_BYTES = 4 << 20
 
 
-class _Update(NamedTuple):
+class _Run(NamedTuple):
     """An update of a variable by a kernel.
 
     Attributes:
@@ -60,7 +60,7 @@ def kernels_for(
     Raises:
       ValueError: the attribute `native`, or the environment variable, has an unknown value.
     """
-    if settings.mode_of(getattr(optimizer, "native", None)) == "off":
+    if settings.setting_of(getattr(optimizer, "native", None)) == "off":
         return NO_KERNELS
     return NativeKernels(optimizer, pairs, base, waits_for)
 
@@ -131,7 +131,7 @@ class NativeKernels(Kernels):
         """Updates a variable; see `Kernels.update`.
 
         Raises:
-          UnsupportedError: there is no kernel, and the optimizer's mode is "require".
+          UnsupportedError: there is no kernel, and the optimizer's setting is "require".
         """
         done = self.started(variable)
         if done is not NotImplemented or versions.static_shape(variable).num_elements() == 0:
@@ -140,7 +140,7 @@ class NativeKernels(Kernels):
         if indices is not None and formulas.must_wait(variable):
             return NotImplemented
         with after(*self._waits_for):
-            found = _update_or_none(formulas, grad, variable, indices)
+            found = _run_or_none(formulas, grad, variable, indices)
             if found is None:
                 return NotImplemented
             if _needs_dense(found):
@@ -163,7 +163,7 @@ class NativeKernels(Kernels):
         return [each for each in dict.fromkeys(done.values()) if each is not None], others
 
     def warn_of_operations(self, what: str) -> None:
-        if settings.mode_of(self._native) == "require":
+        if settings.setting_of(self._native) == "require":
             name = type(self._optimizer).__name__
             kernel_choice.warn_once(
                 f"{name} {what} by TensorFlow operations, for which there is no native kernel."
@@ -187,7 +187,7 @@ def _apply_together(formulas, grads_and_vars, alone):
             continue
         sparse = isinstance(grad, tf.IndexedSlices)
         values, indices = (grad.values, grad.indices) if sparse else (grad, None)
-        found = _update_or_none(formulas, values, variable, indices)
+        found = _run_or_none(formulas, values, variable, indices)
         if found is None:
             others.append((grad, variable))
             continue
@@ -210,8 +210,8 @@ def _needs_dense(update):
     return whole and update.kernel.program.needs_all_elements
 
 
-def _update_or_none(formulas, grad, variable, indices):
-    """Returns an `_Update`; warns and returns None if there is no kernel."""
+def _run_or_none(formulas, grad, variable, indices):
+    """Returns a `_Run`; warns and returns None if there is no kernel."""
     optimizer = formulas.optimizer
     name, sparse = type(optimizer).__name__, indices is not None
     try:
@@ -226,7 +226,7 @@ def _update_or_none(formulas, grad, variable, indices):
         kernel_choice.go_on_without(text, optimizer.native)
         return None
     grad = here(gradient_checks.gradient(name, grad, variable, sparse))
-    return _Update(formulas, kernel, grad, variable, here(indices))
+    return _Run(formulas, kernel, grad, variable, here(indices))
 
 
 def _group(update):

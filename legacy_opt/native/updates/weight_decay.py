@@ -27,7 +27,8 @@ class DecayedFormulas(ChangedFormulas):
     def flags(self, variable: Variable) -> Any:
         # `decay_var_list` may be another one in each step, and the optimizer may have decayed the
         # variable already.
-        decays = self.optimizer.decays(variable) and not self.optimizer.has_decayed
+        has_decayed = self.optimizer._decay_step.has_decayed
+        decays = self.optimizer.decays(variable) and not has_decayed
         return decays, super().flags(variable)
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
