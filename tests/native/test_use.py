@@ -431,3 +431,27 @@ def test_a_misspelled_name_in_a_rule(fresh):
     warns = pytest.warns(NativeKernelWarning, match=message)
     with warns, pytest.raises(AttributeError, match=message):
         trained(optimizer)
+
+
+WITHOUT_KERNELS = """
+import sys
+import tensorflow as tf
+import legacy_opt
+
+v1 = tf.compat.v1
+with tf.Graph().as_default(), v1.Session() as session:
+    weight = v1.get_variable("w", [2], use_resource=True)
+    inner = legacy_opt.AdamWOptimizer(0.1, 0.1)
+    optimizer = legacy_opt.MovingAverageOptimizer(legacy_opt.ClipByGlobalNormOptimizer(inner, 1.0))
+    train_op = optimizer.apply_gradients([(tf.ones([2]), weight)])
+    session.run(v1.global_variables_initializer())
+    session.run(train_op)
+print(sorted(name for name in sys.modules if name.startswith("legacy_opt.native")))
+"""
+
+
+@pytest.mark.once
+def test_without_kernels_no_module_of_kernels_is_imported():
+    environment = {name: text for name, text in os.environ.items() if name != settings.VARIABLE}
+    command = [sys.executable, "-c", WITHOUT_KERNELS]
+    assert subprocess.check_output(command, env=environment).decode().splitlines()[-1] == "[]"
