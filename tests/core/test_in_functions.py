@@ -23,8 +23,8 @@ class Damped(legacy_opt.RuleOptimizer):
 
     def rule(self, grad, value, slots, hyper):
         accumulator = slots.accumulator + grad * grad
-        step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
-        return step, {"accumulator": accumulator}
+        change = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
+        return change, {"accumulator": accumulator}
 
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}

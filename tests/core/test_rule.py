@@ -155,8 +155,8 @@ class Layouts(RuleOptimizer):
 
     def rule(self, grad, value, slots, hyper):
         rows = slots.rows + 1
-        step = tf.zeros_like(value) + tf.cast(rows, value.dtype) * tf.ones_like(value)
-        return step, {"rows": rows, "visits": Addition(1), "columns": slots.columns + [1.0, 2.0]}
+        change = tf.zeros_like(value) + tf.cast(rows, value.dtype) * tf.ones_like(value)
+        return change, {"rows": rows, "visits": Addition(1), "columns": slots.columns + [1.0, 2.0]}
 
 
 @pytest.mark.parametrize("use_resource", [False, True])

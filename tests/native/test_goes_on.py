@@ -152,8 +152,8 @@ def test_a_rule_that_reads_the_shape_in_python(name, gradient, fresh):
 
 class BranchesByRate(Sgd):
     def rule(self, grad, value, slots, hyper):
-        step = tf.where(hyper.learning_rate > 1, tf.sqrt(tf.abs(grad)), grad)
-        return step, {"sum": slots.sum + grad}
+        change = tf.where(hyper.learning_rate > 1, tf.sqrt(tf.abs(grad)), grad)
+        return change, {"sum": slots.sum + grad}
 
 
 def test_the_check_runs_all_branches_of_scalars(fresh):

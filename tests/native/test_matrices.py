@@ -40,8 +40,8 @@ class Lines(legacy_opt.RuleOptimizer):
         column = slots.column + tf.reduce_sum(grad, -2)
         whole = row - 2 * tf.reduce_sum(row, -1, keepdims=True)
         unit = tf.expand_dims(whole, -1) + tf.expand_dims(column, -2) * grad
-        step = hyper.learning_rate * unit + tf.reduce_sum(unit) + tf.reduce_sum(value)
-        return step, {"row": row, "column": column}
+        change = hyper.learning_rate * unit + tf.reduce_sum(unit) + tf.reduce_sum(value)
+        return change, {"row": row, "column": column}
 
 
 def trained(optimizer, shape, use_resource=True, partitions=None, ids=None):

@@ -130,7 +130,7 @@ def wrong_imports(files):
 
 
 def circles(files):
-    """Returns the modules of legacy_opt that import themselves through other modules.
+    """Returns the modules of legacy_opt that are in a circle of imports, or import such a module.
 
     The modules of compat are left out. They import public names from the package legacy_opt, which
     imports compat on first use.

@@ -33,10 +33,10 @@ class MomentumRule(RuleOptimizer):
 
     def rule(self, grad, value, slots, hyper):
         momentum = slots.momentum * hyper.momentum + grad
-        step = momentum * hyper.learning_rate
+        change = momentum * hyper.learning_rate
         if self._use_nesterov:
-            step = grad * hyper.learning_rate + momentum * hyper.momentum * hyper.learning_rate
-        return step, {"momentum": momentum}
+            change = grad * hyper.learning_rate + momentum * hyper.momentum * hyper.learning_rate
+        return change, {"momentum": momentum}
 
 
 class AdamRule(RuleOptimizer):
@@ -110,8 +110,8 @@ class MyDiffGradOptimizer(RuleOptimizer):
         v = hyper.beta2 * slots.v + (1 - hyper.beta2) * tf.square(grad)
         friction = tf.sigmoid(tf.abs(slots.prev_grad - grad))
         rate = hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)
-        step = rate * (friction * m / (tf.sqrt(v) + hyper.epsilon))
-        return step, {"m": m, "v": v, "prev_grad": grad}
+        change = rate * (friction * m / (tf.sqrt(v) + hyper.epsilon))
+        return change, {"m": m, "v": v, "prev_grad": grad}
 
     def update_non_slots(self, values, hyper):
         return {
@@ -141,10 +141,10 @@ class AccumulatedSGDOptimizer(RuleOptimizer):
             summed = everything.read(total)
         nothing = tf.zeros_like(summed)
         mean = summed / self._micro_batches
-        step = tf.compat.v2.where(due, update.hyper.learning_rate * mean, nothing)
+        change = tf.compat.v2.where(due, update.hyper.learning_rate * mean, nothing)
         rest = tf.compat.v2.where(due, nothing, summed)
-        with tf.control_dependencies([step, rest]):
-            return tf.group(everything.subtract(variable, step), everything.assign(total, rest))
+        with tf.control_dependencies([change, rest]):
+            return tf.group(everything.subtract(variable, change), everything.assign(total, rest))
 
     def update_non_slots(self, values, hyper):
         return {"remaining": tf.math.floormod(values.remaining - 1, self._micro_batches)}

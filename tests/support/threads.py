@@ -36,8 +36,8 @@ class Added(Composed):
     """Counts training steps in a slot with a `legacy_opt.Addition`, a single operation."""
 
     def rule(self, grad, value, slots, hyper):
-        step, _ = super().rule(grad, value, slots, hyper)
-        return step, {"count": legacy_opt.Addition(tf.ones_like(grad))}
+        change, _ = super().rule(grad, value, slots, hyper)
+        return change, {"count": legacy_opt.Addition(tf.ones_like(grad))}
 
 
 class Counted(NamedTuple):

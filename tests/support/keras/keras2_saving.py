@@ -29,8 +29,8 @@ class RowAdagrad(RuleOptimizer):
         axes = list(range(1, len(grad.shape)))
         rows = slots.rows + tf.reduce_mean(grad * grad, axes, keepdims=True)
         count = slots.count + 1
-        step = hyper.learning_rate * grad * tf.math.rsqrt(rows) / count
-        return step, {"rows": rows, "count": count}
+        change = hyper.learning_rate * grad * tf.math.rsqrt(rows) / count
+        return change, {"rows": rows, "count": count}
 
 
 def native():
