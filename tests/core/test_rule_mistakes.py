@@ -147,9 +147,9 @@ def returning(update, **changes):
     [
         (
             returning(lambda grad: tf.cast(grad, tf.float64)),
-            "update of 'w.*' in dtype float64, expected float32: cast it by tf.cast",
+            "change of 'w.*' in dtype float64, expected float32: cast it by tf.cast",
         ),
-        (returning(lambda grad: "x"), "update of 'w.*' as 'x', expected a tensor of"),
+        (returning(lambda grad: "x"), "change of 'w.*' as 'x', expected a tensor of"),
         (
             returning(tf.identity, momentum=lambda wide: wide),
             "slot 'momentum' of 'w.*' in dtype float64, expected float32",
