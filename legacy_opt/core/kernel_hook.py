@@ -102,7 +102,7 @@ def kernels_for(
       waits_for: operations that must end before a variable changes.
     """
     native = getattr(optimizer, "native", None)
-    if native is None and not (_enabled or os.environ.get(VARIABLE)):
+    if native == "off" or native is None and not (_enabled or os.environ.get(VARIABLE)):
         return NO_KERNELS
     return importlib.import_module(_PROVIDER).kernels_for(optimizer, pairs, base, waits_for)
 

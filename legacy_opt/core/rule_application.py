@@ -142,16 +142,23 @@ def checked_once(method, result, known):
       known: the names that `hyper` has already.
 
     Returns:
-      The result, with all values converted to tensors.
+      The result, with all values converted to scalar tensors.
 
     Raises:
       TypeError: the result is not a dict.
-      ValueError: the result has a known name.
+      ValueError: the result has a known name, or a value is not a scalar.
     """
-    for name in checked_dict(method, result):
+    found = {}
+    for name, value in checked_dict(method, result).items():
         if name in known:
             raise ValueError(f"{method} returned {name!r}, which hyper has already.")
-    return {name: tf.convert_to_tensor(value) for name, value in result.items()}
+        tensor = tf.convert_to_tensor(value)
+        if tensor.shape.rank not in (None, 0):
+            raise ValueError(
+                f"{method} returned {name!r} in shape {tensor.shape}, expected a scalar."
+            )
+        found[name] = tf.reshape(tensor, []) if tensor.shape.rank is None else tensor
+    return found
 
 
 def checked_initial_values(method, result):

@@ -162,6 +162,16 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     _set_by_constructor = "_hyperparameter_names"
     updates_together: ClassVar[bool] = True  # whether kernels may update variables in groups
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # An inherited `fused` computes the rule of its own class, not a rule that overrides it.
+        rule, fused = (
+            next(i for i, each in enumerate(cls.__mro__) if name in vars(each))
+            for name in ("rule", "fused")
+        )
+        if rule < fused and cls.fused is not RuleOptimizer.fused:
+            cls.use_fused_kernels = vars(cls).get("use_fused_kernels", False)
+
     def __init__(
         self,
         use_locking: bool,
@@ -252,8 +262,8 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             dtypes (float32 for numbers).
 
         Returns:
-          A dict from name to tensor. Rules and `fused` read a value as an attribute of `hyper`, in
-          the dtype in which this method returns it.
+          A dict from name to a scalar tensor. Rules and `fused` read a value as an attribute of
+          `hyper`, in the dtype in which this method returns it.
         """
         del hyper
         return {}

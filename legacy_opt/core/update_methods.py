@@ -16,7 +16,7 @@ v1 = tf.compat.v1.train
 
 
 class UpdateMethods:
-    """Mixin for a class with a v1 optimizer as another base class: all updates go by `_update`.
+    """Mixin for a class with a v1 optimizer as another base class: all updates go by `_run_update`.
 
     The mixin has no constructor, so that it can be added to the class of an existing object.
     """
@@ -25,9 +25,9 @@ class UpdateMethods:
     updates_together: ClassVar[bool] = True  # as in RuleOptimizer
     # These attributes are set during a training step: all (gradient, variable) pairs, the kernels,
     # and the operations that kernels must wait for.
-    _pairs: Sequence[GradAndVar] = ()
-    _kernels: Kernels = NO_KERNELS
-    _waits_for: Sequence[Operation] = ()
+    _step_pairs: Sequence[GradAndVar] = ()
+    _step_kernels: Kernels = NO_KERNELS
+    _step_waits_for: Sequence[Operation] = ()
 
     @contextlib.contextmanager
     def applying(
@@ -44,41 +44,47 @@ class UpdateMethods:
         with contextlib.ExitStack() as stack:
             if hasattr(super(), "applying"):
                 stack.enter_context(super().applying(grads_and_vars, global_step))
-            self._pairs = grads_and_vars
+            self._step_pairs = grads_and_vars
             try:
                 yield
             finally:
-                self._pairs, self._kernels, self._waits_for = (), NO_KERNELS, ()
+                self._step_pairs, self._step_kernels, self._step_waits_for = (
+                    (),
+                    NO_KERNELS,
+                    (),
+                )
 
     def _prepare(self):
         super()._prepare()
-        self._kernels = kernels_for(self, self._pairs, UpdateMethods, self._waits_for)
+        self._step_kernels = kernels_for(
+            self, self._step_pairs, UpdateMethods, self._step_waits_for
+        )
 
     def _apply_dense(self, grad, var):
-        return self._update(super()._apply_dense, grad, var, WholeVariable(), grad, var)
+        return self._run_update(super()._apply_dense, grad, var, WholeVariable(), grad, var)
 
     def _resource_apply_dense(self, grad, handle):
         base = super()._resource_apply_dense
-        return self._update(base, grad, handle, WholeVariable(), grad, handle)
+        return self._run_update(base, grad, handle, WholeVariable(), grad, handle)
 
     def _apply_sparse(self, grad, var):
         rows = Rows(grad.indices)
-        return self._update(super()._apply_sparse, grad.values, var, rows, grad, var)
+        return self._run_update(super()._apply_sparse, grad.values, var, rows, grad, var)
 
     def _resource_apply_sparse(self, grad, handle, indices):
         base = super()._resource_apply_sparse
-        return self._update(base, grad, handle, Rows(indices), grad, handle, indices)
+        return self._run_update(base, grad, handle, Rows(indices), grad, handle, indices)
 
     def _apply_sparse_duplicate_indices(self, grad, var):
         base = super()._apply_sparse_duplicate_indices
-        return self._update_duplicates(base, grad, var, grad, var)
+        return self._run_update_of_duplicates(base, grad, var, grad, var)
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
         base = super()._resource_apply_sparse_duplicate_indices
         slices = tf.IndexedSlices(grad, indices)
-        return self._update_duplicates(base, slices, handle, grad, handle, indices)
+        return self._run_update_of_duplicates(base, slices, handle, grad, handle, indices)
 
-    def _update(self, base, grad, variable, access, *arguments):
+    def _run_update(self, base, grad, variable, access, *arguments):
         """Updates a variable by a kernel, or by `base` if there is no kernel.
 
         Args:
@@ -88,21 +94,21 @@ class UpdateMethods:
           access: the part of the variable to update: `WholeVariable` or `Rows`.
           *arguments: the arguments of `base`.
         """
-        done = self._kernels.update(grad, variable, access.indices)
+        done = self._step_kernels.update(grad, variable, access.indices)
         return base(*arguments) if done is NotImplemented else done
 
-    def _update_duplicates(self, base, grad, variable, *arguments):
-        """Updates a variable from `tf.IndexedSlices` with duplicate ids; see `_update`."""
-        done = self._kernels.started(variable)
+    def _run_update_of_duplicates(self, base, grad, variable, *arguments):
+        """Updates a variable from `tf.IndexedSlices` with duplicate ids; see `_run_update`."""
+        done = self._step_kernels.started(variable)
         if done is not NotImplemented:
             return done
         if base.__func__ is getattr(v1.Optimizer, base.__name__):
             # `base` sums the rows of equal ids, then calls _apply_sparse or _resource_apply_sparse
             # of this class.
             return base(*arguments)
-        if self._kernels.are_on:  # `Kernels.update` accepts no duplicate ids
+        if self._step_kernels.are_on:  # `Kernels.update` accepts no duplicate ids
             one_each = duplicate_ids.summed(grad)
             ids, values = one_each.indices, one_each.values
         else:
             ids, values = tf.unique(grad.indices)[0], grad.values
-        return self._update(base, values, variable, Rows(ids), *arguments)
+        return self._run_update(base, values, variable, Rows(ids), *arguments)

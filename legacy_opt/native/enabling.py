@@ -32,7 +32,7 @@ def enable(
         ``shared_name`` of the variables in the finished graph.
 
     Returns:
-      A function that undoes this call.
+      A function that undoes this call. Undo several calls in the reverse order.
     """
     with contextlib.suppress(UnsupportedError):  # each update reports the error again
         tensorflow_operations.load()

@@ -57,7 +57,7 @@ class _DecayOfContrib:
         local_results = tf.distribute.get_strategy().experimental_local_results
         return any(
             isinstance(part, tf.IndexedSlices)
-            for grad, each in self._pairs
+            for grad, each in self._step_pairs
             if versions.distributed_variable(each) is whole
             for part in local_results(grad)
         )

@@ -232,7 +232,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
           grads_and_vars: list of (gradient, variable) pairs.
           global_step: the variable that will be incremented, or None.
         """
-        if not self._pairs:  # this is the outermost call
+        if not self._step_pairs:  # this is the outermost call
             self._warn_of_decay_var_list(grads_and_vars)
         with super().applying(grads_and_vars, global_step):
             yield
@@ -294,19 +294,19 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._waits_for = _all_of(self._pairs)
+        self._step_waits_for = _all_of(self._step_pairs)
         super()._prepare()
 
     # Every update method decays the variable, then calls the other base class's update method.
 
-    def _update(self, base, grad, variable, access, *arguments):
+    def _run_update(self, base, grad, variable, access, *arguments):
         if self._decay_step.has_decayed:
             return base(*arguments)
-        done = self._kernels.update(grad, variable, access.indices)  # these kernels decay, too
+        done = self._step_kernels.update(grad, variable, access.indices)  # these kernels decay, too
         if done is not NotImplemented:
             return done
         with self.decayed(grad, variable, access):
-            return super()._update(base, grad, variable, access, *arguments)
+            return super()._run_update(base, grad, variable, access, *arguments)
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among the variables to decay."""
@@ -331,7 +331,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         dtype = variable.dtype.base_dtype
         factor = factor_of(self, self._weight_decay_tensor, dtype)
         in_order = versions.runs_in_order()
-        with after(*([] if in_order else [grad, *self._waits_for])):
+        with after(*([] if in_order else [grad, *self._step_waits_for])):
             decay = _decay_rows if sparse else _decay_whole
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)

@@ -1,11 +1,14 @@
 """Tests of RuleOptimizer with Fading, op_name, full_precision, and the global step."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from legacy_opt import Fading, GlobalStepWarning, RowSlot, RuleOptimizer, Slot
 from tests.support import problems, running
+from tests.support.cases import CASES
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
@@ -200,3 +203,36 @@ def test_the_warning_names_a_way_out():
     constant, given_none = [str(each.message) for each in caught]
     assert "Pass the graph's global step to the constructor: global_step=…" in constant
     assert "minimize()" not in constant and "global_step=… to minimize()" in given_none
+
+
+def of_one(self, grad, value, slots, hyper):
+    return tf.ones_like(grad), {}
+
+
+@pytest.mark.parametrize("kind", ["dense", "duplicates"])
+@pytest.mark.parametrize("name", ["LazyAdam", "AdagradDecay", "LARS", "AddSign", "RegAdagrad"])
+def test_a_subclass_that_overrides_only_the_rule(name, kind):
+    """An inherited fused kernel must not run in place of the subclass' rule."""
+    case = CASES[name]
+    mixin = type("RuleOfOne", (), {"rule": of_one})
+    subclasses = [
+        type("Mine", (case.optimizer,), {"rule": of_one}),
+        type("Mine", (mixin, case.optimizer), {}),
+    ]
+    problem = problems.make(kind, steps=1)
+    for cls in subclasses:
+        trace = running.session(problem, functools.partial(case.construct, cls))
+        for variable, value in problem.values.items():
+            touched = Ellipsis
+            if kind == "duplicates":
+                touched = np.unique(problem.gradients[0][variable].ids)
+            expected = value.copy()
+            expected[touched] -= np.float32(1)
+            np.testing.assert_array_equal(trace.steps[0][variable], expected)
+
+
+def test_a_subclass_may_use_an_inherited_kernel_for_another_rule():
+    adam = CASES["LazyAdam"].optimizer
+    chosen = type("Chosen", (adam,), {"rule": of_one, "use_fused_kernels": True})
+    assert chosen.use_fused_kernels and adam.use_fused_kernels
+    assert not type("Mine", (adam,), {"rule": of_one}).use_fused_kernels

@@ -90,12 +90,31 @@ def test_outside_of_sessions(native, in_function):
         np.testing.assert_array_equal(weight.numpy(), [EXPECTED])
 
 
+class Late(Staged):
+    """Changes the weight only in some steps, which `once_per_step` chooses by a bool."""
+
+    def once_per_step(self, hyper):
+        return {"late": hyper.global_step > 1}
+
+    def rule(self, grad, value, slots, hyper):
+        return tf.compat.v2.where(hyper.late, grad, tf.zeros_like(grad)), {}
+
+
+@pytest.mark.parametrize("native", ["off", "require"])
+def test_a_bool(native):
+    optimizer = Late()
+    optimizer.native = native
+    weight, *_ = in_session(optimizer)
+    np.testing.assert_array_equal(weight, [[2 - STEPS]] * 2)
+
+
 @pytest.mark.parametrize(
     "result, error, message",
     [
         ({"learning_rate": 1.0}, ValueError, "'learning_rate', which hyper has already"),
         ({"global_step": 1.0}, ValueError, "'global_step', which hyper has already"),
         ({"power": 1.0}, ValueError, "'power', which hyper has already"),
+        ({"x": [1.0, 2.0]}, ValueError, r"'x' in shape \(2,\), expected a scalar"),
         ([1.0], TypeError, r"Wrong.once_per_step must return a dict, got \[1.0\]"),
     ],
 )

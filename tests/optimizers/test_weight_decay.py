@@ -20,6 +20,7 @@ from legacy_opt import (
 from legacy_opt.compat import to_keras
 from legacy_opt.compat.v1_optimizers import serialization
 from tests.support import rules
+from tests.support.cases import CASES, one_of_each_class
 
 v1 = tf.compat.v1
 SGDW = extend_with_decoupled_weight_decay(v1.train.GradientDescentOptimizer)
@@ -445,3 +446,33 @@ def test_nothing_decays_if_a_gradient_has_a_wrong_shape():
     with pytest.raises(ValueError, match="has shape"):
         AdamWOptimizer(0.5).apply_gradients([(tf.ones([3]), variable)])
     np.testing.assert_array_equal(variable.numpy(), [4.0, 4.0])
+
+
+EXTENDED = [
+    name
+    for name in one_of_each_class()
+    if not issubclass(CASES[name].optimizer, DecoupledWeightDecayExtension)
+    and name != "LARS"  # has an argument weight_decay already
+]
+
+
+@pytest.mark.parametrize("name", EXTENDED)
+def test_every_optimizer_can_be_extended(name):
+    """One step of the extension equals a step of the optimizer from a decayed variable."""
+    case = CASES[name]
+    start = np.array([[1.0, -2.0], [3.0, 4.0]], np.float32)
+    extended = extend_with_decoupled_weight_decay(case.optimizer)
+
+    def update(make):
+        def build(variable):
+            step = v1.train.get_or_create_global_step()
+            optimizer = make(step)
+            gradient = tf.constant([[0.5, -0.25], [0.125, 1.0]])
+            return optimizer.apply_gradients([(gradient, variable)], global_step=step)
+
+        return build
+
+    plain = update(case.make)
+    decaying = update(lambda step: case.construct(extended, step, weight_decay=0.5))
+    (expected,), (found,) = run(plain, {"w": start / 2}, 1), run(decaying, {"w": start}, 1)
+    np.testing.assert_array_equal(found["w"], expected["w"])

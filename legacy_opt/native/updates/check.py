@@ -156,7 +156,7 @@ def _drawn(random, given, shape, has_matrices):
         shape = ()
     elif has_matrices:
         shape = tuple(shape[axis] for axis in axes_of(given.level, len(shape)))
-    if given.dtype.startswith("int"):
+    if given.dtype.startswith("int") or given.dtype == "bool":
         return np.full(shape, 3, dtype)
     if given.level == SCALAR:
         return np.array(random.uniform(0.1, 0.9), dtype)
@@ -196,6 +196,6 @@ def _composed(rule, feeds):
 
 
 def _resolution(dtype):
-    if dtype.startswith("int"):
+    if dtype.startswith("int") or dtype == "bool":
         return 0.0
     return {"bfloat16": 2.0**-7}.get(dtype) or np.finfo(dtype).eps
