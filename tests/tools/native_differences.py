@@ -56,7 +56,7 @@ def _cell(found, name, dtype):
         }
         differ = {version: share for version, share in shares.items() if share}
         if not differ:
-            texts.append("equal" if shares else "no kernel")
+            texts.append("equal" if shares else "–")
             continue
         text = f"up to {100 * max(differ.values()):.2g} %"
         some = len(differ) < len(shares)
@@ -90,11 +90,14 @@ def measured():
 
 
 def _share(make, dtype, way):
+    import tensorflow as tf
+
     try:
         found, expected = _trained(make, dtype, way, True), _trained(make, dtype, way, False)
-    except (TypeError, ValueError):  # the optimizer has no kernel, or cannot train this dtype
+    except (TypeError, ValueError, tf.errors.OpError):  # no kernel, or not for this dtype
         return None
-    return float((found != expected).mean())
+    is_nan = (found != found) & (expected != expected)
+    return float(((found != expected) & ~is_nan).mean())
 
 
 def _trained(make, dtype, way, native):
