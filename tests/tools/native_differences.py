@@ -113,7 +113,9 @@ def _trained(make, dtype, way, native):
         step = tf.train.get_or_create_global_step()
         start = tf.cast(random.randn(*SHAPE), dtype)
         variable = tf.get_variable("w", initializer=start, use_resource=True)
-        gradient = tf.cast(random.randn(*SHAPE), dtype)
+        # Not a constant, because TensorFlow would compute squares of constants in another order.
+        fed = tf.placeholder(tf.float64, SHAPE)
+        feed, gradient = {fed: random.randn(*SHAPE)}, tf.cast(fed, dtype)
         if way == "sparse":  # with repeated ids
             gradient = tf.IndexedSlices(gradient, tf.constant(random.randint(0, rows, rows)), SHAPE)
         optimizer = make()
@@ -122,7 +124,7 @@ def _trained(make, dtype, way, native):
         train_op = optimizer.apply_gradients([(gradient, variable)], global_step=step)
         session.run(tf.global_variables_initializer())
         for _ in range(STEPS):
-            session.run(train_op)
+            session.run(train_op, feed)
         return session.run(tf.cast(variable, tf.float64))
 
 
