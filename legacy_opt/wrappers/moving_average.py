@@ -25,6 +25,7 @@ from legacy_opt.core.types import (
     Hyperparameter,
     Operation,
     Saver,
+    Tensor,
     V1Optimizer,
     Variable,
 )
@@ -130,7 +131,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
                 moved, differences = self._move(variables)
         else:
             moved, differences = self._move(variables)
-            with after(*moved, *(difference for _, difference in differences)):
+            with after(*moved, *(gap for _, gap in differences)):
                 updated = super().apply_gradients(grads_and_vars, global_step, name)
         moved += self._subtract_all(differences)
         return tf.group(updated, *moved, name="train_with_avg")
@@ -152,8 +153,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
             differences = []
             for i in others:
                 with tf.device(averages[i].device):
-                    difference = _difference(averages[i].read_value(), values[i], rate)
-                    differences.append((averages[i], difference))
+                    gap = difference(averages[i].read_value(), values[i], rate)
+                    differences.append((averages[i], gap))
         return moved, differences
 
     def _rate(self):
@@ -262,7 +263,14 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return v1.train.Saver(content, name=name, **kwargs)
 
 
-def _difference(average, value, rate):
+def difference(average: Tensor, value: Tensor, rate: Tensor) -> Tensor:
+    """Returns the tensor to subtract from an average.
+
+    Args:
+      average: the value of the average.
+      value: the value of the averaged variable.
+      rate: 1 minus the decay factor, a scalar.
+    """
     gap = average - value
     return gap * tf.cast(rate, gap.dtype)
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Callable, Dict
 
-import tensorflow as tf
-
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 from legacy_opt.native.compiler.trace import Results
 from legacy_opt.native.updates.formulas import Formulas
+from legacy_opt.wrappers.moving_average import difference
 
 
 class AverageFormulas(Formulas):
@@ -29,7 +28,6 @@ class AverageFormulas(Formulas):
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         def update(value, average, slots, scalars):
             del slots
-            gap = average - value
-            return Results(gap * tf.cast(scalars["rate"], gap.dtype), {})
+            return Results(difference(average, value, scalars["rate"]), {})
 
         return update

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Sequence
+from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
@@ -53,11 +53,11 @@ def has_stock_rule(optimizer_class: type) -> bool:
     return _updating_class(optimizer_class.__mro__) in stock_rules.RULES
 
 
-def overrides_updates(optimizer: Any, base: type, names: Collection[str] = UPDATE_METHODS) -> bool:
+def overrides_updates(optimizer: Any, base: type) -> bool:
     """Whether an optimizer's update methods are not those of its class `base`."""
     return any(
         getattr(getattr(optimizer, name), "__func__", None) is not getattr(base, name)
-        for name in names
+        for name in UPDATE_METHODS
     )
 
 
