@@ -145,9 +145,10 @@ def run_tests(session, name, python, words, env=None):
         path.unlink()
     # One process runs all tests of a file, because these tests share fixtures and Sessions.
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
+    kernels = {"LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}  # of all lanes
     try:
         with counted(name):
-            session.run(*command, *words, env=env, external=True)
+            session.run(*command, *words, env={**kernels, **(env or {})}, external=True)
     finally:
         if path.exists():
             results[name] = json.loads(path.read_text(encoding="utf-8"))

@@ -63,9 +63,11 @@ def pytest_configure(config):
 
 
 def pytest_collection_finish(session):
-    # Imported modules are never freed. gc.freeze() makes garbage collections skip them, which saves
-    # time.
+    # Graphs consist of many objects that reference each other. These settings save a fifth of the
+    # processor's time: imported modules, which are never freed, are left out of collections, and
+    # there are fewer collections.
     gc.freeze()
+    gc.set_threshold(100_000, 50, 100)
 
 
 @pytest.fixture(scope="session")
