@@ -44,7 +44,7 @@ TIMED = {
     "seconds_of_shared_fixtures": " (fixture that tests share)",
 }
 # This test module checks a page of docs/ that was generated with the newest lane's Keras.
-NEEDS_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
+NEEDS_THE_LANES_KERAS = "tests/plain_keras/test_keras_differences.py"
 KERAS_VERSION = "import keras; print(keras.__version__)"
 # Packages that Horovod's setup.py needs. They are installed in the environment because Horovod is
 # built without isolation: the build also needs the environment's TensorFlow.

@@ -16,8 +16,8 @@ if _FOR_TOOLS:
     from .keras_bridge.bridge import custom_objects, to_keras
     from .keras_bridge.session_comparison import compare_with_session
     from .keras_in_graphs.optimizer import to_v1
-    from .native_keras.translation import from_plain_keras, to_plain_keras
     from .old_names.patching import patch_tensorflow
+    from .plain_keras.translation import from_plain_keras, to_plain_keras
     from .v1_optimizers.serialization import register_optimizer
 
 # Maps each public name to its module. The module is imported when the name is first used, so that
@@ -28,13 +28,13 @@ _HOMES = {
     "compare_with_session": "keras_bridge.session_comparison",
     "custom_objects": "keras_bridge.bridge",
     "diagnose": "diagnosis",
-    "from_plain_keras": "native_keras.translation",
+    "from_plain_keras": "plain_keras.translation",
     "load_v1_checkpoint": "checkpoints.v1_checkpoint",
     "patch_tensorflow": "old_names.patching",
     "register_optimizer": "v1_optimizers.serialization",
     "save_v1_checkpoint": "checkpoints.v1_checkpoint",
     "to_keras": "keras_bridge.bridge",
-    "to_plain_keras": "native_keras.translation",
+    "to_plain_keras": "plain_keras.translation",
     "to_v1": "keras_in_graphs.optimizer",
 }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support.cases import public_optimizers
-from tests.support.keras.native_keras import PROBLEMS
+from tests.support.keras.keras_differences import PROBLEMS
 from tests.support.pages import text_of
 from tests.tools import catalogue_pages
 from tests.tools.catalogue_pages import PAGES

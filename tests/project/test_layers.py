@@ -42,7 +42,7 @@ ALLOWED = {
     ".keras_adapters": ["versions", ".v1_optimizers"],
     ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters"],
     ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
-    ".native_keras": [
+    ".plain_keras": [
         *[*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters", ".keras_bridge"],
     ],
     ".checkpoints": [
@@ -64,7 +64,7 @@ ALLOWED = {
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator", "core"],
+        *[".plain_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator", "core"],
     ],
 }
 EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]

@@ -68,7 +68,7 @@ MOVING = (
         "return momentum * momentum.dtype.type(-rate)",
         "return momentum * momentum.dtype.type(rate)",
         (
-            "tests/native_keras/test_plain_training.py",
+            "tests/plain_keras/test_plain_training.py",
             "-k",
             "continues_as_in_a_session and Momentum",
         ),

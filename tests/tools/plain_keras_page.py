@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
-from legacy_opt.compat.native_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
+from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
 
 v1 = tf.compat.v1
 # Expressions that `translated` evaluates. The page shows the same expressions.

@@ -12,9 +12,9 @@ import legacy_opt
 from legacy_opt import compat, native
 from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.compat.keras_bridge.session_comparison import Comparison
-from legacy_opt.compat.native_keras.measurement import Measurement
-from legacy_opt.compat.native_keras.report import Moved, Translation, TranslationReport
 from legacy_opt.compat.old_names.patching import Patch
+from legacy_opt.compat.plain_keras.measurement import Measurement
+from legacy_opt.compat.plain_keras.report import Moved, Translation, TranslationReport
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"

@@ -1,7 +1,7 @@
-"""Measures how Keras' optimizers differ from v1 optimizers (docs/keras_native_differences.md).
+"""Measures how Keras' optimizers differ from v1 optimizers (docs/keras_differences.md).
 
-python -m tests.support.keras.native_keras           prints the table of `CASES`
-python -m tests.support.keras.native_keras PAGE.md   writes the page's tables
+python -m tests.support.keras.keras_differences           prints the table of `CASES`
+python -m tests.support.keras.keras_differences PAGE.md   writes the page's tables
 
 The first command runs with Keras 2 or Keras 3. The second command needs Keras 3.
 """

@@ -1,17 +1,17 @@
-"""Checks the claims of docs/keras_native_differences.md about optimizers of Keras 3 and v1."""
+"""Checks the claims of docs/keras_differences.md about optimizers of Keras 3 and v1."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import to_keras
-from tests.support.keras import native_keras
-from tests.support.keras.native_keras import CASES, EXAMPLES, PROBLEMS
+from tests.support.keras import keras_differences
+from tests.support.keras.keras_differences import CASES, EXAMPLES, PROBLEMS
 from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.keras3
 
-PAGE = DOCS / "keras_native_differences.md"
+PAGE = DOCS / "keras_differences.md"
 ROUNDING = 1e-4  # a `Difference` with a smaller `share` is caused only by rounding
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
 # Optimizers whose Keras 3 counterparts update only the rows that the batch uses.
@@ -21,7 +21,7 @@ ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")
 @pytest.fixture(scope="module", params=CASES)
 def measured(request):
     """Returns the name of a case and its measurements."""
-    return request.param, native_keras.measure(CASES[request.param])
+    return request.param, keras_differences.measure(CASES[request.param])
 
 
 def test_dense_gradients_give_the_same_values_but_for_two_cases(measured):
@@ -58,9 +58,9 @@ def test_a_step_costs_the_whole_table(measured):
 @pytest.mark.parametrize("name", CASES)
 def test_the_bridged_optimizer_equals_the_session(name, problem):
     case, problem = CASES[name], PROBLEMS[problem]()
-    expected = native_keras.session_run(problem, case)
+    expected = keras_differences.session_run(problem, case)
     optimizer = to_keras(case.make_v1(tf.Variable(0, dtype=tf.int64)), api="keras3")
-    actual = native_keras.keras_run(problem, optimizer)
+    actual = keras_differences.keras_run(problem, optimizer)
     assert all(map(np.array_equal, actual, expected))
 
 
@@ -88,10 +88,10 @@ def test_the_examples_by_hand(name):
 def test_keras_clips_before_the_sum_and_the_bridge_after(clipping):
     problem = EXAMPLES["clip"].problem()
     norm = {clipping: 1.0}
-    native = native_keras.keras_run(problem, tf.keras.optimizers.SGD(1.0, **norm))
+    plain = keras_differences.keras_run(problem, tf.keras.optimizers.SGD(1.0, **norm))
     bridged = to_keras(tf.compat.v1.train.GradientDescentOptimizer(1.0), api="keras3", **norm)
-    bridged = native_keras.keras_run(problem, bridged)
-    np.testing.assert_allclose(native[-1][0], -1.0 if clipping == "clipvalue" else -0.4, atol=1e-6)
+    bridged = keras_differences.keras_run(problem, bridged)
+    np.testing.assert_allclose(plain[-1][0], -1.0 if clipping == "clipvalue" else -0.4, atol=1e-6)
     np.testing.assert_allclose(bridged[-1][0], 0.0, atol=1e-6)
 
 
@@ -99,4 +99,4 @@ def test_the_page_is_up_to_date():
     page = PAGE.read_text(encoding="utf-8")
     for case in [*CASES.values(), *EXAMPLES.values()]:
         assert f"`{case.v1}`" in page and f"`{case.keras}`" in page
-    assert native_keras.arguments() in page and native_keras.examples() in page
+    assert keras_differences.arguments() in page and keras_differences.examples() in page
