@@ -10,9 +10,9 @@ from legacy_opt import versions
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.variable_access import after
 
+from ...v1_optimizers.study import study
 from .. import configuration
 from ..driver import V1Driver
-from ..settings import study
 from .hyperparameters import Keras2Hyperparameters
 from .state import Keras2State
 

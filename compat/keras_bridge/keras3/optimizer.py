@@ -12,9 +12,9 @@ from legacy_opt.core.duplicate_ids import gathered
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.gradient_values import values_of, with_values
 
+from ...v1_optimizers.study import study
 from .. import configuration
 from ..driver import V1Driver
-from ..settings import study
 from .gradients import as_gradient, of_dtype
 from .hyperparameters import Keras3Hyperparameters
 from .state import Keras3State, keras

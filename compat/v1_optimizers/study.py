@@ -1,0 +1,208 @@
+"""Finds out what a bridge must know about a v1 optimizer; `to_keras` calls `study` once.
+
+A leaf is an optimizer that updates variables itself; a wrapper contains other optimizers.
+"""
+
+import functools
+from typing import Any, Dict, FrozenSet, NamedTuple, Optional, Tuple
+
+import tensorflow as tf
+
+from legacy_opt.core.hyperparameters import takes_step
+
+from . import inspection, nesting, schedules, supported
+
+
+class StepInputs(NamedTuple):
+    """The attributes of one v1 optimizer that `to_keras` may set in each training step.
+
+    Attributes:
+      rates: the names of the attributes that contain the learning rate.
+      by_keras: whether the attributes in `rates` are set to the Keras optimizer's learning rate.
+      schedule: a result of `schedules.for_keras`, which computes the learning rate in each training
+        step. None if `by_keras` is True, or if the attributes in `rates` stay unchanged.
+      step: the name of the attribute that contains the global step, or None.
+      step_dtype: the dtype of the global step.
+      counts: the names of the attributes that contain an integer variable, such as a wrapper's
+        global step. `to_keras` sets these attributes to Keras' `iterations`.
+    """
+
+    rates: Tuple[str, ...] = ()
+    by_keras: bool = False
+    schedule: Any = None
+    step: Optional[str] = None
+    step_dtype: tf.DType = tf.int64
+    counts: Tuple[str, ...] = ()
+
+    @property
+    def rate_changes(self):
+        """Whether the learning rate is set in each step."""
+        return self.by_keras or self.schedule is not None
+
+    @property
+    def depends_on_step(self):
+        """Whether the updates depend on the number of training steps done."""
+        return self.step is not None or self.schedule is not None or bool(self.counts)
+
+
+class BridgeSettings(NamedTuple):
+    """The facts about a v1 optimizer that the bridge (the code behind `to_keras`) needs.
+
+    Attributes:
+      arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`, a dict.
+      inputs: a dict with a `StepInputs` for the v1 optimizer and for each optimizer nested in it.
+        The key is the `id` of the optimizer.
+      rates: the names of the attributes that contain the learning rate. Empty if there is no
+        learning rate, or if there are several leaves, which have separate learning rates.
+      numbers: a dict with the value of each hyperparameter that can be set while training. Numbers
+        are not rounded to float32. The keys are "learning_rate" and argument names of the leaf's
+        constructor. The dict is empty if there are several leaves.
+      counts_updates: whether the learning rate is a decay such as
+        `tf.compat.v1.train.exponential_decay`. A decay needs the number of updates as an integer,
+        but Keras would pass a float, or the number of batches.
+      accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
+      own_names: the names of arguments and hyperparameters of the v1 optimizer and of the
+        optimizers nested in it, without `name` and `global_step`. The names that are also in
+        `numbers` can be set while training.
+      delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
+        bridge has to call that method.
+      step_dtype: the dtype in which v1 checkpoints store the global step.
+    """
+
+    arguments: Dict[str, Any]
+    inputs: Dict[int, StepInputs]
+    rates: Tuple[str, ...]
+    numbers: Dict[str, Any]
+    counts_updates: bool
+    accumulates: bool
+    own_names: FrozenSet[str]
+    delegates_apply_gradients: bool
+    step_dtype: tf.DType
+
+
+def study(optimizer, owner, keras, learning_rate, saved, **arguments):
+    """Returns the `BridgeSettings` of a v1 optimizer.
+
+    Args:
+      optimizer: the v1 optimizer.
+      owner: the Keras optimizer. Learning rate decays of v1 will read its `iterations`.
+      keras: the Keras package of the Keras optimizer.
+      learning_rate: the argument of `to_keras`, or None.
+      saved: a dict with the `step_dtype`, `counts_updates` and `schedules` of a saved
+        configuration. If there are several leaves, `step_dtype` and `schedules` are lists with a
+        value for each leaf. Values that the configuration does not contain are None.
+      **arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`.
+
+    Raises:
+      TypeError: see `to_keras`.
+      ValueError: see `to_keras`.
+    """
+    supported.check_class(optimizer)
+    supported.check_untrained(optimizer)
+    everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
+    inputs = {
+        id(each.optimizer): StepInputs(counts=inspection.integer_variables(each.optimizer))
+        for each in everything
+        if not each.is_leaf
+    }
+    rate_for_keras = functools.partial(schedules.for_keras, optimizer=owner, keras=keras)
+    rates, numbers, given = (), {}, None
+    if len(leaves) == 1:
+        own, numbers, given = _only_leaf(leaves[0], rate_for_keras, learning_rate, saved, arguments)
+        inputs[id(leaves[0])], rates = own, own.rates
+    else:
+        _check_one_is_meant(optimizer, leaves, dict(arguments, learning_rate=learning_rate))
+        dtypes, rates_saved = _list(saved["step_dtype"], leaves), _list(saved["schedules"], leaves)
+        for leaf, step_dtype, schedule in zip(leaves, dtypes, rates_saved):
+            inputs[id(leaf)] = _one_of_several(leaf, rate_for_keras, step_dtype, schedule)
+    counts_updates = saved["counts_updates"]
+    return BridgeSettings(
+        arguments=arguments,
+        inputs=inputs,
+        rates=rates,
+        numbers=numbers,
+        counts_updates=schedules.is_v1_decay(given) if counts_updates is None else counts_updates,
+        accumulates=any(map(nesting.accumulates, everything)),
+        own_names=_own_names(everything, with_lr=len(leaves) > 1),
+        delegates_apply_gradients=supported.overrides_apply_gradients(optimizer),
+        step_dtype=inputs[id(leaves[0])].step_dtype,
+    )
+
+
+def _list(saved, leaves):
+    return saved if isinstance(saved, (list, tuple)) else [saved] * len(leaves)
+
+
+def _own_names(everything, with_lr):
+    names = set()
+    for each, _ in everything:
+        # Some hyperparameters are not arguments. For example, PowerSign has the argument `base`,
+        # but its hyperparameter is the logarithm of `base`.
+        names.update(vars(each).get("_hyperparameter_names", ()))
+        names.update(inspection.constructor_arguments(type(each)))
+    names -= {"name", "global_step", "lr"}
+    return frozenset(names | {"lr"} if with_lr else names)
+
+
+def _only_leaf(leaf, rate_for_keras, learning_rate, saved, arguments):
+    """Returns the `StepInputs`, the `numbers`, and the learning rate as it was given."""
+    rates = inspection.learning_rate_attributes(leaf, arguments["lr_attr"])
+    own = _step_inputs(leaf, rates, arguments["global_step_attr"], saved["step_dtype"])
+    set_in_each_step = dict.fromkeys(rates, tf.float32)
+    if own.step is not None:
+        set_in_each_step[own.step] = own.step_dtype
+    numbers = inspection.hyperparameters(leaf, set_in_each_step)
+    if rates:
+        if learning_rate is None:
+            learning_rate = vars(leaf)[rates[0]]
+        numbers["learning_rate"] = rate_for_keras(learning_rate)
+    elif learning_rate is not None:
+        reason = "with lr_attr=False"
+        if arguments["lr_attr"] is not False:
+            reason = "for an optimizer made with learning_rate=None, which has its own schedule,"
+        raise ValueError(f"learning_rate={learning_rate!r} {reason} has no effect.")
+    return own._replace(by_keras=bool(rates)), numbers, learning_rate
+
+
+def _one_of_several(leaf, rate_for_keras, step_dtype, schedule):
+    """Returns the `StepInputs`; `schedule` is the saved schedule of the learning rate, or None."""
+    state = vars(leaf)
+    rates = tuple(
+        name for name in inspection.LEARNING_RATE_ATTRIBUTES if state.get(name) is not None
+    )
+    own = _step_inputs(leaf, rates, None, step_dtype)
+    if rates:
+        in_v1 = state[rates[0]]
+        rate = rate_for_keras(in_v1 if schedule is None else schedule)
+        # In each step, `V1Driver` will set the learning rate attribute to the schedule's result.
+        # This is needed if the v1 optimizer cannot call the schedule. It is also needed for a
+        # learning rate decay of v1, because Keras does not increment the global step that the decay
+        # would read.
+        if callable(rate) and (rate is not in_v1 or takes_step(rate)):
+            own = own._replace(schedule=rate)
+    return own
+
+
+def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
+    """Returns the `StepInputs` of a leaf whose learning rate is in the attributes `rates`."""
+    step = inspection.step_attribute(leaf, global_step_attr, rates)
+    supported.check_variables(leaf, rates + (inspection.STEP_ATTRIBUTE, step))
+    dtype = saved_dtype or getattr(getattr(leaf, step or "", None), "dtype", tf.int64)
+    return StepInputs(rates, step=step, step_dtype=tf.as_dtype(dtype).base_dtype)
+
+
+def _check_one_is_meant(optimizer, leaves, arguments):
+    """Raises a ValueError if an argument of `to_keras` would have to mean one of several leaves."""
+    start = f"{type(optimizer).__name__} contains {len(leaves)} optimizers, and "
+    for name in "lr_attr", "global_step_attr":
+        if arguments[name] is not None:
+            raise ValueError(
+                f"{name}={arguments[name]!r}: {start}it is not clear which of them is meant. Each "
+                "of them keeps its own learning rate, and to_keras finds a global step only in the "
+                f"attribute {inspection.STEP_ATTRIBUTE!r}."
+            )
+    if arguments["learning_rate"] is not None:
+        raise ValueError(
+            f"learning_rate={arguments['learning_rate']!r}: {start}each has its own learning rate. "
+            "Pass the learning rate to their constructors."
+        )
