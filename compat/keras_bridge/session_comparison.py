@@ -12,7 +12,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.types import V1Optimizer
 
-from .. import arrays
+from .. import arrays, side_by_side
 from ..v1_optimizers import inspection, nesting, owned_state, schedules, supported
 from .bridge import to_keras
 
@@ -94,51 +94,30 @@ def compare_with_session(
         )
     rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
     step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
-    problem = _Problem(optimizer, steps)
+    problem = _problem(optimizer, steps)
     expected = _session_run(_replica(optimizer, rates), rates, step, problem)
-    make = functools.partial(to_keras, _replica(optimizer, rates), **to_keras_arguments)
-    run = _function_run if tf.executing_eagerly() else _graph_run
-    actual = run(make, problem)
+    with side_by_side.scope() as initialize:  # in a graph, Keras 3 creates its first variables here
+        bridged = to_keras(_replica(optimizer, rates), **to_keras_arguments)
+        actual = _run(side_by_side.training(bridged, problem), initialize, problem)
     return _first_difference(expected, actual, problem)
 
 
-class _Problem:
-    """The starting values of the variables, and the gradients of each step."""
+def _problem(optimizer, steps):
+    random = np.random.RandomState(0)
+    draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
 
-    def __init__(self, optimizer, steps):
-        random = np.random.RandomState(0)
-        shapes = dict(_SHAPES)
-        if not _has_sparse_update(optimizer):
-            for name in _SPARSE:
-                del shapes[name]
-        draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
-        self.values = {name: draw(*shape) for name, shape in shapes.items()}
-        self.steps = [[self._gradient(name, random, draw) for name in shapes] for _ in range(steps)]
-
-    def _gradient(self, name, random, draw):
+    def gradient(name, shape):
         if name not in _SPARSE:
-            return draw(*_SHAPES[name])
-        ids = random.randint(0, _SHAPES[name][0], size=5)
+            return draw(*shape)
+        ids = random.randint(0, shape[0], size=5)
         ids[-1] = ids[0]
-        return draw(5, *_SHAPES[name][1:]), ids.astype(np.int64)
+        return draw(5, *shape[1:]), ids.astype(np.int64)
 
-    def specs(self):
-        """Yields the dtype and the shape of each placeholder."""
-        for name, value in self.values.items():
-            if name in _SPARSE:
-                yield tf.float32, (None,) + value.shape[1:]
-                yield tf.int64, (None,)
-            else:
-                yield tf.float32, value.shape
-
-    def pairs(self, tensors, variables):
-        """Yields (gradient, variable) pairs from a flat list of one step's tensors."""
-        tensors = iter(tensors)
-        for name, variable in variables.items():
-            grad = next(tensors)
-            if name in _SPARSE:
-                grad = tf.IndexedSlices(grad, next(tensors), variable.shape)
-            yield grad, variable
+    takes_sparse = _has_sparse_update(optimizer)
+    shapes = {name: _SHAPES[name] for name in _SHAPES if takes_sparse or name not in _SPARSE}
+    values = {name: draw(*shape) for name, shape in shapes.items()}
+    gradients = [[gradient(*item) for item in shapes.items()] for _ in range(steps)]
+    return side_by_side.Problem(values, _SPARSE, gradients)
 
 
 def _has_sparse_update(optimizer):
@@ -174,59 +153,27 @@ def _portable(rate):
 
 
 def _session_run(optimizer, rates, step_attribute, problem):
-    with tf.Graph().as_default() as graph:
+    with side_by_side.session_scope() as initialize:
         variables = {
             name: v1.get_variable(name, initializer=value, use_resource=True)
             for name, value in problem.values.items()
         }
-        step = v1.train.get_or_create_global_step(graph)
+        step = v1.train.get_or_create_global_step()
         if step_attribute is not None:
             vars(optimizer)[step_attribute] = step
         for attribute in rates:
             rate = vars(optimizer)[attribute]
             if isinstance(rate, functools.partial):
                 vars(optimizer)[attribute] = schedules.in_plain_numbers(rate.func)(step)
-        inputs = [v1.placeholder(*spec) for spec in problem.specs()]
-        train_op = optimizer.apply_gradients(list(problem.pairs(inputs, variables)), step)
-        return _run(train_op, inputs, variables, optimizer, problem)
+        training = side_by_side.SessionTraining(optimizer, problem, variables, step)
+        return _run(training, initialize, problem)
 
 
-def _graph_run(make, problem):
-    with tf.Graph().as_default():
-        optimizer = make()  # Keras 3 creates its first variables here
-        variables = _keras_variables(problem)
-        inputs = [v1.placeholder(*spec) for spec in problem.specs()]
-        train_op = optimizer.apply_gradients(list(problem.pairs(inputs, variables)))
-        return _run(train_op, inputs, variables, optimizer, problem)
-
-
-def _run(train_op, inputs, variables, optimizer, problem):
-    with v1.Session() as session:
-        session.run(v1.global_variables_initializer())
-        seen = []
-        for step in problem.steps:
-            session.run(train_op, dict(zip(inputs, tf.nest.flatten(step))))
-            seen.append(session.run(variables))
-        return seen, session.run(_slots(optimizer, variables))
-
-
-def _function_run(make, problem):
-    optimizer = make()
-    variables = _keras_variables(problem)
-
-    @tf.function(input_signature=[tf.TensorSpec(shape, kind) for kind, shape in problem.specs()])
-    def train(*tensors):
-        optimizer.apply_gradients(list(problem.pairs(tensors, variables)))
-
-    seen = []
-    for step in problem.steps:
-        train(*map(tf.constant, tf.nest.flatten(step)))
-        seen.append({name: variable.numpy() for name, variable in variables.items()})
-    return seen, {key: slot.numpy() for key, slot in _slots(optimizer, variables).items()}
-
-
-def _keras_variables(problem):
-    return {name: tf.compat.v2.Variable(value, name=name) for name, value in problem.values.items()}
+def _run(training, initialize, problem):
+    """Returns the values of the variables after each step, and of the slots after the last."""
+    initialize()
+    seen = [training.step(gradients) for gradients in problem.steps]
+    return [*seen, training.values(_slots(training.optimizer, training.variables))]
 
 
 def _slots(optimizer, variables):
@@ -240,8 +187,7 @@ def _slots(optimizer, variables):
 
 def _first_difference(expected, actual, problem):
     names = tuple(problem.values)
-    rounds = list(zip(expected[0], actual[0])) + [(expected[1], actual[1])]
-    for number, (one, other) in enumerate(rounds, start=1):
+    for number, (one, other) in enumerate(zip(expected, actual), start=1):
         for name in one:
             if not arrays.same(one[name], other[name]):
                 gap = arrays.largest_difference(one[name], other[name])

@@ -9,10 +9,9 @@ from typing import NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-from .. import arrays
+from .. import arrays, side_by_side
 from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
 
-v1 = tf.compat.v1
 EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from best to worst
 STEPS = 20
 _WARM_UP = 5
@@ -133,42 +132,19 @@ def _measure(make, carry, rate, apart):
 
 
 def _train_kinds(make, carry, rate, kinds):
-    with _scratch() as start:
-        problem = _Problem(kinds, min(1.0, 10 * rate))
-        runs = [_run(optimizer, problem) for optimizer in make()]
-        start()
-        return _side_by_side(runs, problem, carry, rate)
+    problem = _problem(kinds, min(1.0, 10 * rate))
+    with side_by_side.scope() as initialize:
+        trainings = [side_by_side.training(optimizer, problem) for optimizer in make()]
+        initialize()
+        return _compare(trainings, problem, carry, rate)
 
 
-class _Problem:
-    """The starting values of one variable per kind of training, and the gradients of each step."""
-
-    def __init__(self, kinds, size):
-        random = np.random.RandomState(0)
-        start = lambda: (size * random.randn(*_SHAPE)).astype(np.float32)  # noqa: E731
-        self.values = {kind: start() for kind in kinds}
-        self.steps = [
-            [_gradient(kind, random) for kind in kinds] for _ in range(_WARM_UP + 2 * STEPS)
-        ]
-
-    def specs(self):
-        """Yields the dtypes and shapes of the tensors that make up one step's gradients."""
-        for kind in self.values:
-            if kind == DENSE:
-                yield tf.float32, _SHAPE
-            else:
-                yield tf.float32, (None, _SHAPE[1])
-                yield tf.int64, (None,)
-
-    def pairs(self, tensors, variables):
-        """Yields (gradient, variable) pairs from a flat list of one step's tensors."""
-        tensors = iter(tensors)
-        for kind, variable in zip(self.values, variables):
-            gradient = next(tensors)
-            if kind != DENSE:
-                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as in embedding layers' gradients
-                gradient = tf.IndexedSlices(gradient, next(tensors), shape)
-            yield gradient, variable
+def _problem(kinds, size):
+    """Returns a `Problem` with one variable per kind of training; `size` is that of its values."""
+    random = np.random.RandomState(0)
+    values = {kind: (size * random.randn(*_SHAPE)).astype(np.float32) for kind in kinds}
+    steps = [[_gradient(kind, random) for kind in kinds] for _ in range(_WARM_UP + 2 * STEPS)]
+    return side_by_side.Problem(values, sparse=(ROWS, REPEATED), steps=steps)
 
 
 def _gradient(kind, random):
@@ -180,77 +156,8 @@ def _gradient(kind, random):
     return draw(len(ids)), ids.astype(np.int64)
 
 
-@contextlib.contextmanager
-def _scratch():
-    """Makes a scope for scratch variables; yields a function that initializes them."""
-    if tf.executing_eagerly():
-        yield lambda: None
-        return
-    with tf.Graph().as_default(), v1.Session() as session:
-        yield lambda: session.run(v1.global_variables_initializer())
-
-
-def _run(optimizer, problem):
-    return (_EagerRun if tf.executing_eagerly() else _GraphRun)(optimizer, problem)
-
-
-class _EagerRun:
-    """An optimizer that trains scratch variables in a tf.function."""
-
-    def __init__(self, optimizer, problem):
-        self.optimizer = optimizer
-        self.variables = _variables(problem)
-        signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
-
-        @tf.function(input_signature=signature, autograph=False)
-        def train(*tensors):
-            optimizer.apply_gradients(list(problem.pairs(tensors, self.variables)))
-
-        self._train = train
-
-    def step(self, gradients):
-        """Trains one step and returns the variables' values."""
-        self._train(*map(tf.constant, tf.nest.flatten(gradients)))
-        return self.values()
-
-    def values(self):
-        """Returns the variables' values."""
-        return [variable.numpy() for variable in self.variables]
-
-    def assign(self, values):
-        """Sets the variables."""
-        for variable, value in zip(self.variables, values):
-            variable.assign(value)
-
-
-class _GraphRun:
-    """An optimizer that trains scratch variables in a graph, with the default Session."""
-
-    def __init__(self, optimizer, problem):
-        self.optimizer = optimizer
-        self.variables = _variables(problem)
-        self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
-        self._train = optimizer.apply_gradients(list(problem.pairs(self._inputs, self.variables)))
-
-    def step(self, gradients):
-        session = v1.get_default_session()
-        session.run(self._train, dict(zip(self._inputs, tf.nest.flatten(gradients))))
-        return self.values()
-
-    def values(self):
-        return v1.get_default_session().run(self.variables)
-
-    def assign(self, values):
-        for variable, value in zip(self.variables, values):
-            variable.load(value, v1.get_default_session())
-
-
-def _variables(problem):
-    return [tf.compat.v2.Variable(value) for value in problem.values.values()]
-
-
-def _side_by_side(runs, problem, carry, rate):
-    """Trains both optimizers, after a warm-up of the first optimizer if state is translated.
+def _compare(trainings, problem, carry, rate):
+    """Trains with both optimizers, after a warm-up of the first if state is translated.
 
     Returns:
       A dict from each kind to a `SideBySide`.
@@ -258,37 +165,34 @@ def _side_by_side(runs, problem, carry, rate):
     steps = iter(problem.steps)
     if carry is not None:
         for _ in range(_WARM_UP):
-            runs[0].step(next(steps))
-    found = dict(zip(problem.values, _continue(runs, steps, carry)))
+            trainings[0].step(next(steps))
+    found = _continue(trainings, steps, carry)
     if DENSE in found:
-        found[RATE] = _continue(runs, steps, carry, _DROP * rate)[0]
+        found[RATE] = _continue(trainings, steps, carry, _DROP * rate)[DENSE]
     return found
 
 
-def _continue(runs, steps, carry, rate=None):
-    """Continues both runs from the weights of the first run.
-
-    Returns:
-      A list with a `SideBySide` for each variable.
-    """
-    source, target = runs
-    before = source.values()
+def _continue(trainings, steps, carry, rate=None):
+    """Continues both trainings from the weights of the first, and returns a dict as `_compare`."""
+    source, target = trainings
+    before = source.values(source.variables)
     target.assign(before)
     if carry is not None:
-        carry(source.optimizer, target.optimizer, source.variables, target.variables)
+        variables = [list(training.variables.values()) for training in trainings]
+        carry(source.optimizer, target.optimizer, *variables)
     if rate is not None:
-        for run in runs:
-            run.optimizer.learning_rate = rate
-    gaps = np.zeros(len(before))
+        for training in trainings:
+            training.optimizer.learning_rate = rate
+    gaps = dict.fromkeys(before, 0.0)
     for _ in range(STEPS):
         gradients = next(steps)
-        after = source.step(gradients)
-        gone = target.step(gradients)
-        gaps = np.maximum(gaps, list(map(arrays.largest_difference, after, gone)))
-    return [
-        SideBySide(float(gap), _largest(end - start), _largest(end))
-        for gap, start, end in zip(gaps, before, after)
-    ]
+        after, other = source.step(gradients), target.step(gradients)
+        for kind, gap in gaps.items():
+            gaps[kind] = max(gap, arrays.largest_difference(after[kind], other[kind]))
+    return {
+        kind: SideBySide(gap, _largest(after[kind] - before[kind]), _largest(after[kind]))
+        for kind, gap in gaps.items()
+    }
 
 
 def _largest(values):

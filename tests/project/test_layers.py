@@ -33,6 +33,7 @@ ALLOWED = {
     ".messages": [],
     ".plain_text": [],
     ".quiet": [],
+    ".side_by_side": [],
     ".file_endings": [],
     ".special_files": [],
     ".user_objects": ["core", ".messages"],
@@ -40,10 +41,13 @@ ALLOWED = {
     ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
     ".checkpoint_contents": [".checkpoint_files"],
     ".keras_adapters": ["versions", ".v1_optimizers"],
-    ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters"],
+    ".keras_bridge": [
+        *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
+    ],
     ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
     ".plain_keras": [
-        *[*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters", ".keras_bridge"],
+        *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
+        ".keras_bridge",
     ],
     ".checkpoints": [
         *[

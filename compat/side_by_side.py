@@ -1,0 +1,125 @@
+"""Trains new variables on a small problem, to compare what several optimizers compute."""
+
+import contextlib
+from typing import NamedTuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class Problem(NamedTuple):
+    """The starting values of variables, and the gradients of each training step.
+
+    Attributes:
+      values: a dict from the variables' names to arrays.
+      sparse: the names of the variables with sparse gradients.
+      steps: for each training step, a list with the gradient of each variable: an array, or if the
+        gradient is sparse, a pair of arrays: the rows and their ids.
+    """
+
+    values: dict
+    sparse: tuple
+    steps: list
+
+    def specs(self):
+        """Yields the dtype and shape of each tensor that one step's gradients consist of."""
+        for name, value in self.values.items():
+            if name in self.sparse:
+                yield tf.float32, (None,) + value.shape[1:]
+                yield tf.int64, (None,)
+            else:
+                yield tf.float32, value.shape
+
+    def pairs(self, tensors, variables):
+        """Returns (gradient, variable) pairs from a flat list of one step's tensors."""
+        tensors, found = iter(tensors), []
+        for name, value in self.values.items():
+            gradient = next(tensors)
+            if name in self.sparse:
+                shape = tf.constant(value.shape, tf.int64)  # a tensor, as for embedding layers
+                gradient = tf.IndexedSlices(gradient, next(tensors), shape)
+            found.append((gradient, variables[name]))
+        return found
+
+
+@contextlib.contextmanager
+def session_scope():
+    """Makes a graph and a Session; yields a function that initializes the graph's variables."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        yield lambda: session.run(v1.global_variables_initializer())
+
+
+def scope():
+    """Returns `session_scope()`; in eager execution a scope, and a function, that do nothing."""
+    return contextlib.nullcontext(lambda: None) if tf.executing_eagerly() else session_scope()
+
+
+def training(optimizer, problem):
+    """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`."""
+    variables = {
+        name: tf.compat.v2.Variable(value, name=name.replace(" ", "_"))
+        for name, value in problem.values.items()
+    }
+    cls = FunctionTraining if tf.executing_eagerly() else SessionTraining
+    return cls(optimizer, problem, variables)
+
+
+class FunctionTraining:
+    """The training of variables with an optimizer in a `tf.function`.
+
+    Args:
+      optimizer: a Keras optimizer.
+      problem: the `Problem`.
+      variables: a dict of the variables by name.
+    """
+
+    def __init__(self, optimizer, problem, variables):
+        self.optimizer, self.variables = optimizer, variables
+        signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def train(*tensors):
+            optimizer.apply_gradients(problem.pairs(tensors, variables))
+
+        self._train = train
+
+    def step(self, gradients):
+        """Trains one step; returns the values of the variables, a dict of arrays by name."""
+        self._train(*map(tf.constant, tf.nest.flatten(gradients)))
+        return self.values(self.variables)
+
+    def values(self, tensors):
+        """Returns the values of a dict of tensors or variables."""
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
+
+    def assign(self, arrays):
+        """Sets the variables to the values in a dict of arrays by name."""
+        for name, variable in self.variables.items():
+            variable.assign(arrays[name])
+
+
+class SessionTraining:
+    """The training of variables in the default graph, with the default Session.
+
+    It has the methods of `FunctionTraining`. The optimizer may be a v1 optimizer, too; `arguments`
+    are the arguments of its `apply_gradients` after the pairs.
+    """
+
+    def __init__(self, optimizer, problem, variables, *arguments):
+        self.optimizer, self.variables = optimizer, variables
+        self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
+        pairs = problem.pairs(self._inputs, variables)
+        self._train = optimizer.apply_gradients(pairs, *arguments)
+
+    def step(self, gradients):
+        inputs = dict(zip(self._inputs, tf.nest.flatten(gradients)))
+        v1.get_default_session().run(self._train, inputs)
+        return self.values(self.variables)
+
+    def values(self, tensors):
+        return v1.get_default_session().run(tensors)
+
+    def assign(self, arrays):
+        for name, variable in self.variables.items():
+            variable.load(arrays[name], v1.get_default_session())
