@@ -20,29 +20,13 @@ from legacy_opt.core.user_warnings import (
     RepartitionWarning,
     UseLockingWarning,
 )
-from legacy_opt.optimizers.adafactor import (
-    AdafactorOptimizer,
-    adafactor_decay_rate_adam,
-    adafactor_decay_rate_pow,
-)
-from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
-from legacy_opt.optimizers.adam_async import AdamAsyncOptimizer
-from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
-from legacy_opt.optimizers.adam_w import AdamWOptimizer, MomentumWOptimizer
-from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer
-from legacy_opt.optimizers.adamax import AdaMaxOptimizer
-from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
+from legacy_opt.optimizers import catalogue as _catalogue
+from legacy_opt.optimizers.adafactor import adafactor_decay_rate_adam, adafactor_decay_rate_pow
+from legacy_opt.optimizers.catalogue import *  # noqa: F403
 from legacy_opt.optimizers.decoupled_weight_decay import (
     DecoupledWeightDecayExtension,
     extend_with_decoupled_weight_decay,
 )
-from legacy_opt.optimizers.diffgrad import DiffGradOptimizer
-from legacy_opt.optimizers.lamb import LAMBOptimizer
-from legacy_opt.optimizers.lars import LARSOptimizer
-from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
-from legacy_opt.optimizers.nadam import NadamOptimizer
-from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
-from legacy_opt.optimizers.shampoo import ShampooOptimizer
 from legacy_opt.optimizers.sign_decay import (
     get_cosine_decay_fn,
     get_linear_decay_fn,
@@ -73,45 +57,26 @@ from legacy_opt.wrappers.multitask import MultitaskOptimizerWrapper, clip_gradie
 from legacy_opt.wrappers.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
-    "AdaMaxOptimizer",
-    "AdafactorOptimizer",
-    "AdagradDecayOptimizer",
-    "AdagradDecayOptimizerV2",
-    "AdamAsyncOptimizer",
-    "AdamGSOptimizer",
-    "AdamWOptimizer",
-    "AdamWeightDecayOptimizer",
-    "AddSignOptimizer",
     "Addition",
     "ClipByGlobalNormOptimizer",
     "ClipByNormOptimizer",
     "ClipByValueOptimizer",
     "DecoupledWeightDecayExtension",
-    "DiffGradOptimizer",
     "DifferenceFromOriginalWarning",
     "Fading",
     "GlobalStepWarning",
     "GradientAccumulationOptimizer",
-    "LAMBOptimizer",
-    "LARSOptimizer",
-    "LazyAdamGSOptimizer",
-    "LazyAdamOptimizer",
-    "MomentumWOptimizer",
     "MovingAverageOptimizer",
     "MultiOptimizer",
     "MultitaskOptimizerWrapper",
-    "NadamOptimizer",
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
     "OptimizerWrapper",
-    "PowerSignOptimizer",
     "ProgressBarHook",
-    "RegAdagradOptimizer",
     "RepartitionWarning",
     "RowSlot",
     "RuleOptimizer",
     "ScalarSlot",
-    "ShampooOptimizer",
     "Slot",
     "SlotSummaryHook",
     "TensorSlot",
@@ -134,3 +99,4 @@ __all__ = [
     "multiply_gradients",
     "optimize_loss",
 ]
+__all__ += _catalogue.__all__

@@ -4,9 +4,15 @@ A slot's role is its name in the optimizer, such as "m". An optimizer's signatur
 and the forms (shapes and dtypes) of its slots.
 """
 
+import inspect
 import itertools
 import re
 from typing import NamedTuple
+
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import Slot
+from legacy_opt.optimizers import catalogue
+from legacy_opt.optimizers.adam_base import AdamBase
 
 # A form describes the shape and dtype of a slot. A slot may have several forms: the counts of a
 # vector are both COUNTS (one per element) and ROW_COUNTS (one per row).
@@ -76,9 +82,33 @@ def _shampoos(ranks):
             yield Signature("Shampoo", ("Shampoo",), roles, layouts)
 
 
+def _of_classes(named):
+    """Yields the signatures of this package's optimizers whose slots are all like the variable.
+
+    Leaves out the names that already have a signature in `named`.
+    """
+    known = {name for signature in named for name in signature.names}
+    for cls in (getattr(catalogue, name) for name in catalogue.__all__):
+        label = cls.__name__.replace("Optimizer", "")
+        names = {inspect.signature(cls).parameters["name"].default, label} - known
+        roles = _roles_like_the_variable(cls)
+        if names and roles:
+            powers = 2 if cls.non_slots is AdamBase.non_slots else 0
+            layout = (LIKE_VARIABLE,) * len(roles)
+            yield Signature(label, tuple(sorted(names)), roles, layout, powers)
+
+
+def _roles_like_the_variable(cls):
+    """Returns the names of a class's slots; () if a slot may be unlike the variable."""
+    if getattr(cls, "slot_layouts", None) is not RuleOptimizer.slot_layouts:
+        return ()
+    alike = all(type(slot) is Slot and slot.op_name is None for slot in cls.slots.values())
+    return tuple(cls.slots) if alike else ()
+
+
 _DECAY = ("accumulator", "accumulator_decay_power")
 # If two signatures have the same name and layout, the signature with more powers of beta is first.
-_SIGNATURES = (
+_NAMED = (
     _like_variable("Adam", "Adam", "m v", 2),
     _like_variable("AdaMax", "AdaMax", "m v", 1),
     _like_variable("Adam without powers of beta, as AdamGS", "Adam", "m v"),
@@ -98,15 +128,9 @@ _SIGNATURES = (
         ("m", "v", "beta1_power", "beta2_power"),
         (LIKE_VARIABLE, LIKE_VARIABLE, SCALAR, SCALAR),
     ),
-    _like_variable("LazyAdam", "LazyAdam", "m v", 2),
     _like_variable("AdamW", "AdamW", "m v", 2),
-    _like_variable("Nadam", "Nadam", "m v", 2),
     _like_variable("MomentumW", "MomentumW", "momentum"),
-    _like_variable("LARS", "LARSOptimizer", "momentum"),
-    _like_variable("AddSign", "AddSignOptimizer", "m"),
-    _like_variable("PowerSign", "PowerSignOptimizer", "m"),
     _like_variable("RegAdagrad", "RegAdagrad", "accumulator"),
-    _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     *_shampoos(ranks=(1, 2, 3, 4)),
     # Shampoo for variables with more than four axes, or for parts of partitioned variables. The
@@ -117,13 +141,23 @@ _SIGNATURES = (
     _any("zero-debiased moving averages", "biased", "biased"),
     _any("zero-debiased moving averages", "local_step", "local_step"),
 )
+_SIGNATURES = (*_NAMED, *_of_classes(_NAMED))
 _NAMES = {name for signature in _SIGNATURES for name in signature.names}
+
+
+def _first_of_each_kind(signatures):
+    first = {}
+    for each in signatures:
+        first.setdefault((each.roles, each.layout, each.powers), each)
+    return tuple(first.values())
+
+
 # Signatures to compare with slots whose optimizer has an unknown name.
-_FOR_UNKNOWN_NAMES = tuple(
+_FOR_UNKNOWN_NAMES = _first_of_each_kind(
     signature
     for signature in _SIGNATURES
     if signature.powers or signature.label.startswith(("Adagrad", "AdamAsync", "Momentum"))
-    if signature.names[0] not in ("LazyAdam", "AdamW", "Nadam", "MomentumW", "AdagradDA")
+    if signature.label != "AdagradDA"
 )
 
 

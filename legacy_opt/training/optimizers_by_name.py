@@ -10,19 +10,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.nearest_names import did_you_mean
 from legacy_opt.core.types import V1Optimizer
-from legacy_opt.optimizers.adafactor import AdafactorOptimizer
-from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
-from legacy_opt.optimizers.adam_async import AdamAsyncOptimizer
-from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
-from legacy_opt.optimizers.adamax import AdaMaxOptimizer
-from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
-from legacy_opt.optimizers.diffgrad import DiffGradOptimizer
-from legacy_opt.optimizers.lamb import LAMBOptimizer
-from legacy_opt.optimizers.lars import LARSOptimizer
-from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
-from legacy_opt.optimizers.nadam import NadamOptimizer
-from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
-from legacy_opt.optimizers.shampoo import ShampooOptimizer
+from legacy_opt.optimizers import catalogue
 
 v1 = tf.compat.v1
 
@@ -31,17 +19,18 @@ def _momentum(learning_rate):
     return v1.train.MomentumOptimizer(learning_rate, momentum=0.9)
 
 
-def _adam_gs(learning_rate, global_step):
-    return AdamGSOptimizer(global_step, learning_rate)
+def _maker(cls):
+    """Returns the class, or if its global step has a default, a function that requires the step."""
+    step = inspect.signature(cls).parameters.get("global_step")
+    if step is None or step.default is step.empty:
+        return cls
+    return lambda learning_rate, global_step: cls(
+        global_step=global_step, learning_rate=learning_rate
+    )
 
 
-def _lazy_adam_gs(learning_rate, global_step):
-    return LazyAdamGSOptimizer(global_step, learning_rate)
-
-
-def _shampoo(learning_rate, global_step):
-    return ShampooOptimizer(global_step, learning_rate=learning_rate)
-
+# The optimizers of this package that make no sense without a weight decay.
+_NEED_A_WEIGHT_DECAY = ("AdamWOptimizer", "AdamWeightDecayOptimizer", "MomentumWOptimizer")
 
 # The values are called with learning_rate=…, and also with global_step=… if they require it.
 OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
@@ -52,23 +41,11 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     "Momentum": _momentum,
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
-    # Optimizers of this package, except wrappers and variants with weight decay, such as AdamW.
-    "AdaMax": AdaMaxOptimizer,
-    "Adafactor": AdafactorOptimizer,
-    "AdagradDecay": AdagradDecayOptimizer,
-    "AdagradDecayV2": AdagradDecayOptimizerV2,
-    "AdamAsync": AdamAsyncOptimizer,
-    "AdamGS": _adam_gs,
-    "AddSign": AddSignOptimizer,
-    "DiffGrad": DiffGradOptimizer,
-    "LAMB": LAMBOptimizer,
-    "LARS": LARSOptimizer,
-    "LazyAdam": LazyAdamOptimizer,
-    "LazyAdamGS": _lazy_adam_gs,
-    "Nadam": NadamOptimizer,
-    "PowerSign": PowerSignOptimizer,
-    "RegAdagrad": RegAdagradOptimizer,
-    "Shampoo": _shampoo,
+    **{
+        name.replace("Optimizer", ""): _maker(getattr(catalogue, name))
+        for name in catalogue.__all__
+        if name not in _NEED_A_WEIGHT_DECAY
+    },
 }
 
 

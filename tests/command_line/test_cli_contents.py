@@ -10,6 +10,8 @@ import legacy_opt
 from legacy_opt import compat, versions
 from legacy_opt.compat.checkpoint_contents import named
 from legacy_opt.compat.checkpoint_contents.named import named_contents
+from legacy_opt.optimizers import catalogue
+from tests.support.cases import CASES, one_of_each_class
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
@@ -142,6 +144,17 @@ def test_optimizers_are_recognized_by_their_slots(label, make):
     assert found.step.name == "global_step"
     assert {item.name.split("_")[0] for item in found.shared} <= {"beta1", "beta2"}
     assert {variable.item.name for variable in found.variables} == set(SHAPES)
+
+
+PUBLIC = [
+    name for name in one_of_each_class() if CASES[name].optimizer.__name__ in catalogue.__all__
+]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_every_optimizer_is_recognized(name):
+    found = named_contents(tensors_of(minimizing(CASES[name].make))).optimizers
+    assert found and not any(guess.label.startswith("unknown") for guess in found)
 
 
 def test_a_checkpoint_without_slots():

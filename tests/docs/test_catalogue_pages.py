@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from legacy_opt.optimizers import catalogue
 from tests.support.cases import public_optimizers
 from tests.support.keras.keras_differences import PROBLEMS
 from tests.support.pages import text_of
+from tests.support.paths import ROOT
 from tests.tools import catalogue_pages
 from tests.tools.catalogue_pages import PAGES
 
@@ -22,6 +24,12 @@ def test_every_optimizer_has_a_page():
     shown = {each.split("(")[0] for page in PAGES.values() for each in page.classes}
     ours = {each.__name__ for each in public_optimizers()}
     assert {name for name in ours if "AdagradDecay" not in name} == shown
+
+
+def test_every_optimizer_is_in_the_readme():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    names = {name.replace("Optimizer", "").replace("V2", "") for name in catalogue.__all__}
+    assert [name for name in sorted(names) if f"`{name}`" not in readme] == []
 
 
 # Measuring the differences needs both Keras 2 and Keras 3.

@@ -9,6 +9,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat import from_plain_keras, to_plain_keras
+from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS, WITHOUT_COUNTERPART
+from legacy_opt.optimizers import catalogue
 from tests.support import rules
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
@@ -55,6 +57,10 @@ def test_no_counterpart(api, name):
     ):
         with pytest.raises(ValueError, match=f"no counterpart.*{message}.*bridged"):
             translate()
+
+
+def test_every_optimizer_has_a_counterpart_or_a_reason():
+    assert set(catalogue.__all__) <= {*COUNTERPARTS, *WITHOUT_COUNTERPART}
 
 
 def test_wrong_arguments(api):
