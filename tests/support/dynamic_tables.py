@@ -206,5 +206,5 @@ def check(trained, make, all_rows, inner=None):
     return found, expected
 
 
-SETTINGS = {"session": in_session, "eager": eagerly, "function": in_function}
-each_mode = pytest.mark.parametrize("mode", sorted(SETTINGS))
+MODES = {"session": in_session, "eager": eagerly, "function": in_function}
+each_mode = pytest.mark.parametrize("mode", sorted(MODES))
