@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tests.support import running
 from tests.support.keras import keras_models
-from tests.support.keras.keras2_saving import native, same
+from tests.support.keras.keras2_saving import plain, same
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 from tests.support.keras.object_checkpoints import (
     MAKERS,
@@ -80,9 +80,9 @@ def test_restoring_another_optimizers_checkpoint_adds_none_of_its_slots(tmp_path
     assert len(slots) == 2 and all("accumulator" in key for key in slots)
 
 
-@pytest.mark.parametrize("is_native", [True, False], ids=["Keras' Adam", "Adam"])
-def test_the_learning_rate_is_restored_as_by_keras_own_optimizer(is_native, tmp_path):
-    made = native if is_native else lambda: make(OPTIMIZER_V2, "Adam")
+@pytest.mark.parametrize("is_plain", [True, False], ids=["Keras' Adam", "Adam"])
+def test_the_learning_rate_is_restored_as_by_keras_own_optimizer(is_plain, tmp_path):
+    made = plain if is_plain else lambda: make(OPTIMIZER_V2, "Adam")
     training = Training(made(), start=1.0).steps(0, 1)
     training.optimizer.learning_rate = 0.375
     path = training.checkpoint.save(str(tmp_path / "saved"))
@@ -128,11 +128,11 @@ def through_pickle(optimizer):
     return pickle.loads(pickle.dumps(optimizer))
 
 
-def native_can(copied):
+def plain_can(copied):
     """Returns whether `copied` works for Keras' own Adam, both untrained and trained."""
     try:
-        copied(native())
-        copied(Training(native()).steps(0, 1).optimizer)
+        copied(plain())
+        copied(Training(plain()).steps(0, 1).optimizer)
     except (AttributeError, TypeError, NotImplementedError, ValueError, pickle.PicklingError):
         return False
     return True
@@ -142,13 +142,13 @@ COPIES = {"deepcopy": copy.deepcopy, "pickle": through_pickle}
 
 
 def test_keras_own_optimizer_supports_deepcopy():
-    assert native_can(copy.deepcopy)
+    assert plain_can(copy.deepcopy)
 
 
 @every_optimizer
 @pytest.mark.parametrize("way", COPIES)
 def test_a_fresh_optimizer_can_be_copied_where_keras_own_can(name, way):
-    if not native_can(COPIES[way]):
+    if not plain_can(COPIES[way]):
         with pytest.raises((AttributeError, pickle.PicklingError)):
             COPIES[way](make(OPTIMIZER_V2, name))
         return
@@ -166,7 +166,7 @@ def test_a_fresh_optimizer_can_be_copied_where_keras_own_can(name, way):
 @every_optimizer
 @pytest.mark.parametrize("way", COPIES)
 def test_a_trained_optimizer_is_copied_with_its_state(name, way):
-    if not native_can(COPIES[way]):
+    if not plain_can(COPIES[way]):
         return
     training = Training(make(OPTIMIZER_V2, name), start=1.0).steps(0, 4)
     before = training.optimizer.get_weights()

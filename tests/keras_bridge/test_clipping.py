@@ -87,8 +87,8 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
     """Compares bit for bit with Keras' own SGD, which has the same formula as the v1 optimizer."""
     arguments, _ = LIMITS[limit]
     actual, _ = keras_models.loop(DENSE, sgd(KERAS_3, **arguments), way)
-    native = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
-    wanted, _ = keras_models.loop(DENSE, native, way)
+    plain = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
+    wanted, _ = keras_models.loop(DENSE, plain, way)
     running.assert_same(actual, wanted)
 
 

@@ -32,7 +32,7 @@ def kernels_folder(tmp_path_factory):
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Undoes `enable`, unsets the variable of the mode, and forgets past warnings and kernels."""
+    """Undoes `enable`, unsets the variable for the setting, and forgets warnings and kernels."""
     monkeypatch.setattr(settings, "_setting", None)
     monkeypatch.setattr(settings, "_target", None)
     monkeypatch.setattr(settings, "_by_name", False)

@@ -32,12 +32,12 @@ WITHOUT_EFFECT = (
 
 def every_way(*sources):
     dtypes = ["float32", "float64"]
-    return pairwise_first({"way": WAYS, "source": sources, "mode": SETTINGS, "dtype": dtypes})
+    return pairwise_first({"way": WAYS, "source": sources, "setting": SETTINGS, "dtype": dtypes})
 
 
 def check(name, how):
-    way, source, mode, _ = how
-    if mode == "require" and name.split()[0] in WITHOUT_KERNELS:
+    way, source, setting, _ = how
+    if setting == "require" and name.split()[0] in WITHOUT_KERNELS:
         with pytest.raises(Exception, match="runs without a native kernel"):
             run(name, *how)
         return

@@ -139,13 +139,13 @@ def test_a_rule_that_reads_the_shape_in_python(name, gradient, fresh):
     fresh.setattr(ByShape, "condition", staticmethod(CONDITIONS[name]), raising=False)
     fresh.setattr(check, "MOST_ELEMENTS", 6 if gradient is dense else 128)
     results = {}
-    for mode in ("off", "auto"):
+    for setting in ("off", "auto"):
         optimizer, weights = ByShape(), tf.Variable(START)
-        optimizer.native = mode
+        optimizer.native = setting
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             optimizer.apply_gradients([(gradient(), weights)])
-            results[mode] = [weights.numpy(), in_session(ByShape, gradient, mode)[0]]
+            results[setting] = [weights.numpy(), in_session(ByShape, gradient, setting)[0]]
     np.testing.assert_array_equal(results["auto"], results["off"])
     assert gradient is rows or not caught  # the kernel has the branch of this shape
 
@@ -197,7 +197,7 @@ def test_a_check_of_numbers_that_cancel_out(fresh):
 
 
 @pytest.mark.parametrize("value", [False, True, 0, "", "on"])
-def test_a_mode_that_does_not_exist(value, fresh):
+def test_a_setting_that_does_not_exist(value, fresh):
     fresh.setenv("LEGACY_OPT_NATIVE", "auto")
     with pytest.raises(ValueError, match=r"native must be one of 'off', .* got "):
         in_session(Momentum, dense, value)
@@ -277,9 +277,9 @@ RATES = [(1, 0.5), (0.125, np.float64(0.25)), (np.float32(0.5), 1)]
 @pytest.mark.parametrize("rates", RATES, ids=str)
 def test_a_rate_whose_dtype_changes(rates, fresh):
     results = []
-    for mode in ("off", "require"):
+    for setting in ("off", "require"):
         optimizer, weights = Momentum(), tf.Variable(START)
-        optimizer.native = mode
+        optimizer.native = setting
         for rate in rates * 2:
             optimizer._learning_rate = rate
             optimizer.apply_gradients([(dense(), weights)])
@@ -298,10 +298,10 @@ class ByStep(Sgd):
 def test_one_optimizer_in_graphs_with_other_dtypes(fresh):
     """The rate and the global step have other dtypes in each graph."""
     results = {"off": [], "require": []}
-    for mode, values in results.items():
+    for setting, values in results.items():
         rates = iter([1, 0.5, np.float64(0.25)] * 2)
         optimizer = ByStep(lambda rates=rates: next(rates))
-        optimizer.native = mode
+        optimizer.native = setting
         for dtype in (tf.int32, tf.int64, tf.int32):
             with tf.Graph().as_default(), v1.Session() as session:
                 step, weights = v1.Variable(0, dtype=dtype), v1.Variable(START)

@@ -79,7 +79,7 @@ def pairs_on(*devices):
             yield tf.constant(START), None
 
 
-def with_mode(native):
+def with_setting(native):
     """Returns an optimizer that allows or requires kernels."""
     optimizer = legacy_opt.LazyAdamOptimizer()
     optimizer.native = native
@@ -90,16 +90,16 @@ def test_gradients_in_several_processes(fresh):
     with tf.Graph().as_default():
         pairs = list(pairs_on("/job:ps/cpu:0", "/cpu:0"))
         with pytest.raises(UnsupportedError, match="the gradients are in several processes: "):
-            gradient_values.global_norm(pairs, with_mode("require"))
+            gradient_values.global_norm(pairs, with_setting("require"))
         with pytest.warns(NativeKernelWarning, match="There is no native global norm: "):
-            assert gradient_values.global_norm(pairs, with_mode("auto")).op.type == "Sqrt"
+            assert gradient_values.global_norm(pairs, with_setting("auto")).op.type == "Sqrt"
 
 
 def test_gradients_on_several_devices_of_a_process(fresh):
     config = v1.ConfigProto(device_count={"CPU": 2})
     with tf.Graph().as_default(), v1.Session(config=config) as session:
         norm = gradient_values.global_norm(
-            list(pairs_on("/cpu:0", "/cpu:1", None)), with_mode("require")
+            list(pairs_on("/cpu:0", "/cpu:1", None)), with_setting("require")
         )
         found = session.run(norm)
     np.testing.assert_allclose(found, np.sqrt(3) * np.linalg.norm(START), rtol=1e-6)
@@ -108,7 +108,7 @@ def test_gradients_on_several_devices_of_a_process(fresh):
 def test_gradients_on_a_gpu(fresh):
     message = "a gradient is on /device:GPU:0; kernels run"
     with tf.Graph().as_default(), pytest.raises(UnsupportedError, match=message):
-        gradient_values.global_norm(list(pairs_on("/cpu:0", "/gpu:0")), with_mode("require"))
+        gradient_values.global_norm(list(pairs_on("/cpu:0", "/gpu:0")), with_setting("require"))
 
 
 def test_eager_execution(fresh):

@@ -31,7 +31,7 @@ def in_a_chain(grads):
 SCALINGS = [by_global_norm, by_norm, mean_of_three, in_a_chain]
 
 
-def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer, use_resource=True):
+def trained(scale, setting, dtype=tf.float32, wrap=lambda optimizer: optimizer, use_resource=True):
     """Returns the values of two variables after a step, and the operations that run kernels."""
     with tf.Graph().as_default() as graph:
         grads = [tf.negative(tf.cast(-each, dtype), name="raw") for each in (GRADIENT, GRADIENT[0])]
@@ -40,7 +40,7 @@ def trained(scale, mode, dtype=tf.float32, wrap=lambda optimizer: optimizer, use
             for i, each in enumerate((START, START[0]))
         ]
         optimizer = Sgd()
-        optimizer.native = mode
+        optimizer.native = setting
         train_op = wrap(optimizer).apply_gradients(list(zip(scale(grads), variables)))
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())

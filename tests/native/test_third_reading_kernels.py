@@ -107,9 +107,9 @@ def gradient(number, sparse):
     return tf.constant(value)
 
 
-def made(cls, mode):
+def made(cls, setting):
     optimizer = cls()
-    optimizer.native = mode
+    optimizer.native = setting
     return optimizer
 
 

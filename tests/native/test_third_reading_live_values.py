@@ -192,9 +192,9 @@ def test_other_variables_decay_in_each_step(wrap, sparse, fresh):
             optimizer.apply_gradients(pairs, decay_var_list=chosen)
         return [each.numpy() for each in variables]
 
-    def make(mode):
+    def make(setting):
         optimizer = legacy_opt.MomentumWOptimizer(0.1, 0.1, 0.9)
-        optimizer.native = mode
+        optimizer.native = setting
         return optimizer
 
     expected = trained(make("off"))

@@ -37,7 +37,7 @@ def in_a_chain(grad, factor):
     return 0.5 * (2.0 * grad * factor)
 
 
-def trained(mode, operate, by, use_resource):
+def trained(setting, operate, by, use_resource):
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
         scale = v1.get_variable(
@@ -47,7 +47,7 @@ def trained(mode, operate, by, use_resource):
         with tf.control_dependencies([grad]):
             changed = scale.assign(100.0)
         optimizer = Sgd()
-        optimizer.native = mode
+        optimizer.native = setting
         with tf.control_dependencies([changed.op if hasattr(changed, "op") else changed]):
             train_op = optimizer.apply_gradients([(grad, variable)])
         session.run(v1.global_variables_initializer())
@@ -61,6 +61,6 @@ def trained(mode, operate, by, use_resource):
 def test_a_factor_that_changes_after_the_product(operate, by, use_resource, fresh):
     factor = 1.0 if by is by_computed else 0.5
     gradient = (START - 7) / factor if operate is divided else (START - 7) * factor
-    for mode in ("off", "require"):
-        actual = trained(mode, operate, by, use_resource)
+    for setting in ("off", "require"):
+        actual = trained(setting, operate, by, use_resource)
         np.testing.assert_array_equal(actual, START - np.float32(0.5) * gradient)

@@ -1,4 +1,4 @@
-"""Tests the modes of native kernels, and errors in the operations that run kernels.
+"""Tests the settings of native kernels, and errors in the operations that run kernels.
 
 The operations library is the library of these operations.
 """
@@ -54,7 +54,7 @@ def test_ways_to_turn_native_kernels_on(how, fresh):
     np.testing.assert_array_equal(slot, np.ones_like(START))
 
 
-def test_a_mode_that_does_not_exist(fresh):
+def test_a_setting_that_does_not_exist(fresh):
     optimizer = Sgd()
     optimizer.native = "yes"
     with pytest.raises(ValueError, match="native must be one of 'off', 'auto', 'require', got 'ye"):
@@ -231,10 +231,10 @@ def test_rows_without_a_gradient_are_updated_too(ids, use_resource, fresh):
         )
 
     results = {}
-    for mode in "off", "require":
+    for setting in "off", "require":
         optimizer = Whole()
-        optimizer.native = mode
-        results[mode] = trained(optimizer, gradient, use_resource, steps=3)
+        optimizer.native = setting
+        results[setting] = trained(optimizer, gradient, use_resource, steps=3)
     for actual, expected in list(zip(results["require"], results["off"]))[:2]:
         np.testing.assert_array_equal(actual, expected)
     assert "ScatterNd" not in results["require"][2]

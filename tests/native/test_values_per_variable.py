@@ -89,10 +89,10 @@ def problem(kind):
     )
 
 
-def maker(name, change, mode):
+def maker(name, change, setting):
     def make(step):
         optimizer = CASES[name].construct(subclass(name, change), step)
-        optimizer.native = mode
+        optimizer.native = setting
         return optimizer
 
     return make
@@ -132,16 +132,16 @@ WAYS = {
 
 SETTINGS = ["off", "auto", "require"]
 HOW = turns.pairwise_first(
-    {"change": CHANGES, "way": WAYS, "mode": SETTINGS, "kind": ["dense", "duplicates"]}
+    {"change": CHANGES, "way": WAYS, "setting": SETTINGS, "kind": ["dense", "duplicates"]}
 )
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.core.user_warnings.NativeKernelWarning")
 @pytest.mark.in_turn(name=NAMES, how=HOW)
 def test_each_variable_is_updated_with_its_own_values(name, how):
-    change, way, mode, kind = how
-    train = functools.partial(WAYS[way], problem(kind), maker(name, change, mode))
-    if mode == "require" and name.split()[0] in WITHOUT_KERNELS:
+    change, way, setting, kind = how
+    train = functools.partial(WAYS[way], problem(kind), maker(name, change, setting))
+    if setting == "require" and name.split()[0] in WITHOUT_KERNELS:
         with pytest.raises(Exception, match="runs without a native kernel"):
             train()
         return

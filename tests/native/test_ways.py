@@ -34,9 +34,9 @@ OPTIMIZERS = {
 }
 
 
-def make(name, mode="require"):
+def make(name, setting="require"):
     optimizer = OPTIMIZERS[name]()
-    optimizer.native = mode
+    optimizer.native = setting
     return optimizer
 
 
@@ -119,7 +119,7 @@ def test_xla_compiles_tensorflows_operations(monkeypatch):
     """XLA cannot compile the operation of a kernel, so TensorFlow's operations run instead."""
     monkeypatch.setattr(kernel_choice, "_warned", set())
     variables = [tf.Variable(START), tf.Variable(START)]
-    optimizers = [make("LazyAdam", mode) for mode in ("auto", "off")]
+    optimizers = [make("LazyAdam", setting) for setting in ("auto", "off")]
 
     def step(optimizer, variable):
         optimizer.apply_gradients([(gradient(False), variable)])
@@ -215,16 +215,16 @@ def test_a_gradient_of_an_unknown_shape():
 def test_a_variable_of_an_unknown_shape():
     """Kernels need the rank of a variable, but not its shape."""
     results = {}
-    for mode in "off", "require":
+    for setting in "off", "require":
         with tf.Graph().as_default():
             start = v1.placeholder_with_default(START, [None, None])
             variable = v1.get_variable(
                 "w", initializer=start, validate_shape=False, use_resource=True
             )
-            optimizer = make("LazyAdam", mode)
+            optimizer = make("LazyAdam", setting)
             train_op = optimizer.apply_gradients([(gradient(True), variable)])
             with v1.Session() as session:
                 session.run(v1.global_variables_initializer())
                 session.run(train_op)
-                results[mode] = session.run(variable)
+                results[setting] = session.run(variable)
     np.testing.assert_allclose(results["require"], results["off"], rtol=1e-6)

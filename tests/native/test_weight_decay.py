@@ -61,11 +61,11 @@ def gradient(sparse):
     return tf.constant(GRADIENT)
 
 
-def trained(make, sparse, use_resource=True, mode="require", **arguments):
+def trained(make, sparse, use_resource=True, setting="require", **arguments):
     """Returns all variables after three steps, by name, and the types of all operations."""
     with tf.Graph().as_default() as graph:
         optimizer = make()
-        optimizer.native = mode
+        optimizer.native = setting
         step = v1.train.get_or_create_global_step()
         variable = v1.get_variable("w", initializer=START, use_resource=use_resource)
         bias = v1.get_variable("bias", initializer=START[0], use_resource=use_resource)
@@ -170,9 +170,9 @@ def test_an_overridden_update_method_has_no_kernel(fresh):
 
     with pytest.raises(UnsupportedError, match="OwnUpdate has update methods of its own"):
         trained(make, False)
-    expected, _ = trained(make, False, mode="off")
+    expected, _ = trained(make, False, setting="off")
     with pytest.warns(UserWarning, match="runs without a native kernel: OwnUpdate has"):
-        actual, types = trained(make, False, mode="auto")
+        actual, types = trained(make, False, setting="auto")
     np.testing.assert_array_equal(actual["w"], expected["w"])
     assert "ResourceApplyGradientDescent" in types
 

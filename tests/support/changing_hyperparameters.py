@@ -194,10 +194,10 @@ def fresh(name, dtype, changed):
     return keras_models.loop(problem, None, "eager", between, apply)[0].steps
 
 
-def with_mode(optimizer, mode):
-    """Sets the mode of native kernels of a v1 optimizer."""
-    if mode != "off":
-        legacy_opt.native.accelerate(optimizer, require=mode == "require")
+def with_setting(optimizer, setting):
+    """Sets the setting of native kernels of a v1 optimizer."""
+    if setting != "off":
+        legacy_opt.native.accelerate(optimizer, require=setting == "require")
     return optimizer
 
 
@@ -207,8 +207,8 @@ def with_mode(optimizer, mode):
 class Attributes:
     """Sets attributes of a v1 optimizer."""
 
-    def __init__(self, name, mode, step):
-        self.optimizer = with_mode(CASES[name].make(step), mode)
+    def __init__(self, name, setting, step):
+        self.optimizer = with_setting(CASES[name].make(step), setting)
         self.firsts, self.refused, self.last = {}, set(), None
 
     @property
@@ -243,13 +243,13 @@ class Given:
 
     Args:
       name: the case.
-      mode: the mode of native kernels.
+      setting: the setting of native kernels.
       step: the global step.
       kind: a key of `GIVE`.
       in_keras: whether `to_keras` gets the optimizer.
     """
 
-    def __init__(self, name, mode, step, kind, in_keras=False):
+    def __init__(self, name, setting, step, kind, in_keras=False):
         self.variables = {}
         case, give = CASES[name], GIVE[kind]
         for argument, (value, _) in changes_of(name).items():
@@ -261,7 +261,7 @@ class Given:
                     self.variables[argument] = variable
         given = {argument: give(variable) for argument, variable in self.variables.items()}
         make = arguments.changed(case, lambda values: {**values, **given})
-        self.optimizer = with_mode(make(step), mode)
+        self.optimizer = with_setting(make(step), setting)
 
     @staticmethod
     def _takes(case, step, argument, value):
@@ -305,12 +305,12 @@ GIVE: Any = {
 # Ways to train. Each returns the steps and the arguments that have changed.
 
 
-def in_a_session(name, dtype, mode, source, use_resource=True):
+def in_a_session(name, dtype, setting, source, use_resource=True):
     kind = "tensor" if source == "attribute" else source
     sources, schedule = [], plan(name)
 
     def make(step):
-        sources.append(Given(name, mode, step, kind))
+        sources.append(Given(name, setting, step, kind))
         return sources[0].optimizer
 
     def between(sess, optimizer, variables, number):
@@ -335,15 +335,15 @@ def _loop(name, dtype, source, way, optimizer, apply=None):
     return trace.steps, source.changed
 
 
-def in_v1(name, dtype, mode, source, way):
+def in_v1(name, dtype, setting, source, way):
     step = _global_step()
     apply = _applying(step)
     if source == "attribute" and way == "eager":
-        made = Attributes(name, mode, step)
+        made = Attributes(name, setting, step)
         apply = _or_refusing(apply, made)
     else:
         kind = "callable of a tensor" if source == "attribute" else source
-        made = Given(name, mode, step, kind)
+        made = Given(name, setting, step, kind)
     return _loop(name, dtype, made, way, made.optimizer, apply)
 
 
@@ -364,8 +364,8 @@ def _or_refusing(apply, attributes):
 class KerasAttributes:
     """Sets attributes of a Keras optimizer; notes the arguments that can be set."""
 
-    def __init__(self, name, mode, api):
-        self.optimizer = api.bridged(with_mode(CASES[name].make(None), mode))
+    def __init__(self, name, setting, api):
+        self.optimizer = api.bridged(with_setting(CASES[name].make(None), setting))
         self.changed, self.errors = [], {}
 
     def set(self, argument, value):
@@ -380,13 +380,13 @@ class KerasAttributes:
             self.changed.append(argument)
 
 
-def in_keras(name, dtype, mode, source, api, way):
+def in_keras(name, dtype, setting, source, api, way):
     api = APIS[api]
     if source == "attribute":
-        made = KerasAttributes(name, mode, api)
+        made = KerasAttributes(name, setting, api)
         optimizer = made.optimizer
     else:
-        made = Given(name, mode, None, source, in_keras=True)
+        made = Given(name, setting, None, source, in_keras=True)
         optimizer = api.bridged(made.optimizer)
     if way == "fit":
         return _fit(name, made, api, optimizer)
@@ -416,12 +416,12 @@ def _keras(api, way, **options):
     return Way(functools.partial(in_keras, api=api, way=way), **options)
 
 
-def run(name, way, source, mode, dtype):
+def run(name, way, source, setting, dtype):
     """Trains a case; returns the dtype, the steps and the arguments that have changed."""
     # TensorFlow's proximal optimizers take float32 rates only.
     if dtype not in WAYS[way].dtypes or "Proximal" in name:
         dtype = "float32"
-    steps, changed = WAYS[way].run(name, dtype, mode, source)
+    steps, changed = WAYS[way].run(name, dtype, setting, source)
     return dtype, steps, tuple(each for each in changes_of(name) if each in changed)
 
 

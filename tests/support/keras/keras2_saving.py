@@ -33,13 +33,13 @@ class RowAdagrad(RuleOptimizer):
         return change, {"rows": rows, "count": count}
 
 
-def native():
+def plain():
     """Returns Keras' own Adam."""
     return OPTIMIZER_V2.optimizers.Adam(0.1)
 
 
 OPTIMIZERS = {
-    "Keras' Adam": native,
+    "Keras' Adam": plain,
     "Adam": lambda: bridged(v1.AdamOptimizer(0.1)),
     "AdagradDecay": lambda: bridged(AdagradDecayOptimizer(0.1, None, 0.1, 4, 0.5)),
     "AdagradDecayV2": lambda: bridged(AdagradDecayOptimizerV2(0.1, None, 0.1, 4, 0.5)),
