@@ -9,11 +9,11 @@ from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
-from legacy_opt import public
 from legacy_opt.native import settings
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, tensorflow_operations
 from legacy_opt.native.updates import optimizers
+from legacy_opt.optimizers import catalogue
 
 
 def facts() -> Dict[str, Any]:
@@ -55,15 +55,9 @@ def _or_reason(function, *arguments):
 
 
 def classes() -> list:
-    """Returns the public optimizers that may have kernels."""
-    found = {
-        value
-        for value in vars(public).values()
-        if isinstance(value, type)
-        and issubclass(value, tf.compat.v1.train.Optimizer)
-        and optimizers.may_have_kernels(value)
-    }
-    return sorted(found - {public.RuleOptimizer}, key=lambda cls: cls.__name__)
+    """Returns the optimizers of this package that may have kernels."""
+    found = (getattr(catalogue, name) for name in catalogue.__all__)
+    return list(filter(optimizers.may_have_kernels, found))
 
 
 def made(cls: type, **choices: Any) -> Any:

@@ -64,7 +64,7 @@ ALLOWED = {
     ".old_names": ["legacy_opt", "optimizers", "versions"],
     ".source_analysis": [".file_endings", ".plain_text", ".special_files", ".old_names"],
     ".script_runner": ["versions", "public", ".special_files", ".old_names", ".source_analysis"],
-    ".native_diagnosis": ["core", "native", "public"],
+    ".native_diagnosis": ["native", "optimizers"],
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
