@@ -125,7 +125,7 @@ class KerasState:
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
         started = optimizer.keys_with_slots()
-        if optimizer.is_built_once and optimizer.trained_variables():
+        if adapter_of(optimizer).is_built_once and optimizer.trained_variables():
             built = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
             if any(key not in built for key in keys):
                 raise ValueError(

@@ -10,13 +10,11 @@ class StateOwner:
     Attributes:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
       non_slots: a dict from the names of the shared (non-slot) variables to these `tf.Variable`s.
-      is_built_once: whether the optimizer cannot train additional variables after it was built.
       weights: a list of all variables of the Keras optimizer.
       get_slot_names(): returns the names of the existing slots.
     """
 
     creates_variables = False
-    is_built_once = False
     _v1 = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
 

@@ -5,12 +5,12 @@ import contextlib
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import dynamic_embeddings
 
+from ..keras_adapters import adapter_of, with_inner
 from . import factories
-from .generations import generation_of, with_inner
 
 v1 = tf.compat.v1
-_WORKS_IN_NO_GRAPH = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
 class KerasOptimizerInGraph:
@@ -22,7 +22,7 @@ class KerasOptimizerInGraph:
 
     Attributes:
       keras: the Keras optimizer.
-      generation: the optimizer's `Generation`.
+      adapter: the optimizer's `KerasAdapter`.
       variables: the `tf.Variable`s that the Keras optimizer has created, in order of creation.
     """
 
@@ -35,9 +35,9 @@ class KerasOptimizerInGraph:
         self._slot_being_made = None
         with self._making():
             self.keras = factories.checked(make())
-        self.generation = generation_of(self.keras)
+        self.adapter = adapter_of(self.keras)
         if versions.for_a_session():
-            _check_for_a_session(self.keras)
+            self.adapter.check_graph_options(self.keras)
 
     @property
     def has_trained(self):
@@ -45,6 +45,11 @@ class KerasOptimizerInGraph:
         return bool(self._built_for)
 
     # The variables.
+
+    def check_trains(self, variable):
+        """Raises a TypeError or ValueError if the optimizer cannot train a variable."""
+        dynamic_embeddings.refuse_keras("to_v1", variable)
+        self.adapter.check_trains(variable)
 
     @contextlib.contextmanager
     def _making(self):
@@ -61,7 +66,7 @@ class KerasOptimizerInGraph:
         name = (arguments.get("name") or "variable").replace(":", "_")
         slot = self._slot_being_made
         if slot is None and self._built_for:
-            slot = self.generation.slot_in(name, self._built_for)
+            slot = self.adapter.slot_in(name, self._built_for)
         with contextlib.ExitStack() as stack:
             if slot is None:
                 name = f"{self._name}/{name}"
@@ -94,7 +99,7 @@ class KerasOptimizerInGraph:
         new = [each for each in targets if each._unique_id not in built]
         if not new:
             return
-        if self.generation.is_built_once and self._built_for:
+        if self.adapter.is_built_once and self._built_for:
             raise ValueError(
                 f"{self._name} was built for {_names_of(self._built_for)}. Optimizers of Keras 3 "
                 f"are built once, so this one cannot also train {_names_of(new)}. Train all "
@@ -103,7 +108,7 @@ class KerasOptimizerInGraph:
         before, self._built_for = self._built_for, self._built_for + new
         try:
             with self._making():
-                self.generation.build(variables, self._making_slot)
+                self.adapter.build_in_graph(self.keras, variables, self._making_slot)
         except BaseException:
             self._built_for = before
             raise
@@ -151,18 +156,18 @@ class KerasOptimizerInGraph:
                 )
             self.build(v1.trainable_variables() if variables is None else variables)
 
-        return self.generation.loss_scaling(build)
+        return self.adapter.loss_scaling(self.keras, build)
 
     def apply(self, pairs):
         """Applies the gradients. Returns an operation; None in eager execution."""
         optimizer = self.keras
-        grads = self.generation.clipped([grad for grad, _ in pairs])
+        grads = self.adapter.clipped(optimizer, [grad for grad, _ in pairs])
         pairs = list(zip(grads, [variable for _, variable in pairs]))
         if tf.executing_eagerly():
             optimizer.apply_gradients(pairs)
             return None
         with _alone(optimizer):
-            if self.generation.returns_operations():
+            if self.adapter.returns_operations(optimizer):
                 return optimizer.apply_gradients(pairs)
 
             # The code of Keras 3 and of user classes requires that statements run in order. In a
@@ -178,7 +183,7 @@ class KerasOptimizerInGraph:
         # TensorFlow can run a function that uses variables of other processes only if the function
         # is inlined, so pass no options that prevent inlining.
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
-        return {} if elsewhere else self.generation.function_options()
+        return {} if elsewhere else self.adapter.function_options()
 
 
 @contextlib.contextmanager
@@ -206,17 +211,6 @@ def _alone(optimizer):
                 del vars(each)[name]
             else:
                 vars(each)[name] = value
-
-
-def _check_for_a_session(optimizer):
-    """Raises a ValueError for options that Keras accepts in a TF1 graph, but ignores there."""
-    for each in with_inner(optimizer):
-        for option in _WORKS_IN_NO_GRAPH:
-            if getattr(each, option, None):
-                raise ValueError(
-                    f"{option}={getattr(each, option)!r} does not work in a TF1 graph: Keras "
-                    "compares a tensor with a number, which in a TF1 graph is always False."
-                )
 
 
 def _name_of(variable):

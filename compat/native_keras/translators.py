@@ -70,7 +70,7 @@ class Translator:
                 "Set a Keras schedule first: optimizer.learning_rate = …."
             )
         arguments = counterparts.v1_arguments(bridged)
-        settings = self.counterpart.settings(arguments, self.adapter.generation)
+        settings = self.counterpart.settings(arguments, self.adapter.api)
         known = inspect.signature(self.keras_class.__init__).parameters
         for name in [name for name in settings if name not in known]:
             if settings.pop(name):
@@ -210,7 +210,7 @@ class Translator:
         Raises:
           ValueError: the plain optimizer lacks a slot.
         """
-        names = {slot: slot.in_keras(self.adapter.generation) for slot in self.counterpart.slots}
+        names = {slot: slot.in_keras(self.adapter.api) for slot in self.counterpart.slots}
         found = self.adapter.slots(plain, variables, list(names.values()))
         arguments = counterparts.v1_arguments(bridged)
         for slot, name in names.items():

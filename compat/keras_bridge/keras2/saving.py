@@ -1,7 +1,5 @@
 """Saves and restores the slots of bridged Keras 2 optimizers (made by `to_keras`)."""
 
-import contextlib
-
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -51,13 +49,7 @@ class Keras2Saving(Base):
     if not hasattr(Base, "_create_all_weights"):
 
         def _create_all_weights(self, var_list):
-            with self._distribution_strategy_scope():
+            with self._adapter.scope(self):
                 _ = self.iterations
                 self._create_hypers()
                 self._create_slots(var_list)
-
-    if not hasattr(Base, "_distribution_strategy_scope"):
-
-        def _distribution_strategy_scope(self):
-            inside = self._distribution_strategy is None or tf.distribute.has_strategy()
-            return contextlib.ExitStack() if inside else self._distribution_strategy.scope()

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...keras_adapters import ADAPTERS
+from ...keras_adapters import KERAS_2, refuse_ref_variable
 from ...v1_optimizers import copying
 from ..driver import StepsDone
 from ..protocol import StateOwner
@@ -20,7 +20,7 @@ class Keras2State(StateOwner, Keras2Saving):
     A slot may have another dtype and shape than its variable, unlike in Keras' own optimizers.
     """
 
-    _adapter = ADAPTERS[2]
+    _adapter = KERAS_2
 
     def __init__(self, name, **keras_arguments):
         # Keep the strategy, as newer versions of Keras do: variables must belong to the strategy
@@ -42,12 +42,7 @@ class Keras2State(StateOwner, Keras2Saving):
                     f"{variable.name!r} is a variable of Keras 3, and this optimizer is for "
                     "Keras 2. Make the optimizer with to_keras(…, api='keras3')."
                 )
-            if variable.dtype != variable.dtype.base_dtype:
-                raise ValueError(
-                    f"{variable.name!r} is a ref variable, which Keras optimizers cannot "
-                    "update. Make it with use_resource=True or "
-                    "tf.compat.v1.enable_resource_variables()."
-                )
+            refuse_ref_variable(variable)
         keys = [versions.slot_key(variable) for variable in var_list]
         new = [key for key in keys if key not in self._slot_order]
         with self._v1.alone():
@@ -156,7 +151,7 @@ class Keras2State(StateOwner, Keras2Saving):
         """Marks variables that are created in this scope as created by this Keras optimizer."""
         before, self.creates_variables = self.creates_variables, True
         try:
-            with self._distribution_strategy_scope():
+            with self._adapter.scope(self):
                 yield
         finally:
             self.creates_variables = before

@@ -109,12 +109,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
 
     def _apply_in_graph(self, grads, variables):
         """Updates variables in a TF1 graph. Unlike Keras' `apply`, returns an operation to run."""
-        for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-            if getattr(self, option):
-                raise ValueError(
-                    f"{option}={getattr(self, option)!r} does not work in a TF1 graph: Keras "
-                    "compares a tensor with a number, which in a TF1 graph is always False."
-                )
+        self._adapter.check_graph_options(self)
         if variables is not None and not self.built:
             self.build(variables)
         vars(self)["_graph_is_built"] = True

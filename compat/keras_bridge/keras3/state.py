@@ -1,12 +1,10 @@
 """The slots and shared variables of bridged Keras 3 optimizers (made by `to_keras`)."""
 
-import contextlib
-
 import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...keras_adapters import ADAPTERS
+from ...keras_adapters import KERAS_3
 from ...v1_optimizers import copying
 from ..driver import StepsDone
 from ..protocol import StateOwner
@@ -22,8 +20,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
     are set by assignment.
     """
 
-    _adapter = ADAPTERS[3]
-    is_built_once = True
+    _adapter = KERAS_3
 
     def __init__(self, **keras_arguments):
         strategy = tf.distribute.get_strategy()
@@ -62,7 +59,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             self._build_for(variables)
 
     def _build_for(self, variables):
-        with tf.init_scope(), self._own_strategy(), self._restoring_what_is_created():
+        with tf.init_scope(), self._adapter.scope(self), self._restoring_what_is_created():
             super().build(variables)
             if variables:
                 targets = [versions.tf_variable(each) for each in variables]
@@ -188,8 +185,3 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                     f"{type(strategy).__name__}, but the optimizer {self.name!r} was not. "
                     "Create the optimizer in the strategy's scope, too: with strategy.scope(): …"
                 )
-
-    def _own_strategy(self):
-        """Returns the scope of this optimizer's strategy; an empty scope if one is active."""
-        inside = tf.distribute.has_strategy()
-        return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
