@@ -199,7 +199,7 @@ class KerasState:
         needs = optimizer._v1.depends_on_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
             needs = needs or bool(getattr(optimizer, option, None))
-        rate = optimizer._v1.exact_numbers.get("learning_rate", 0.0)
+        rate = optimizer._v1.values.exact.get("learning_rate", 0.0)
         return needs or not isinstance(rate, (int, float, np.number))
 
     def build(self):

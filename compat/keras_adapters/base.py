@@ -104,7 +104,7 @@ class KerasAdapter:
 
     def _rate_number(self, optimizer, rate):
         if graph_names.is_bridged(optimizer):
-            rate = optimizer._v1.current_number("learning_rate")
+            rate = optimizer._v1.values.current("learning_rate")
         elif not isinstance(rate, numbers.Real):
             rate = versions.value_of(rate)
         number, single = float(rate), np.float32(rate)

@@ -58,7 +58,7 @@ def checked(optimizer):
     if versions.api_of(optimizer) is None:
         _refuse_unless_known(optimizer)
     bridged = graph_names.is_bridged(optimizer)
-    rate = optimizer._v1.exact_numbers.get("learning_rate") if bridged else None
+    rate = optimizer._v1.values.exact.get("learning_rate") if bridged else None
     if schedules.step_behind(rate) is not None:
         raise ValueError(
             f"{optimizer!r} has a learning rate that depends on the graph's global step. The Keras "
@@ -130,7 +130,7 @@ def _bridged_from(optimizer):
         return None
     result = owned_state.unbound_copy(driver.optimizer)
     state, rates = vars(nesting.leaves(result)[0]), driver.settings.rates
-    for name, number in driver.exact_numbers.items():
+    for name, number in driver.values.exact.items():
         for attribute in rates if name == "learning_rate" else ("_" + name,):
             state[attribute] = _present(optimizer, name, number, state[attribute])
     if any(state[attribute] is None for attribute in rates):
@@ -151,7 +151,7 @@ def _does_more(optimizer):
     """Returns whether the Keras optimizer uses options that v1 does not have, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
-    numbers_of_v1 = optimizer._v1.exact_numbers
+    numbers_of_v1 = optimizer._v1.values.exact
     if "weight_decay" in numbers_of_v1 and any(
         getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
     ):
@@ -172,17 +172,16 @@ def _present(optimizer, name, number, in_v1):
       number: the value that the user has set, a number or a schedule.
       in_v1: the value in the v1 optimizer's attribute.
     """
-    if name == "learning_rate" and optimizer._v1.counts_updates:
+    if name == "learning_rate" and optimizer._v1.values.counts_updates:
         return in_v1 if schedules.is_v1_decay(in_v1) else None
     if _is_schedule(number):
         return None
     is_number = isinstance(number, numbers.Real)
-    is_in_a_graph = adapter_of(optimizer).is_in_a_graph(optimizer)
-    if number is in_v1 and (not is_number or is_in_a_graph):
+    if number is in_v1 and (not is_number or adapter_of(optimizer).is_in_a_graph(optimizer)):
         return in_v1
     if not is_number:
         return None
-    present = _eagerly(lambda: optimizer._v1.current_number(name))
+    present = _eagerly(lambda: optimizer._v1.values.current(name))
     return None if isinstance(present, dict) else present
 
 

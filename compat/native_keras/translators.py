@@ -63,7 +63,7 @@ class Translator:
     def settings(self, bridged):
         """Returns the arguments that are specific to the Keras class, without the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
-        if steps and bridged._v1.counts_updates:
+        if steps and bridged._v1.values.counts_updates:
             raise ValueError(
                 "The learning rate is a decay of v1, which counts updates, but Keras' schedules "
                 f"count batches. With gradient_accumulation_steps={steps}, these numbers differ. "

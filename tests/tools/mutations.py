@@ -273,7 +273,7 @@ KERAS_3 = _of_both(
     Mutation(
         "learning rate decays of v1 count batches, not updates",
         "Keras3Hyperparameters._get_current_learning_rate",
-        "self._v1.counts_updates",
+        "self._v1.values.counts_updates",
         "False",
         (CORNERS_3, "-k", "decays_of_v1_count_updates"),
     ),

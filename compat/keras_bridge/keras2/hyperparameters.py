@@ -23,7 +23,7 @@ class Keras2Hyperparameters:
 
     def _decayed_lr(self, var_dtype):
         schedule = self._hyper["learning_rate"]
-        if not (self._v1.counts_updates and hasattr(schedule, "get_config")):
+        if not (self._v1.values.counts_updates and hasattr(schedule, "get_config")):
             return super()._decayed_lr(var_dtype)
         # Keras would cast `iterations` to a float, but v1's learning rate decays need an integer.
         self._hyper["learning_rate"] = lambda: tf.cast(schedule(self.iterations), var_dtype)
@@ -39,16 +39,16 @@ class Keras2Hyperparameters:
         """
         if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True
-        names = [name for name in self._v1.other_names() if name not in self._constants]
+        names = [name for name in self._v1.values.other_names() if name not in self._constants]
         return {name: tf.convert_to_tensor(self._get_hyper(name)) for name in names}
 
     def _set_hyper(self, name, value):
-        if name in self._v1.exact_numbers and isinstance(value, (numbers.Real, np.generic)):
+        if name in self._v1.values.exact and isinstance(value, (numbers.Real, np.generic)):
             value = value.item() if isinstance(value, np.generic) else value
             constant = name in self._constants
             if constant and self._graph_is_built:
                 raise set_too_late(name, value)
-            self._v1.set_number(name, value)
+            self._v1.values.set(name, value)
             if constant:
                 return
         elif name in self._constants:
@@ -63,10 +63,10 @@ class Keras2Hyperparameters:
                     # regroups products that contain constants. With variables in place of the
                     # constants, the last bits would differ. So set a callable, for which Keras
                     # creates no variable.
-                    for name in self._v1.other_names():
+                    for name in self._v1.values.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)
-                            number = functools.partial(dict.get, self._v1.exact_numbers, name)
+                            number = functools.partial(dict.get, self._v1.values.exact, name)
                             self._hyper[name] = number
         super()._create_hypers()
 
@@ -75,13 +75,13 @@ class Keras2Hyperparameters:
             super().__setattr__(name, value)
             return
         if name not in vars(self).get("_hyper", ()):
-            self._v1.check_settable(name)
+            self._v1.values.check_settable(name)
         if name not in ("learning_rate", "lr") or not self._v1.settings.rates:
             super().__setattr__(name, value)
             return
         rate = schedules.for_keras(value, self, self._adapter.keras)
         super().__setattr__(name, rate)
-        self._v1.set_rate(value, rate)
+        self._v1.values.set_rate(value, rate)
 
     def present_value(self, name):
         """See `StateOwner`."""

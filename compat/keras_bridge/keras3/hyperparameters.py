@@ -36,15 +36,15 @@ class Keras3Hyperparameters:
         """Creates variables for the hyperparameters that Keras lacks, and for weight_decay."""
         # Keras has an attribute weight_decay, but `_apply_weight_decay` ignores this attribute if
         # the v1 optimizer has a hyperparameter weight_decay.
-        numbers_of_v1 = self._v1.exact_numbers
-        for name in self._v1.other_names():
+        numbers_of_v1 = self._v1.values.exact
+        for name in self._v1.values.other_names():
             if hasattr(self, name) and name != "weight_decay":
                 del numbers_of_v1[name]
-        names = self._v1.other_names()
+        names = self._v1.values.other_names()
         vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
 
     def _add_hyperparameter(self, name):
-        variable = self._add_number(name, self._v1.exact_numbers[name])
+        variable = self._add_number(name, self._v1.values.exact[name])
         self._name("hyper_" + name, variable)
         return variable
 
@@ -79,11 +79,11 @@ class Keras3Hyperparameters:
             if self._graph_is_built:
                 raise set_too_late(name, value)
             value = argument_checks.hyperparameter(name, value)
-            self._v1.set_number(name, value)
+            self._v1.values.set(name, value)
             self._hyper[name].assign(value)
             return
         if self._v1 is not None:  # otherwise Keras' own constructor sets attributes
-            self._v1.check_settable(name)
+            self._v1.values.check_settable(name)
             if name == "lr":
                 raise AttributeError("Keras 3 has no lr. Set learning_rate.")
         super().__setattr__(name, value)
@@ -122,7 +122,7 @@ class Keras3Hyperparameters:
         is_schedule = isinstance(
             self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
         )
-        if self._v1 is not None and self._v1.counts_updates and is_schedule:
+        if self._v1 is not None and self._v1.values.counts_updates and is_schedule:
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
@@ -147,7 +147,7 @@ class Keras3Hyperparameters:
         if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
             # Use only the tensor's current value, as Keras' own optimizers do.
             self._assign_rate(rate)
-            self._v1.exact_numbers["learning_rate"] = None
+            self._v1.values.exact["learning_rate"] = None
             return
         given, rate = rate, schedules.for_keras(rate, self, keras)
         if isinstance(rate, (numbers.Real, np.generic)):
@@ -155,7 +155,7 @@ class Keras3Hyperparameters:
         else:
             rate_of_keras = super(Keras3Hyperparameters, type(self)).learning_rate
             rate_of_keras.fset(self, _as_keras_takes_it(rate))
-        self._v1.set_rate(given, rate)
+        self._v1.values.set_rate(given, rate)
 
     def _assign_rate(self, value):
         if not hasattr(self._learning_rate, "assign"):
