@@ -7,6 +7,7 @@ import numpy as np
 
 from legacy_opt import versions
 
+from ..v1_optimizers.temporary_attributes import with_attributes
 from .base import AWAITS, FACTORY, KerasAdapter, other_variables, unchanged, with_inner
 
 
@@ -143,9 +144,8 @@ class Adapter(KerasAdapter):
         return {"experimental_attributes": {"_noinline": True}} if versions.for_a_session() else {}
 
 
-@contextlib.contextmanager
 def _reporting_slots(optimizer, making_slot):
-    """A context in which an optimizer creates each slot in a scope from `making_slot`."""
+    """Returns a scope in which an optimizer creates each slot in a scope from `making_slot`."""
     add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
     def reporting(reference_variable, name=None, *args, **kwargs):
@@ -158,12 +158,7 @@ def _reporting_slots(optimizer, making_slot):
         return add_variable(*args, **kwargs)
 
     methods = {"add_variable_from_reference": reporting, "add_variable": under_a_valid_name}
-    vars(optimizer).update(methods)  # bypasses Keras' tracking of attributes
-    try:
-        yield
-    finally:
-        for attribute in methods:
-            del vars(optimizer)[attribute]
+    return with_attributes(optimizer, methods)
 
 
 def _checked(known, given):

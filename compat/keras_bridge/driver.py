@@ -24,9 +24,9 @@ from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules
+from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_without_kernels
 from .hyperparameter_values import HyperparameterValues
-from .temporary_attributes import Lock, restore, with_attributes
 
 
 class StepsDone(NamedTuple):

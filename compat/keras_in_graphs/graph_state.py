@@ -8,6 +8,7 @@ from legacy_opt import versions
 from legacy_opt.core import dynamic_embeddings
 
 from ..keras_adapters import adapter_of, with_inner
+from ..v1_optimizers.temporary_attributes import with_attributes
 from . import factories
 
 v1 = tf.compat.v1
@@ -113,14 +114,9 @@ class KerasOptimizerInGraph:
             self._built_for = before
             raise
 
-    @contextlib.contextmanager
     def _making_slot(self, owner, slot_name):
-        """A scope for the creation of a variable's slot."""
-        self._slot_being_made = owner, slot_name
-        try:
-            yield
-        finally:
-            self._slot_being_made = None
+        """Returns a scope for the creation of a variable's slot."""
+        return with_attributes(self, {"_slot_being_made": (owner, slot_name)})
 
     def slot(self, variable, slot_name):
         """Returns the slot variable, or None."""
@@ -193,24 +189,13 @@ def _alone(optimizer):
     With only one replica no sum is needed, and the custom gradient of TensorFlow's sum would keep
     the graph in memory forever.
     """
-    unchanged = lambda pairs: list(pairs)  # noqa: E731
-    replaced = []
-    for each in with_inner(optimizer):
-        if hasattr(each, "_all_reduce_sum_gradients"):
-            replaced.append((each, "_all_reduce_sum_gradients"))
-        elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
-            replaced.append((each, "gradient_aggregator"))
-    before = [vars(each).get(name) for each, name in replaced]
-    for each, name in replaced:
-        vars(each)[name] = unchanged
-    try:
+    with contextlib.ExitStack() as stack:
+        for each in with_inner(optimizer):
+            if hasattr(each, "_all_reduce_sum_gradients"):
+                stack.enter_context(with_attributes(each, {"_all_reduce_sum_gradients": list}))
+            elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
+                stack.enter_context(with_attributes(each, {"gradient_aggregator": list}))
         yield
-    finally:
-        for (each, name), value in zip(replaced, before):
-            if value is None:
-                del vars(each)[name]
-            else:
-                vars(each)[name] = value
 
 
 def _name_of(variable):

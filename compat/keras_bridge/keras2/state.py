@@ -9,6 +9,7 @@ from legacy_opt import versions
 
 from ...keras_adapters import KERAS_2, refuse_ref_variable
 from ...v1_optimizers import copying
+from ...v1_optimizers.temporary_attributes import with_attributes
 from ..driver import StepsDone
 from ..protocol import StateOwner
 from . import gradients
@@ -142,12 +143,8 @@ class Keras2State(StateOwner, Base):
     @contextlib.contextmanager
     def _creating(self):
         """Marks variables that are created in this scope as created by this Keras optimizer."""
-        before, self.creates_variables = self.creates_variables, True
-        try:
-            with self._adapter.scope(self):
-                yield
-        finally:
-            self.creates_variables = before
+        with with_attributes(self, {"creates_variables": True}), self._adapter.scope(self):
+            yield
 
     # Saving and restoring: overridden methods of Keras.
 
@@ -167,11 +164,8 @@ class Keras2State(StateOwner, Base):
         # variable, even if the optimizer does not use the slot. Create only the slots of the v1
         # optimizer instead.
         if tf.executing_eagerly() and self.existing_slot(variable, slot_name) is None:
-            self._restoring = True
-            try:
+            with with_attributes(self, {"_restoring": True}):
                 self._create_all_weights([variable])
-            finally:
-                self._restoring = False
         if self.existing_slot(variable, slot_name) is None:
             deferred = self._deferred_slot_restorations.setdefault(slot_name, {})
             deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)

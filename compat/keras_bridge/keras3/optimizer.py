@@ -13,6 +13,7 @@ from legacy_opt.core.duplicate_ids import gathered
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.gradient_values import values_of, with_values
 
+from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from ..settings import study
@@ -255,15 +256,12 @@ class BridgedOptimizer(Keras3State):
 
         If the learning rate is a function, the result contains the function's current value.
         """
-        rate, hyper = self._learning_rate, self._hyper
-        is_function = callable(rate) and not hasattr(rate, "get_config")
-        vars(self).update(_hyper={})  # the property weight_decay then returns Keras' value
-        if is_function:
-            vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
-        try:
+        rate = self._learning_rate
+        changed = {"_hyper": {}}  # the property weight_decay then returns Keras' value
+        if callable(rate) and not hasattr(rate, "get_config"):
+            changed["_learning_rate"] = tf.convert_to_tensor(rate())
+        with with_attributes(self, changed):
             return super().get_config()
-        finally:
-            vars(self).update(_learning_rate=rate, _hyper=hyper)
 
     def get_config(self):
         """Returns plain data from which `from_config` makes an equal optimizer without state.

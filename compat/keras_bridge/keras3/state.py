@@ -6,6 +6,7 @@ from legacy_opt import versions
 
 from ...keras_adapters import KERAS_3
 from ...v1_optimizers import copying
+from ...v1_optimizers.temporary_attributes import with_attributes
 from ..driver import StepsDone
 from ..protocol import StateOwner
 from . import saving
@@ -125,8 +126,7 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
         return [versions.tf_variable(variable) for variable in self.variables]
 
     def _create(self, name, shape, dtype, initial_value, **options):
-        vars(self)["creates_variables"] = True
-        try:
+        with with_attributes(self, {"creates_variables": True}):
             return self.add_variable(
                 shape=tuple(tf.TensorShape(shape).as_list()),
                 dtype=tf.as_dtype(dtype).name,
@@ -134,8 +134,6 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
                 name=name.replace("/", "_"),
                 **options,
             )
-        finally:
-            vars(self)["creates_variables"] = False
 
     def variable_name(self, variable):
         """Returns a variable's path, such as "layer/kernel"; the name if there is no path."""
