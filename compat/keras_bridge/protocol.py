@@ -1,5 +1,7 @@
 """The methods with which a Keras optimizer creates and saves the state of a v1 optimizer."""
 
+from . import configuration
+
 
 class StateOwner:
     """The interface of the Keras optimizers that `to_keras` makes (bridged optimizers).
@@ -24,6 +26,16 @@ class StateOwner:
         name = type(self._v1.optimizer).__name__
         title, api = self._adapter.title, self._adapter.api
         return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
+
+    @classmethod
+    def from_config(cls, config_, custom_objects=None):
+        """Makes the optimizer that `get_config` described.
+
+        Raises:
+          ValueError: the v1 optimizer's class is not registered.
+        """
+        made = configuration.with_objects(config_, cls._adapter.keras)
+        return super().from_config(made, custom_objects=custom_objects)
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
         """Returns a slot variable; creates or restores the slot if it is missing.

@@ -226,15 +226,5 @@ class BridgedOptimizer(Keras2State):
             result["decay"] = self._initial_decay
         return result
 
-    @classmethod
-    def from_config(cls, config_, custom_objects=None):
-        """Makes the optimizer that `get_config` described.
-
-        Raises:
-          ValueError: the v1 optimizer's class is not registered.
-        """
-        made = configuration.with_objects(config_, cls._adapter.keras)
-        return super().from_config(made, custom_objects=custom_objects)
-
 
 versions.register_with_keras_2(BridgedOptimizer)

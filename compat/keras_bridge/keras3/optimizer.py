@@ -274,16 +274,6 @@ class BridgedOptimizer(Keras3State):
             del of_keras["learning_rate"]
         return configuration.with_v1(of_keras, self._v1, keras)
 
-    @classmethod
-    def from_config(cls, config_, custom_objects=None):
-        """Makes the optimizer that `get_config` described.
-
-        Raises:
-          ValueError: the v1 optimizer's class is not registered.
-        """
-        made = configuration.with_objects(config_, keras)
-        return super().from_config(made, custom_objects=custom_objects)
-
 
 def _check(keras_arguments, has_rate):
     """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
