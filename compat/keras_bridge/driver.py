@@ -14,7 +14,6 @@ step, the bridged optimizer runs::
 import contextlib
 import numbers
 import weakref
-from typing import Any, Callable, NamedTuple
 
 import tensorflow as tf
 
@@ -27,18 +26,6 @@ from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_without_kernels
 from .hyperparameter_values import HyperparameterValues
-
-
-class StepsDone(NamedTuple):
-    """The number of training steps done before the current one.
-
-    Attributes:
-      variable: the `tf.Variable` that counts the steps.
-      read: a function that returns the number as an integer tensor in the current graph.
-    """
-
-    variable: Any
-    read: Callable[[], Any]
 
 
 class _Step:

@@ -1,6 +1,20 @@
 """The methods with which a Keras optimizer creates and saves the state of a v1 optimizer."""
 
+from typing import Any, Callable, NamedTuple
+
 from . import configuration
+
+
+class StepsDone(NamedTuple):
+    """The number of training steps done before the current one.
+
+    Attributes:
+      variable: the `tf.Variable` that counts the steps.
+      read: a function that returns the number as an integer tensor in the current graph.
+    """
+
+    variable: Any
+    read: Callable[[], Any]
 
 
 class StateOwner:

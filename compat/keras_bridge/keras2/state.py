@@ -10,8 +10,7 @@ from legacy_opt import versions
 from ...keras_adapters import KERAS_2, refuse_ref_variable
 from ...v1_optimizers import copying
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..driver import StepsDone
-from ..protocol import StateOwner
+from ..protocol import StateOwner, StepsDone
 from . import gradients
 
 Base = gradients.sums_duplicates_first(versions.optimizer_v2())

@@ -7,8 +7,7 @@ from legacy_opt import versions
 from ...keras_adapters import KERAS_3
 from ...v1_optimizers import copying
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..driver import StepsDone
-from ..protocol import StateOwner
+from ..protocol import StateOwner, StepsDone
 from . import saving
 
 keras = versions.keras_3()
