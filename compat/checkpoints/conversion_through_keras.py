@@ -260,7 +260,7 @@ def _restore(checkpoint, model, optimizer):
             {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
         )
         status = _read(tf.train.Checkpoint(**objects), checkpoint.path)
-    elif _is_keras_3(model):
+    elif any(map(versions.is_keras_3_variable, model.weights)):
         status = _read(tf.train.Checkpoint(model), checkpoint.path)
     else:  # written by `save_weights`
         status = model.load_weights(checkpoint.path)
@@ -315,7 +315,3 @@ def _load_file(path, model, optimizer):
 def _is_compiled_with(model, optimizer):
     of_model = getattr(model, "optimizer", None)
     return optimizer in (of_model, getattr(of_model, "inner_optimizer", None))
-
-
-def _is_keras_3(model):
-    return any(versions.is_keras_3_variable(variable) for variable in model.weights)

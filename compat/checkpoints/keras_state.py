@@ -125,7 +125,7 @@ class KerasState:
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
         started = optimizer.keys_with_slots()
-        if optimizer.is_built_once and optimizer.trained_variables():
+        if adapter_of(optimizer).is_built_once and optimizer.trained_variables():
             built = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
             if any(key not in built for key in keys):
                 raise ValueError(
@@ -199,7 +199,7 @@ class KerasState:
         needs = optimizer._v1.depends_on_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
             needs = needs or bool(getattr(optimizer, option, None))
-        rate = optimizer._v1.exact_numbers.get("learning_rate", 0.0)
+        rate = optimizer._v1.values.exact.get("learning_rate", 0.0)
         return needs or not isinstance(rate, (int, float, np.number))
 
     def build(self):

@@ -1,40 +1,47 @@
-"""Adapters hide the differences between Keras 2 and Keras 3 optimizers behind one interface."""
+"""Adapters hide the differences between Keras 2 and Keras 3 optimizers behind one interface.
 
-import contextlib
+An `api` is the name of an adapter in arguments of public functions such as `to_keras`.
+"""
 
 from legacy_opt import versions
 
-from ..v1_optimizers import graph_names
 from . import keras2, keras3
-from .base import AWAITS, KerasAdapter
+from .base import AWAITS, FACTORY, refuse_ref_variable, with_inner
 
-__all__ = ["ADAPTERS", "AWAITS", "KerasAdapter", "adapter_of", "adapter_of_api"]
+__all__ = [
+    "AWAITS",
+    "FACTORY",
+    "KERAS_2",
+    "KERAS_3",
+    "adapter_of",
+    "adapter_of_api",
+    "refuse_ref_variable",
+    "with_inner",
+]
 
-# Keras' generation (2 or 3) -> adapter. Adapters import Keras only when necessary.
-ADAPTERS = {each.generation: each for each in (keras3.Adapter(), keras2.Adapter())}
+KERAS_2, KERAS_3 = keras2.Adapter(), keras3.Adapter()  # import Keras only when necessary
+_ADAPTERS = {adapter.api: adapter for adapter in (KERAS_2, KERAS_3)}
 
 
 def adapter_of(optimizer):
-    """Returns the `KerasAdapter` of a Keras optimizer; None if it is not a Keras optimizer."""
-    if graph_names.is_bridged(optimizer):
-        return optimizer._adapter
-    for adapter in ADAPTERS.values():
-        with contextlib.suppress(ImportError):
-            if isinstance(optimizer, adapter.base):
-                return adapter
-    return None
+    """Returns the `KerasAdapter` of a Keras optimizer or its class; None for all other objects.
+
+    Raises:
+      ImportError: the optimizer belongs to Keras 3, and Keras is too old or its backend is not
+        TensorFlow.
+    """
+    return _ADAPTERS.get(versions.api_of(optimizer))
 
 
 def adapter_of_api(api="auto"):
-    """Returns the `KerasAdapter` of an `api`; "auto" means the generation of `tf.keras`.
+    """Returns the `KerasAdapter` of an `api`; "auto" means the Keras version of `tf.keras`.
 
     Raises:
       ValueError: there is no such `api`.
     """
-    known = {adapter.api: adapter for adapter in ADAPTERS.values()}
     if api == "auto":
-        return ADAPTERS[3 if versions.keras_facts()["generation"] == 3 else 2]
-    if api not in known:
-        names = ", ".join(map(repr, ["auto", *sorted(known, reverse=True)]))
+        return KERAS_3 if versions.keras_facts()["generation"] == 3 else KERAS_2
+    if api not in _ADAPTERS:
+        names = ", ".join(map(repr, ["auto", *_ADAPTERS]))
         raise ValueError(f"api must be one of {names}, got {api!r}.")
-    return known[api]
+    return _ADAPTERS[api]

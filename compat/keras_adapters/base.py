@@ -12,23 +12,24 @@ from ..v1_optimizers import graph_names, schedules
 
 
 class KerasAdapter:
-    """Gives access to the optimizers of one generation of Keras.
+    """Gives access to the optimizers of Keras 2 or of Keras 3.
 
     A bridged optimizer was made by `to_keras`. The class of a plain optimizer is one of Keras' own.
 
     Attributes:
-      generation: 2 or 3.
       api: the argument `api` of `to_keras`.
-      title: the name of this generation of Keras in messages.
+      title: the name of this Keras in messages.
+      is_built_once: whether an optimizer can be built only once, so that it cannot train further
+        variables later.
     """
 
-    generation: int
     api: str
     title: str
+    is_built_once = False
 
     @property
     def keras(self):
-        """The module of this generation of Keras. Raises an ImportError if it is not installed."""
+        """The module of this Keras. Raises an ImportError if it is not installed."""
         raise NotImplementedError
 
     @property
@@ -53,7 +54,7 @@ class KerasAdapter:
         """Returns the class of a plain optimizer by its name.
 
         Raises:
-          ValueError: this generation of Keras has no class of that name.
+          ValueError: this Keras has no class of that name.
         """
         for home in (self.keras.optimizers, self.optimizers):
             cls = getattr(home, name, None)
@@ -76,7 +77,7 @@ class KerasAdapter:
         return strategy.scope()
 
     def is_schedule(self, rate):
-        """Returns whether a learning rate is a schedule of this generation of Keras."""
+        """Returns whether a learning rate is a schedule of this Keras."""
         return isinstance(rate, self.keras.optimizers.schedules.LearningRateSchedule)
 
     def rate(self, optimizer):
@@ -103,7 +104,7 @@ class KerasAdapter:
 
     def _rate_number(self, optimizer, rate):
         if graph_names.is_bridged(optimizer):
-            rate = optimizer._v1.current_number("learning_rate")
+            rate = optimizer._v1.values.current("learning_rate")
         elif not isinstance(rate, numbers.Real):
             rate = versions.value_of(rate)
         number, single = float(rate), np.float32(rate)
@@ -169,11 +170,108 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
+    # Copying an optimizer, for `to_v1`.
+
+    def is_in_a_graph(self, optimizer):
+        """Whether an optimizer's variables are in a graph, so that reading needs a Session."""
+        step = versions.tf_variable(optimizer._iterations)  # in Keras 2, None until the first use
+        return step is not None and versions.is_symbolic(step.handle)
+
+    def check_copyable(self, optimizer):
+        """Raises a ValueError if `get_config` leaves out a setting that a copy must have."""
+        raise NotImplementedError
+
+    def scaling_arguments(self, optimizer):
+        """Returns the arguments of a LossScaleOptimizer, without the optimizer in it.
+
+        Returns None if the result of `get_config` is sufficient to copy the optimizer.
+        """
+
+    def raw_hyperparameters(self, optimizer):
+        """Returns a dict from names of hyperparameters to values that may be no plain data."""
+        raise NotImplementedError
+
+    # Training in a TF1 graph, for `to_v1`.
+
+    def check_graph_options(self, optimizer):
+        """Raises a ValueError for options that Keras accepts in a TF1 graph, but ignores there."""
+
+    def check_trains(self, variable):
+        """Raises a TypeError if optimizers cannot train a variable of another Keras."""
+
+    def slot_in(self, name, variables):
+        """Returns (trained variable, slot name) if `name` is the name of a slot; else None.
+
+        Args:
+          name: the name of a new variable of an optimizer.
+          variables: the trained variables, one of which may have the slot.
+        """
+
+    def build_in_graph(self, optimizer, variables, making_slot):
+        """Creates an optimizer's state in the current graph.
+
+        Args:
+          optimizer: the optimizer.
+          variables: the variables to train.
+          making_slot: a function that takes a trained variable and a slot name, and returns a scope
+            for the creation of this slot. It is not called for slots that `slot_in` recognises.
+        """
+        raise NotImplementedError
+
+    def loss_scaling(self, optimizer, build):
+        """Returns two functions: the first scales a loss, the second unscales gradients.
+
+        In Keras 3 the second function changes nothing, because `apply_gradients` unscales.
+
+        Args:
+          optimizer: the optimizer.
+          build: a function that creates the optimizer's state.
+        """
+        raise NotImplementedError
+
+    def clipped(self, optimizer, grads):
+        """Clips gradients if the optimizer's `apply_gradients` does not clip them."""
+        return grads
+
+    def returns_operations(self, optimizer):
+        """Whether the optimizer's apply_gradients returns an operation of the graph.
+
+        This is true for optimizers made by `to_keras`, and for Keras 2's own optimizers that do not
+        scale the loss.
+        """
+        raise NotImplementedError
+
+    def function_options(self):
+        """Returns additional arguments for the `tf.function` that runs the training step."""
+        return {}
+
 
 AWAITS = (
     "A checkpoint was restored into this optimizer, but the state is loaded only when the "
     "optimizer's variables are known. Pass the variables: variables=model.trainable_variables."
 )
+FACTORY = "Pass a factory: to_v1(lambda: %s(…))."  # with the name of the class
+
+
+def with_inner(optimizer):
+    """Yields an optimizer and its inner optimizers."""
+    while optimizer is not None:
+        yield optimizer
+        optimizer = getattr(optimizer, "inner_optimizer", None)
+
+
+def unchanged(value):
+    """Returns its argument."""
+    return value
+
+
+def refuse_ref_variable(variable):
+    """Raises a ValueError for a ref variable, which Keras optimizers cannot update."""
+    if variable.dtype != variable.dtype.base_dtype:
+        raise ValueError(
+            f"{variable.name!r} is a ref variable, which Keras optimizers cannot update. "
+            "Make it with use_resource=True or tf.compat.v1.enable_resource_variables()."
+        )
 
 
 def other_variables(known, given):

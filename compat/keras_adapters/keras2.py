@@ -4,13 +4,16 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .base import KerasAdapter, other_variables
+from ..v1_optimizers import graph_names
+from .base import FACTORY, KerasAdapter, other_variables, unchanged, with_inner
+
+_MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 
 
 class Adapter(KerasAdapter):
-    """See `KerasAdapter`."""
+    """The adapter of `OptimizerV2`."""
 
-    generation, api, title = 2, "optimizer_v2", "Keras 2"
+    api, title = "optimizer_v2", "Keras 2"
 
     @property
     def keras(self):
@@ -78,3 +81,60 @@ class Adapter(KerasAdapter):
 
     def pairs(self, source, target):
         yield source.iterations, target.iterations
+
+    def check_copyable(self, optimizer):
+        for each in with_inner(optimizer):
+            functions = {
+                "gradient_transformers": getattr(each, "gradient_transformers", None),
+                "gradient_aggregator": versions.own_aggregator(each),
+            }
+            for name in filter(functions.get, functions):
+                cls = type(each).__name__
+                raise ValueError(
+                    f"{cls} has {name}, which its get_config does not include. {FACTORY % cls}"
+                )
+
+    def raw_hyperparameters(self, optimizer):
+        found = getattr(optimizer, "_hyper", {})
+        if graph_names.is_bridged(optimizer):  # `get_config` includes the other hyperparameters
+            return {name: found[name] for name in found if name == "learning_rate"}
+        return found
+
+    def check_trains(self, variable):
+        if versions.is_keras_3_variable(variable):
+            raise TypeError(
+                f"{variable.name!r} is a variable of Keras 3, and this optimizer is of Keras "
+                "2. Pass to_v1 an optimizer of Keras 3, or train the variable's tf.Variable: "
+                "variable.value."
+            )
+
+    def slot_in(self, name, variables):
+        owner, _, slot_name = name.rpartition("/")
+        for variable in variables:
+            if owner and owner == variable._shared_name:
+                return variable, slot_name
+        return None
+
+    def build_in_graph(self, optimizer, variables, making_slot):
+        self.build(optimizer, [versions.tf_variable(each) for each in variables])
+
+    def loss_scaling(self, optimizer, build):
+        scale = getattr(optimizer, "get_scaled_loss", unchanged)
+        return scale, getattr(optimizer, "get_unscaled_gradients", unchanged)
+
+    def clipped(self, optimizer, grads):
+        # Up to TensorFlow 2.3, Keras clips only gradients that it has computed itself.
+        if hasattr(optimizer, "_transform_gradients"):
+            return grads
+        if hasattr(optimizer, "_clip_gradients"):
+            return optimizer._clip_gradients(grads)
+        if getattr(optimizer, "clipnorm", None) is not None:
+            grads = [tf.clip_by_norm(grad, optimizer.clipnorm) for grad in grads]
+        if getattr(optimizer, "clipvalue", None) is not None:
+            limit = optimizer.clipvalue
+            grads = [tf.clip_by_value(grad, -limit, limit) for grad in grads]
+        return grads
+
+    def returns_operations(self, optimizer):
+        home = type(optimizer).__module__.split(".")[0]
+        return home in _MADE_FOR_GRAPHS and not hasattr(optimizer, "get_scaled_loss")

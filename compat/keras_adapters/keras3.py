@@ -1,18 +1,21 @@
 """The adapter of Keras 3."""
 
+import contextlib
 import functools
 
 import numpy as np
 
 from legacy_opt import versions
 
-from .base import AWAITS, KerasAdapter, other_variables
+from ..v1_optimizers.temporary_attributes import with_attributes
+from .base import AWAITS, FACTORY, KerasAdapter, other_variables, unchanged, with_inner
 
 
 class Adapter(KerasAdapter):
-    """See `KerasAdapter`."""
+    """The adapter of `keras.optimizers.Optimizer`."""
 
-    generation, api, title = 3, "keras3", "Keras 3"
+    api, title = "keras3", "Keras 3"
+    is_built_once = True
 
     @property
     def name(self):
@@ -86,6 +89,76 @@ class Adapter(KerasAdapter):
         yield source._iterations, target._iterations
         for name in ("_model_variables_moving_average", "_accumulated_gradients"):
             yield from zip(getattr(source, name, ()), getattr(target, name, ()))
+
+    def check_copyable(self, optimizer):
+        cls = type(optimizer).__name__
+        if self.is_in_a_graph(optimizer):
+            raise ValueError(
+                f"This {cls} was made in a TF1 graph, where Keras adds numbers to the names of its "
+                f"variables, so another process could not restore its checkpoint. {FACTORY % cls}"
+            )
+        if getattr(optimizer, "_exclude_from_weight_decay", None):
+            raise ValueError(
+                f"exclude_from_weight_decay(var_list=…) of this {cls} refers to variables that do "
+                "not belong to the TF1 graph. Pass var_names=[…] instead, or pass to_v1 a factory "
+                "that excludes the variables of the current graph."
+            )
+
+    def scaling_arguments(self, optimizer):
+        # `get_config` of the inner optimizer does not include the exclusions from weight decay.
+        names = ("name", "initial_scale", "dynamic_growth_steps")
+        is_scaling = hasattr(optimizer, "inner_optimizer")
+        return {name: getattr(optimizer, name) for name in names} if is_scaling else None
+
+    def raw_hyperparameters(self, optimizer):
+        rate = optimizer._learning_rate
+        return {} if versions.is_keras_3_variable(rate) else {"learning_rate": rate}
+
+    def check_graph_options(self, optimizer):
+        for each in with_inner(optimizer):
+            for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+                if getattr(each, option, None):
+                    raise ValueError(
+                        f"{option}={getattr(each, option)!r} does not work in a TF1 graph: Keras "
+                        "compares a tensor with a number, which in a TF1 graph is always False."
+                    )
+
+    def build_in_graph(self, optimizer, variables, making_slot):
+        with contextlib.ExitStack() as stack:
+            for each in with_inner(optimizer):
+                stack.enter_context(_reporting_slots(each, making_slot))
+            optimizer.build(list(variables))
+        optimizer.built = True
+
+    def loss_scaling(self, optimizer, build):
+        if hasattr(optimizer, "inner_optimizer") and not optimizer.built:
+            build()  # an unbuilt optimizer would scale with a constant, not a variable
+        return optimizer.scale_loss, unchanged
+
+    def returns_operations(self, optimizer):
+        return versions.for_a_session() and hasattr(optimizer, "_apply_in_graph")
+
+    def function_options(self):
+        # Do not inline the function: Grappler would optimize its operations together with the
+        # surrounding operations, which may change the last bits of the result.
+        return {"experimental_attributes": {"_noinline": True}} if versions.for_a_session() else {}
+
+
+def _reporting_slots(optimizer, making_slot):
+    """Returns a scope in which an optimizer creates each slot in a scope from `making_slot`."""
+    add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
+
+    def reporting(reference_variable, name=None, *args, **kwargs):
+        with making_slot(versions.tf_variable(reference_variable), name or "var"):
+            return add_slot(reference_variable, name, *args, **kwargs)
+
+    def under_a_valid_name(*args, **kwargs):
+        if kwargs.get("name"):  # some optimizers pass a trained variable's full name, with slashes
+            kwargs["name"] = kwargs["name"].replace("/", "_").replace(":", "_")
+        return add_variable(*args, **kwargs)
+
+    methods = {"add_variable_from_reference": reporting, "add_variable": under_a_valid_name}
+    return with_attributes(optimizer, methods)
 
 
 def _checked(known, given):

@@ -8,7 +8,9 @@ from typing import Any, Dict, Optional, Union
 from legacy_opt import versions
 from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule, V1Optimizer
 
-from ..keras_adapters import adapter_of_api
+from ..keras_adapters import adapter_of, adapter_of_api
+
+_HOMES = {"optimizer_v2": ".keras2.optimizer", "keras3": ".keras3.optimizer"}
 
 
 def to_keras(
@@ -89,10 +91,10 @@ def _out_of_v1(optimizer, api, changed):
       changed: whether `to_keras` got an argument besides `optimizer` and `api`.
     """
     made = optimizer.new_keras_optimizer()
-    kind = versions.kind_of_keras_optimizer(made)
-    if api not in ("auto", kind) or changed:
+    own_api = adapter_of(made).api
+    if api not in ("auto", own_api) or changed:
         raise ValueError(
-            f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer (api={kind!r}), "
+            f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer (api={own_api!r}), "
             "and to_keras returns this kind of optimizer with the same settings. Do not pass "
             "another api, and set options on the result instead of passing them."
         )
@@ -106,7 +108,7 @@ def bridge_class(api):
       ImportError: the required Keras is not installed, or does not run on this TensorFlow.
       ValueError: there is no such `api`.
     """
-    home = f".keras{adapter_of_api(api).generation}.optimizer"
+    home = _HOMES[adapter_of_api(api).api]
     return importlib.import_module(home, __package__).BridgedOptimizer
 
 

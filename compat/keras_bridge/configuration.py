@@ -23,9 +23,9 @@ def with_v1(configuration, driver, keras):
     Raises:
       ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
     """
-    current = {name: driver.current_number(name) for name in driver.exact_numbers}
+    current = {name: driver.values.current(name) for name in driver.values.exact}
     result = dict(configuration, **driver.settings.arguments)
-    if driver.counts_updates:
+    if driver.values.counts_updates:
         result["by_updates"] = True
     rates = driver.settings.rates
     if rates:

@@ -14,9 +14,7 @@ step, the bridged optimizer runs::
 import contextlib
 import numbers
 import weakref
-from typing import Any, Callable, NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, versions
@@ -25,20 +23,9 @@ from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules
+from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_without_kernels
-from .temporary_attributes import Lock, restore, with_attributes
-
-
-class StepsDone(NamedTuple):
-    """The number of training steps done before the current one.
-
-    Attributes:
-      variable: the `tf.Variable` that counts the steps.
-      read: a function that returns the number as an integer tensor in the current graph.
-    """
-
-    variable: Any
-    read: Callable[[], Any]
+from .hyperparameter_values import HyperparameterValues
 
 
 class _Step:
@@ -71,16 +58,13 @@ class V1Driver:
       optimizer: the copy of the v1 optimizer.
       settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
-      exact_numbers: a dict from the names of hyperparameters to the values that were set:
-        schedules, or numbers that are not rounded to float32.
-      counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
+      values: the `HyperparameterValues`.
     """
 
     def __init__(self, optimizer, settings, owner):
         self.owner = owner
         self.settings = settings._replace(inputs={})
-        self.exact_numbers = dict(settings.numbers)
-        self.counts_updates = settings.counts_updates
+        self.values = HyperparameterValues(self)
         self._lock = Lock()
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
@@ -294,7 +278,7 @@ class V1Driver:
     def _rates_of_graph(self):
         """Returns the learning rates that the user gave; some may be tensors of a graph."""
         if self.leaf is not None:
-            return [self.exact_numbers.get("learning_rate")]
+            return [self.values.exact.get("learning_rate")]
         leaves = nesting.leaves(self.optimizer)
         return [vars(leaf)[name] for leaf in leaves for name in leaf._step_inputs.rates]
 
@@ -313,7 +297,7 @@ class V1Driver:
             dynamic_embeddings.refuse_keras("to_keras", each)
         numbers = {}
         if are_new and tf.executing_eagerly() and not tf.distribute.has_strategy():
-            numbers = {"_" + name: self.current_number(name) for name in self.other_names()}
+            numbers = {"_" + name: self.values.current(name) for name in self.values.other_names()}
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
         with with_attributes(self.leaf, numbers), self._with_steps_done(steps_done), only_owned:
             self.optimizer._create_slots(list(variables))
@@ -365,7 +349,7 @@ class V1Driver:
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
             return contextlib.ExitStack()
-        number = self.exact_numbers.get("learning_rate") if inputs.by_keras else None
+        number = self.values.exact.get("learning_rate") if inputs.by_keras else None
         rates = {}
         for attribute in inputs.rates:
             rate = vars(optimizer)[attribute]
@@ -401,64 +385,6 @@ class V1Driver:
         if inputs.step is not None:
             values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)
-
-    # Hyperparameters.
-
-    def other_names(self):
-        """Returns the names of the hyperparameters other than the learning rate."""
-        return [name for name in self.exact_numbers if name != "learning_rate"]
-
-    def set_number(self, name, value):
-        """Sets a hyperparameter to a number that is not rounded to float32 yet."""
-        self.exact_numbers[name] = value
-        for attribute in self.settings.rates if name == "learning_rate" else ("_" + name,):
-            vars(self.leaf)[attribute] = value
-
-    def set_rate(self, given, rate):
-        """Sets the learning rate.
-
-        Args:
-          given: the learning rate as the user gave it.
-          rate: the same learning rate in a form that Keras accepts.
-        """
-        self.set_number("learning_rate", rate)
-        self.counts_updates = schedules.is_v1_decay(given)
-        if self.counts_updates:  # to_v1 and from_plain_keras need the v1 form of the schedule
-            vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
-
-    def current_number(self, name):
-        """Returns a hyperparameter's current value, without rounding to float32 if possible."""
-        value, number = self.owner.present_value(name), self.exact_numbers.get(name)
-        if isinstance(number, numbers.Real) and np.float32(number) == value:
-            return number
-        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
-
-    def check_settable(self, name):
-        """Raises an error for an attribute that would have no effect if it were set.
-
-        Raises:
-          AttributeError: the v1 optimizer does not read the attribute in each step, or has it
-            under another name.
-        """
-        for known in self.exact_numbers:
-            alike = name.replace("_", "") == known.replace("_", "") and name != known
-            if alike and not name.startswith("_"):
-                raise AttributeError(
-                    f"This optimizer has no {name}. Set {known}, which is its name in the v1 "
-                    "optimizer."
-                )
-        if name not in self.settings.own_names or name in self.exact_numbers:
-            return
-        v1_name = type(self.optimizer).__name__
-        if name in ("learning_rate", "lr") and self.leaf is None:
-            raise AttributeError(
-                f"{v1_name} contains several optimizers, and each has its own learning rate. Make "
-                "the learning rate of one of them a tf.Variable, and assign to this variable."
-            )
-        raise AttributeError(
-            f"{v1_name} does not read {name} in each step, so it cannot be changed while "
-            "training. Make a new optimizer."
-        )
 
 
 def _finish(optimizer, update_ops):

@@ -1,5 +1,21 @@
 """The methods with which a Keras optimizer creates and saves the state of a v1 optimizer."""
 
+from typing import Any, Callable, NamedTuple
+
+from . import configuration
+
+
+class StepsDone(NamedTuple):
+    """The number of training steps done before the current one.
+
+    Attributes:
+      variable: the `tf.Variable` that counts the steps.
+      read: a function that returns the number as an integer tensor in the current graph.
+    """
+
+    variable: Any
+    read: Callable[[], Any]
+
 
 class StateOwner:
     """The interface of the Keras optimizers that `to_keras` makes (bridged optimizers).
@@ -10,13 +26,11 @@ class StateOwner:
     Attributes:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
       non_slots: a dict from the names of the shared (non-slot) variables to these `tf.Variable`s.
-      is_built_once: whether the optimizer cannot train additional variables after it was built.
       weights: a list of all variables of the Keras optimizer.
       get_slot_names(): returns the names of the existing slots.
     """
 
     creates_variables = False
-    is_built_once = False
     _v1 = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
 
@@ -26,6 +40,16 @@ class StateOwner:
         name = type(self._v1.optimizer).__name__
         title, api = self._adapter.title, self._adapter.api
         return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
+
+    @classmethod
+    def from_config(cls, config_, custom_objects=None):
+        """Makes the optimizer that `get_config` described.
+
+        Raises:
+          ValueError: the v1 optimizer's class is not registered.
+        """
+        made = configuration.with_objects(config_, cls._adapter.keras)
+        return super().from_config(made, custom_objects=custom_objects)
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
         """Returns a slot variable; creates or restores the slot if it is missing.

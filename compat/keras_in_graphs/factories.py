@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .. import keras_adapters, messages
+from .. import messages
+from ..keras_adapters import FACTORY, adapter_of, adapter_of_api
 from ..v1_optimizers import graph_names, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
-_FACTORY = "Pass a factory: to_v1(lambda: %s(…))."
 
 
 def find(given):
@@ -38,7 +38,7 @@ def find(given):
     is_class = isinstance(given, type)
     if isinstance(given, v1.train.Optimizer) or is_class and issubclass(given, v1.train.Optimizer):
         raise TypeError(f"to_v1 takes a Keras optimizer, but {given!r} is a v1 optimizer already.")
-    if not is_class and versions.kind_of_keras_optimizer(given) is not None:
+    if not is_class and versions.api_of(given) is not None:
         original = _bridged_from(given)
         if original is not None:
             return original
@@ -55,10 +55,10 @@ def checked(optimizer):
       TypeError: `optimizer` is not a Keras optimizer.
       ValueError: the learning rate depends on the global step of a graph.
     """
-    if versions.kind_of_keras_optimizer(optimizer) is None:
+    if versions.api_of(optimizer) is None:
         _refuse_unless_known(optimizer)
     bridged = graph_names.is_bridged(optimizer)
-    rate = optimizer._v1.exact_numbers.get("learning_rate") if bridged else None
+    rate = optimizer._v1.values.exact.get("learning_rate") if bridged else None
     if schedules.step_behind(rate) is not None:
         raise ValueError(
             f"{optimizer!r} has a learning rate that depends on the graph's global step. The Keras "
@@ -70,10 +70,10 @@ def checked(optimizer):
 
 def _refuse_unless_known(given):
     cls = given if isinstance(given, type) else type(given)
-    if versions.kind_of_keras_optimizer(cls) is not None:
+    if versions.api_of(cls) is not None:
         return
     if hasattr(cls, "add_variable_from_reference"):
-        home = keras_adapters.adapter_of_api("optimizer_v2").name
+        home = adapter_of_api("optimizer_v2").name
         raise TypeError(
             f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11, which "
             f"cannot run in a TF1 graph. Pass {home}.optimizers.legacy.{cls.__name__}."
@@ -90,11 +90,11 @@ def _class_named(name):
     Raises:
       ValueError: there is no class of that name.
     """
-    home = keras_adapters.adapter_of_api().optimizers
+    home = adapter_of_api().optimizers
     classes = {
         key: cls
         for key, cls in inspect.getmembers(home, inspect.isclass)
-        if versions.kind_of_keras_optimizer(cls) is not None and key != "Optimizer"
+        if versions.api_of(cls) is not None and key != "Optimizer"
     }
     for key, cls in classes.items():
         if key.lower() == name.replace("_", "").lower():
@@ -130,7 +130,7 @@ def _bridged_from(optimizer):
         return None
     result = owned_state.unbound_copy(driver.optimizer)
     state, rates = vars(nesting.leaves(result)[0]), driver.settings.rates
-    for name, number in driver.exact_numbers.items():
+    for name, number in driver.values.exact.items():
         for attribute in rates if name == "learning_rate" else ("_" + name,):
             state[attribute] = _present(optimizer, name, number, state[attribute])
     if any(state[attribute] is None for attribute in rates):
@@ -151,7 +151,7 @@ def _does_more(optimizer):
     """Returns whether the Keras optimizer uses options that v1 does not have, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
-    numbers_of_v1 = optimizer._v1.exact_numbers
+    numbers_of_v1 = optimizer._v1.values.exact
     if "weight_decay" in numbers_of_v1 and any(
         getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
     ):
@@ -172,23 +172,17 @@ def _present(optimizer, name, number, in_v1):
       number: the value that the user has set, a number or a schedule.
       in_v1: the value in the v1 optimizer's attribute.
     """
-    if name == "learning_rate" and optimizer._v1.counts_updates:
+    if name == "learning_rate" and optimizer._v1.values.counts_updates:
         return in_v1 if schedules.is_v1_decay(in_v1) else None
     if _is_schedule(number):
         return None
     is_number = isinstance(number, numbers.Real)
-    if number is in_v1 and (not is_number or _is_in_a_graph(optimizer)):
+    if number is in_v1 and (not is_number or adapter_of(optimizer).is_in_a_graph(optimizer)):
         return in_v1
     if not is_number:
         return None
-    present = _eagerly(lambda: optimizer._v1.current_number(name))
+    present = _eagerly(lambda: optimizer._v1.values.current(name))
     return None if isinstance(present, dict) else present
-
-
-def _is_in_a_graph(optimizer):
-    """Returns whether an optimizer's variables are in a graph, so that reading needs a Session."""
-    step = versions.tf_variable(optimizer._iterations)  # in Keras 2, None until the first use
-    return step is not None and versions.is_symbolic(step.handle)
 
 
 # Keras' own optimizers, and optimizers made by to_keras with options of Keras.
@@ -197,7 +191,7 @@ def _is_in_a_graph(optimizer):
 def _maker_from(optimizer):
     """Returns a function that makes optimizers with the current settings of `optimizer`."""
     cls = type(optimizer)
-    settings = _SETTINGS[keras_adapters.adapter_of(optimizer).generation](optimizer)
+    settings = _settings_of(optimizer)
     not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if not graph_names.is_bridged(optimizer):  # bridged optimizers have a complete get_config
         _check_complete(cls, settings)
@@ -219,7 +213,7 @@ def _maker_from(optimizer):
     except Exception as error:
         raise ValueError(
             f"{cls.__name__} cannot be made again from its get_config: {_first_line(error)}. "
-            f"{_FACTORY % cls.__name__}"
+            f"{FACTORY % cls.__name__}"
         ) from error
     return make
 
@@ -230,60 +224,21 @@ def _copied(value):
     return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
-def _settings_of_keras_2(optimizer):
-    bridged = graph_names.is_bridged(optimizer)
-    hyper = getattr(optimizer, "_hyper", {})
+def _settings_of(optimizer):
+    """Returns a dict of the settings with which `_maker_from` copies an optimizer."""
+    adapter = adapter_of(optimizer)
+    adapter.check_copyable(optimizer)
+    scaling = adapter.scaling_arguments(optimizer)
+    if scaling is not None:
+        return dict(scaling, inner_optimizer=_maker_from(optimizer.inner_optimizer))
+    hyper = adapter.raw_hyperparameters(optimizer)
     for name, value in hyper.items():
-        if name == "learning_rate" or not bridged:
-            _check_settled(optimizer, name, value)
-    for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
-        functions = {
-            "gradient_transformers": getattr(each, "gradient_transformers", None),
-            "gradient_aggregator": versions.own_aggregator(each),
-        }
-        for name in filter(functions.get, functions):
-            raise ValueError(
-                f"{type(each).__name__} has {name}, which its get_config does not include. "
-                f"{_FACTORY % type(each).__name__}"
-            )
+        _check_settled(optimizer, name, value)
     settings = dict(_config_of(optimizer))
-    if _is_schedule(hyper.get("learning_rate")):
-        settings["learning_rate"] = hyper["learning_rate"]
+    rate = hyper.get("learning_rate")
+    if "learning_rate" in settings and _is_schedule(rate):
+        settings["learning_rate"] = rate
     return settings
-
-
-def _settings_of_keras_3(optimizer):
-    if _is_in_a_graph(optimizer):
-        raise ValueError(
-            f"This {type(optimizer).__name__} was made in a TF1 graph, where Keras adds numbers to "
-            "the names of its variables, so another process could not restore its checkpoint. "
-            f"{_FACTORY % type(optimizer).__name__}"
-        )
-    if getattr(optimizer, "_exclude_from_weight_decay", None):
-        raise ValueError(
-            f"exclude_from_weight_decay(var_list=…) of this {type(optimizer).__name__} refers to "
-            "variables that do not belong to the TF1 graph. Pass var_names=[…] instead, or pass "
-            "to_v1 a factory that excludes the variables of the current graph."
-        )
-    inner = getattr(optimizer, "inner_optimizer", None)
-    if inner is not None:
-        return {
-            "name": optimizer.name,
-            "inner_optimizer": _maker_from(inner),
-            "initial_scale": optimizer.initial_scale,
-            "dynamic_growth_steps": optimizer.dynamic_growth_steps,
-        }
-    rate = optimizer._learning_rate
-    if not versions.is_keras_3_variable(rate):
-        _check_settled(optimizer, "learning_rate", rate)
-        settings = dict(_config_of(optimizer))
-        if "learning_rate" in settings:
-            settings["learning_rate"] = rate
-        return settings
-    return dict(_config_of(optimizer))
-
-
-_SETTINGS = {2: _settings_of_keras_2, 3: _settings_of_keras_3}  # by the generation of Keras
 
 
 def _is_schedule(value):
@@ -298,7 +253,7 @@ def _check_settled(optimizer, name, value):
         raise ValueError(
             f"{name} of {type(optimizer).__name__} is {value!r}. A copy of the optimizer would "
             "keep only the current number. "
-            f"{_FACTORY % type(optimizer).__name__}"
+            f"{FACTORY % type(optimizer).__name__}"
         )
 
 
@@ -308,7 +263,7 @@ def _config_of(optimizer):
     except Exception as error:
         raise ValueError(
             f"The settings of this {type(optimizer).__name__} cannot be read: "
-            f"{_first_line(error)}. {_FACTORY % type(optimizer).__name__}"
+            f"{_first_line(error)}. {FACTORY % type(optimizer).__name__}"
         ) from error
 
 
@@ -324,7 +279,7 @@ def _check_complete(cls, settings):
         if name not in settings and name not in ("self", "name", "lr"):
             raise ValueError(
                 f"get_config of {cls.__name__} does not include its argument {name}, so the "
-                f"optimizer cannot be copied. {_FACTORY % cls.__name__}"
+                f"optimizer cannot be copied. {FACTORY % cls.__name__}"
             )
 
 

@@ -5,12 +5,13 @@ import contextlib
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import dynamic_embeddings
 
+from ..keras_adapters import adapter_of, with_inner
+from ..v1_optimizers.temporary_attributes import with_attributes
 from . import factories
-from .generations import generation_of, with_inner
 
 v1 = tf.compat.v1
-_WORKS_IN_NO_GRAPH = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
 class KerasOptimizerInGraph:
@@ -22,7 +23,7 @@ class KerasOptimizerInGraph:
 
     Attributes:
       keras: the Keras optimizer.
-      generation: the optimizer's `Generation`.
+      adapter: the optimizer's `KerasAdapter`.
       variables: the `tf.Variable`s that the Keras optimizer has created, in order of creation.
     """
 
@@ -35,9 +36,9 @@ class KerasOptimizerInGraph:
         self._slot_being_made = None
         with self._making():
             self.keras = factories.checked(make())
-        self.generation = generation_of(self.keras)
+        self.adapter = adapter_of(self.keras)
         if versions.for_a_session():
-            _check_for_a_session(self.keras)
+            self.adapter.check_graph_options(self.keras)
 
     @property
     def has_trained(self):
@@ -45,6 +46,11 @@ class KerasOptimizerInGraph:
         return bool(self._built_for)
 
     # The variables.
+
+    def check_trains(self, variable):
+        """Raises a TypeError or ValueError if the optimizer cannot train a variable."""
+        dynamic_embeddings.refuse_keras("to_v1", variable)
+        self.adapter.check_trains(variable)
 
     @contextlib.contextmanager
     def _making(self):
@@ -61,7 +67,7 @@ class KerasOptimizerInGraph:
         name = (arguments.get("name") or "variable").replace(":", "_")
         slot = self._slot_being_made
         if slot is None and self._built_for:
-            slot = self.generation.slot_in(name, self._built_for)
+            slot = self.adapter.slot_in(name, self._built_for)
         with contextlib.ExitStack() as stack:
             if slot is None:
                 name = f"{self._name}/{name}"
@@ -94,7 +100,7 @@ class KerasOptimizerInGraph:
         new = [each for each in targets if each._unique_id not in built]
         if not new:
             return
-        if self.generation.is_built_once and self._built_for:
+        if self.adapter.is_built_once and self._built_for:
             raise ValueError(
                 f"{self._name} was built for {_names_of(self._built_for)}. Optimizers of Keras 3 "
                 f"are built once, so this one cannot also train {_names_of(new)}. Train all "
@@ -103,19 +109,14 @@ class KerasOptimizerInGraph:
         before, self._built_for = self._built_for, self._built_for + new
         try:
             with self._making():
-                self.generation.build(variables, self._making_slot)
+                self.adapter.build_in_graph(self.keras, variables, self._making_slot)
         except BaseException:
             self._built_for = before
             raise
 
-    @contextlib.contextmanager
     def _making_slot(self, owner, slot_name):
-        """A scope for the creation of a variable's slot."""
-        self._slot_being_made = owner, slot_name
-        try:
-            yield
-        finally:
-            self._slot_being_made = None
+        """Returns a scope for the creation of a variable's slot."""
+        return with_attributes(self, {"_slot_being_made": (owner, slot_name)})
 
     def slot(self, variable, slot_name):
         """Returns the slot variable, or None."""
@@ -151,18 +152,18 @@ class KerasOptimizerInGraph:
                 )
             self.build(v1.trainable_variables() if variables is None else variables)
 
-        return self.generation.loss_scaling(build)
+        return self.adapter.loss_scaling(self.keras, build)
 
     def apply(self, pairs):
         """Applies the gradients. Returns an operation; None in eager execution."""
         optimizer = self.keras
-        grads = self.generation.clipped([grad for grad, _ in pairs])
+        grads = self.adapter.clipped(optimizer, [grad for grad, _ in pairs])
         pairs = list(zip(grads, [variable for _, variable in pairs]))
         if tf.executing_eagerly():
             optimizer.apply_gradients(pairs)
             return None
         with _alone(optimizer):
-            if self.generation.returns_operations():
+            if self.adapter.returns_operations(optimizer):
                 return optimizer.apply_gradients(pairs)
 
             # The code of Keras 3 and of user classes requires that statements run in order. In a
@@ -178,7 +179,7 @@ class KerasOptimizerInGraph:
         # TensorFlow can run a function that uses variables of other processes only if the function
         # is inlined, so pass no options that prevent inlining.
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
-        return {} if elsewhere else self.generation.function_options()
+        return {} if elsewhere else self.adapter.function_options()
 
 
 @contextlib.contextmanager
@@ -188,35 +189,13 @@ def _alone(optimizer):
     With only one replica no sum is needed, and the custom gradient of TensorFlow's sum would keep
     the graph in memory forever.
     """
-    unchanged = lambda pairs: list(pairs)  # noqa: E731
-    replaced = []
-    for each in with_inner(optimizer):
-        if hasattr(each, "_all_reduce_sum_gradients"):
-            replaced.append((each, "_all_reduce_sum_gradients"))
-        elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
-            replaced.append((each, "gradient_aggregator"))
-    before = [vars(each).get(name) for each, name in replaced]
-    for each, name in replaced:
-        vars(each)[name] = unchanged
-    try:
+    with contextlib.ExitStack() as stack:
+        for each in with_inner(optimizer):
+            if hasattr(each, "_all_reduce_sum_gradients"):
+                stack.enter_context(with_attributes(each, {"_all_reduce_sum_gradients": list}))
+            elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
+                stack.enter_context(with_attributes(each, {"gradient_aggregator": list}))
         yield
-    finally:
-        for (each, name), value in zip(replaced, before):
-            if value is None:
-                del vars(each)[name]
-            else:
-                vars(each)[name] = value
-
-
-def _check_for_a_session(optimizer):
-    """Raises a ValueError for options that Keras accepts in a TF1 graph, but ignores there."""
-    for each in with_inner(optimizer):
-        for option in _WORKS_IN_NO_GRAPH:
-            if getattr(each, option, None):
-                raise ValueError(
-                    f"{option}={getattr(each, option)!r} does not work in a TF1 graph: Keras "
-                    "compares a tensor with a number, which in a TF1 graph is always False."
-                )
 
 
 def _name_of(variable):

@@ -14,6 +14,7 @@ from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.core.variable_access import after
 
+from ..keras_adapters import refuse_ref_variable
 from . import factories
 from .graph_state import KerasOptimizerInGraph
 
@@ -143,7 +144,7 @@ class KerasInV1(v1.train.Optimizer):
         for each in given or ():
             if not argument_checks.is_tensor_like(versions.tf_variable(each)):
                 raise TypeError(f"var_list must contain only variables, got {each!r}.")
-            here.generation.check_trains(each)
+            here.check_trains(each)
         variables = None if given is None else [versions.tf_variable(each) for each in given]
         scale, unscale = here.loss_scaling(given)
         if callable(loss) and not tf.is_tensor(loss):
@@ -175,7 +176,7 @@ class KerasInV1(v1.train.Optimizer):
         variables = [variable for _, variable in pairs]
         here = self._here()
         for variable in variables:
-            here.generation.check_trains(variable)
+            here.check_trains(variable)
         here.build(variables)
         self._restore_created(here, variables)
         with v1.name_scope(name, self.get_name()) as scope:
@@ -261,11 +262,7 @@ def _with_gradients(grads_and_vars):
         target = versions.tf_variable(variable)
         if not isinstance(target, tf.Variable):
             raise TypeError(f"Keras optimizers cannot update {variable!r}: it is not a variable.")
-        if target.dtype != target.dtype.base_dtype:
-            raise ValueError(
-                f"{target.name!r} is a ref variable, which Keras optimizers cannot update. "
-                "Make it with use_resource=True or tf.compat.v1.enable_resource_variables()."
-            )
+        refuse_ref_variable(target)
     return [(_as_gradient(grad), variable) for grad, variable in pairs]
 
 

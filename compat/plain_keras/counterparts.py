@@ -82,9 +82,9 @@ class SlotTranslation(NamedTuple):
     formula: Formula = SAME
     factor: Optional[str] = None
 
-    def in_keras(self, generation):
+    def in_keras(self, api):
         """Returns the name of the slot in Keras 2 or 3."""
-        return self.keras_3 if generation == 3 else self.keras_2
+        return self.keras_3 if api == "keras3" else self.keras_2
 
 
 class Counterpart(NamedTuple):
@@ -99,8 +99,8 @@ class Counterpart(NamedTuple):
         the v1 argument of which the variable is a power. Keras computes the power from
         `iterations`.
       never_zero: the arguments that are `SMALLEST` instead of 0 in Keras 2.
-      why: a dict from a kind of training, or (kind, generation of Keras), to the reason why the two
-        optimizers differ in this kind of training.
+      why: a dict from a kind of training, or (kind, `api`), to the reason why the two optimizers
+        differ in this kind of training.
       start: why the two optimizers differ if no state is translated, or None.
     """
 
@@ -113,20 +113,20 @@ class Counterpart(NamedTuple):
     why: dict = {}
     start: Optional[str] = None
 
-    def settings(self, v1_arguments, generation):
+    def settings(self, v1_arguments, api):
         """Returns the arguments of the Keras class, without the learning rate."""
         found = {name: v1_arguments.get(source) for name, source in self.arguments.items()}
         found.update(self.constants)
         for name, value in found.items():
             if not isinstance(value, bool):
                 found[name] = 0.0 if value is None else float(value)
-            if generation == 2 and name in self.never_zero and not value:
+            if api == "optimizer_v2" and name in self.never_zero and not value:
                 found[name] = SMALLEST
         return found
 
-    def reason(self, kind, generation):
+    def reason(self, kind, api):
         """Returns why the two optimizers may differ in a kind of training; None if unknown."""
-        return self.why.get((kind, generation), self.why.get(kind))
+        return self.why.get((kind, api), self.why.get(kind))
 
 
 _SQUARES = (
@@ -151,16 +151,16 @@ _ADAM: Any = Counterpart(
     slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "velocity")),
     powers={"beta1_power": "beta1", "beta2_power": "beta2"},
     never_zero=("epsilon",),
-    why={(REPEATED, 3): _SQUARES},
+    why={(REPEATED, "keras3"): _SQUARES},
 )
-_LAZY_ADAM = _ADAM._replace(why={ROWS: _LAZY, (REPEATED, 3): _SQUARES})
+_LAZY_ADAM = _ADAM._replace(why={ROWS: _LAZY, (REPEATED, "keras3"): _SQUARES})
 _ADAGRAD: Any = Counterpart(
     keras="Adagrad",
     arguments={"initial_accumulator_value": "initial_accumulator_value"},
     constants={"epsilon": 0.0},
     slots=(SlotTranslation("accumulator", "accumulator", "accumulator"),),
     never_zero=("epsilon",),
-    why={(REPEATED, 3): _SQUARES},
+    why={(REPEATED, "keras3"): _SQUARES},
 )
 _FTRL_ARGUMENTS = (
     "learning_rate_power",
@@ -180,7 +180,7 @@ COUNTERPARTS: Any = {
         keras="SGD",
         arguments={"momentum": "momentum", "nesterov": "use_nesterov"},
         slots=(SlotTranslation("momentum", "momentum", "momentum", VELOCITY, factor="momentum"),),
-        why={(ROWS, 3): _MOVES, RATE: _VELOCITY_HOLDS_RATES},
+        why={(ROWS, "keras3"): _MOVES, RATE: _VELOCITY_HOLDS_RATES},
     ),
     "AdamOptimizer": _ADAM,
     "LazyAdamOptimizer": _LAZY_ADAM,
@@ -198,7 +198,7 @@ COUNTERPARTS: Any = {
             SlotTranslation("accum_update", "accum_var", "accumulated_delta_var"),
         ),
         never_zero=("epsilon",),
-        why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
+        why={(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
     ),
     "RMSPropOptimizer": Counterpart(
         keras="RMSprop",
@@ -217,7 +217,7 @@ COUNTERPARTS: Any = {
         # of rows that are not in a batch. If momentum is not 0, Keras 2 calls the kernel that v1
         # calls.
         never_zero=("epsilon", "momentum"),
-        why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
+        why={(ROWS, "keras3"): _AVERAGES, (REPEATED, "keras3"): _SQUARES},
         start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
     ),
     "FtrlOptimizer": Counterpart(
@@ -227,7 +227,7 @@ COUNTERPARTS: Any = {
             SlotTranslation("accum", "accumulator", "accumulator"),
             SlotTranslation("linear", "linear", "linear"),
         ),
-        why={(ROWS, 3): _OVERWRITES, (REPEATED, 3): _SQUARES},
+        why={(ROWS, "keras3"): _OVERWRITES, (REPEATED, "keras3"): _SQUARES},
     ),
     "AdaMaxOptimizer": Counterpart(
         keras="Adamax",
@@ -235,7 +235,7 @@ COUNTERPARTS: Any = {
         slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "norm")),
         powers={"beta1_power": "beta1"},
         never_zero=("epsilon",),
-        why={(ROWS, 3): _AVERAGES + "; " + _MOVES, (REPEATED, 3): _LARGEST},
+        why={(ROWS, "keras3"): _AVERAGES + "; " + _MOVES, (REPEATED, "keras3"): _LARGEST},
     ),
 }
 

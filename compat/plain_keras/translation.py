@@ -218,7 +218,7 @@ def _why(translator, kind, result, clips, without_state):
         return None
     if result.error is not None:
         return "training raises " + messages.with_class(result.error).split("\n")[0]
-    reasons = [translator.counterpart.reason(kind, translator.adapter.generation)]
+    reasons = [translator.counterpart.reason(kind, translator.adapter.api)]
     if without_state:
         reasons.insert(0, translator.counterpart.start)
     if clips and kind == counterparts.REPEATED:
@@ -234,7 +234,7 @@ def _moved(translator, bridged, plain, variables):
     found = [slot for slot, _ in translator.slots(plain, bridged, variables)]
     for slot in counterpart.slots:
         if slot in found:
-            names = {"v1": slot.v1, "keras": slot.in_keras(translator.adapter.generation)}
+            names = {"v1": slot.v1, "keras": slot.in_keras(translator.adapter.api)}
             yield Moved(slot.v1, slot.formula.text % names, slot.formula.exact)
         elif slot.v1 in bridged.get_slot_names():
             yield Moved(slot.v1, f"none: v1 multiplies it by {slot.factor}=0", True)

@@ -63,14 +63,14 @@ class Translator:
     def settings(self, bridged):
         """Returns the arguments that are specific to the Keras class, without the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
-        if steps and bridged._v1.counts_updates:
+        if steps and bridged._v1.values.counts_updates:
             raise ValueError(
                 "The learning rate is a decay of v1, which counts updates, but Keras' schedules "
                 f"count batches. With gradient_accumulation_steps={steps}, these numbers differ. "
                 "Set a Keras schedule first: optimizer.learning_rate = …."
             )
         arguments = counterparts.v1_arguments(bridged)
-        settings = self.counterpart.settings(arguments, self.adapter.generation)
+        settings = self.counterpart.settings(arguments, self.adapter.api)
         known = inspect.signature(self.keras_class.__init__).parameters
         for name in [name for name in settings if name not in known]:
             if settings.pop(name):
@@ -210,7 +210,7 @@ class Translator:
         Raises:
           ValueError: the plain optimizer lacks a slot.
         """
-        names = {slot: slot.in_keras(self.adapter.generation) for slot in self.counterpart.slots}
+        names = {slot: slot.in_keras(self.adapter.api) for slot in self.counterpart.slots}
         found = self.adapter.slots(plain, variables, list(names.values()))
         arguments = counterparts.v1_arguments(bridged)
         for slot, name in names.items():

@@ -89,7 +89,7 @@ class StateInKeras:
 
     def _given_value(self, name):
         # In a training step, the attribute of the learning rate is a tensor of this step.
-        number = self._driver.exact_numbers.get(name) if self._driver.leaf is self else None
+        number = self._driver.values.exact.get(name) if self._driver.leaf is self else None
         return number if isinstance(number, numbers.Real) else super()._given_value(name)
 
     def variable_name(self, variable):

@@ -14,6 +14,7 @@ from legacy_opt.versions.estimators import (
 )
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
+    api_of,
     assign_to,
     create_optimizer_weights,
     in_stateless_scope,
@@ -22,7 +23,6 @@ from legacy_opt.versions.keras import (
     keras_3,
     keras_3_distributes,
     keras_facts,
-    kind_of_keras_optimizer,
     optimizer_v2,
     register_with_keras_2,
     register_with_keras_3,
@@ -79,6 +79,7 @@ __all__ = [
     "GRAPH",
     "KERAS_PACKAGE",
     "Part",
+    "api_of",
     "asked_by_a_checkpoint",
     "assign_to",
     "awaits_restoration",
@@ -102,7 +103,6 @@ __all__ = [
     "keras_3",
     "keras_3_distributes",
     "keras_facts",
-    "kind_of_keras_optimizer",
     "lock_global_step_increment",
     "modules_v1",
     "optimizer_v2",

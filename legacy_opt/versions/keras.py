@@ -105,8 +105,8 @@ def keras_3():
     return keras
 
 
-def kind_of_keras_optimizer(value):
-    """Returns the kind of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
+def api_of(value):
+    """Returns the `api` of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
       ImportError: `value` belongs to Keras 3, and Keras is too old or its backend is not
@@ -124,7 +124,7 @@ def kind_of_keras_optimizer(value):
 
 def create_optimizer_weights(optimizer, variables):
     """Creates a Keras optimizer's state variables for `variables` if they do not exist yet."""
-    if kind_of_keras_optimizer(optimizer) == "keras3":
+    if api_of(optimizer) == "keras3":
         optimizer.build(variables)
     elif hasattr(optimizer, "_create_all_weights"):
         optimizer._create_all_weights(variables)

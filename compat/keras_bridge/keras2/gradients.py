@@ -1,10 +1,10 @@
 """Clips gradients in Keras 2, after summing the gradients of equal ids."""
 
-import contextlib
-
 import tensorflow as tf
 
 from legacy_opt.core.duplicate_ids import gathered
+
+from ...v1_optimizers.temporary_attributes import with_attributes
 
 
 def sums_duplicates_first(base):
@@ -61,20 +61,12 @@ class _Clipping:
             raise AttributeError(name)
         return super().__getattribute__(name)
 
-    @contextlib.contextmanager
-    def _limits_hidden(self):
-        self._computing = True
-        try:
-            yield
-        finally:
-            self._computing = False
-
     def get_gradients(self, loss, params):
-        with self._limits_hidden():
+        with with_attributes(self, {"_computing": True}):
             return super().get_gradients(loss, params)
 
     def _compute_gradients(self, *args, **kwargs):
-        with self._limits_hidden():
+        with with_attributes(self, {"_computing": True}):
             return super()._compute_gradients(*args, **kwargs)
 
     def _clip_gradients(self, grads):  # called in TensorFlow 2.1 to 2.3; `_clipped` clips later

@@ -7,20 +7,23 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...keras_adapters import ADAPTERS
+from ...keras_adapters import KERAS_2, refuse_ref_variable
 from ...v1_optimizers import copying
-from ..driver import StepsDone
-from ..protocol import StateOwner
-from .saving import Keras2Saving
+from ...v1_optimizers.temporary_attributes import with_attributes
+from ..protocol import StateOwner, StepsDone
+from . import gradients
+
+Base = gradients.sums_duplicates_first(versions.optimizer_v2())
 
 
-class Keras2State(StateOwner, Keras2Saving):
+class Keras2State(StateOwner, Base):
     """An OptimizerV2 that owns the variables of a v1 optimizer.
 
     A slot may have another dtype and shape than its variable, unlike in Keras' own optimizers.
     """
 
-    _adapter = ADAPTERS[2]
+    _adapter = KERAS_2
+    _restoring = False  # whether a checkpoint is creating slots
 
     def __init__(self, name, **keras_arguments):
         # Keep the strategy, as newer versions of Keras do: variables must belong to the strategy
@@ -42,12 +45,7 @@ class Keras2State(StateOwner, Keras2Saving):
                     f"{variable.name!r} is a variable of Keras 3, and this optimizer is for "
                     "Keras 2. Make the optimizer with to_keras(…, api='keras3')."
                 )
-            if variable.dtype != variable.dtype.base_dtype:
-                raise ValueError(
-                    f"{variable.name!r} is a ref variable, which Keras optimizers cannot "
-                    "update. Make it with use_resource=True or "
-                    "tf.compat.v1.enable_resource_variables()."
-                )
+            refuse_ref_variable(variable)
         keys = [versions.slot_key(variable) for variable in var_list]
         new = [key for key in keys if key not in self._slot_order]
         with self._v1.alone():
@@ -70,7 +68,6 @@ class Keras2State(StateOwner, Keras2Saving):
         self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """See `StateOwner`."""
         if slot_name not in self._slot_names:
             self._slot_names.append(slot_name)
         if dtype != variable.dtype.base_dtype or shape.as_list() != variable.shape.as_list():
@@ -92,7 +89,6 @@ class Keras2State(StateOwner, Keras2Saving):
         return slots[slot_name]
 
     def get_or_create_shared(self, key, name, initial_value):
-        """See `StateOwner`."""
         name = key.shared(name)
         if name not in self.non_slots:
             # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
@@ -112,32 +108,25 @@ class Keras2State(StateOwner, Keras2Saving):
         return self.non_slots[name]
 
     def existing_slot(self, variable, slot_name):
-        """See `StateOwner`."""
         return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
 
     def variable_name(self, variable):
-        """See `StateOwner`."""
         return versions.distributed_variable(variable).name
 
     def steps_done(self):
-        """See `StateOwner`."""
         return StepsDone(self.iterations, self.iterations.read_value)
 
     def variable_key(self, variable):
-        """See `StateOwner`."""
         return versions.slot_key(variable)
 
     def keys_with_slots(self):
-        """See `StateOwner`."""
         return list(self._slot_order)
 
     @property
     def has_trained(self):
-        """See `StateOwner`."""
         return bool(self._slot_order)
 
     def trained_variables(self):
-        """See `StateOwner`."""
         known = [self._trained.get(key) for key in self._slot_order]
         if any(variable is None for variable in known):
             raise ValueError(
@@ -147,19 +136,53 @@ class Keras2State(StateOwner, Keras2Saving):
         return known
 
     def awaits_state(self):
-        """See `StateOwner`."""
         # Callers use this before the first training step, so existing slots are from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager
     def _creating(self):
         """Marks variables that are created in this scope as created by this Keras optimizer."""
-        before, self.creates_variables = self.creates_variables, True
-        try:
-            with self._distribution_strategy_scope():
-                yield
-        finally:
-            self.creates_variables = before
+        with with_attributes(self, {"creates_variables": True}), self._adapter.scope(self):
+            yield
+
+    # Saving and restoring: overridden methods of Keras.
+
+    def get_slot_names(self):
+        """Returns the names of the slots that have been created."""
+        names = super().get_slot_names()
+        # When Keras loads a SavedModel, it creates each slot with the shape and dtype of the
+        # trained variable, so restoring a slot of another shape or dtype would fail. Omit such
+        # slots from a SavedModel: training that starts from a SavedModel begins with new slots
+        # anyway.
+        if self._slots_unlike_variables and versions.writing_saved_model():
+            names = [name for name in names if name not in self._slots_unlike_variables]
+        return names
+
+    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
+        # Keras would create each slot that the checkpoint contains, with the shape and dtype of the
+        # variable, even if the optimizer does not use the slot. Create only the slots of the v1
+        # optimizer instead.
+        if tf.executing_eagerly() and self.existing_slot(variable, slot_name) is None:
+            with with_attributes(self, {"_restoring": True}):
+                self._create_all_weights([variable])
+        if self.existing_slot(variable, slot_name) is None:
+            deferred = self._deferred_slot_restorations.setdefault(slot_name, {})
+            deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)
+            return None
+        return super()._create_or_restore_slot_variable(
+            slot_variable_position=slot_variable_position,
+            slot_name=slot_name,
+            variable=variable,
+            **kw,
+        )
+
+    if not hasattr(Base, "_create_all_weights"):
+
+        def _create_all_weights(self, var_list):
+            with self._adapter.scope(self):
+                _ = self.iterations
+                self._create_hypers()
+                self._create_slots(var_list)
 
 
 class _Variables(weakref.WeakValueDictionary):

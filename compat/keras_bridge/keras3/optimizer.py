@@ -4,6 +4,7 @@ Keras handles learning rate, iterations, clipping, moving averages of weights, c
 replicas; the v1 optimizer computes the updates.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -13,14 +14,21 @@ from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.gradient_values import values_of, with_values
 
 from ...v1_optimizers.study import study
+from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from .gradients import as_gradient, of_dtype
-from .hyperparameters import Keras3Hyperparameters
+from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
+_OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
+_APPLY = (
+    "Compute gradients with a tf.GradientTape and call optimizer.apply(gradients, variables), or "
+    "pass api='optimizer_v2' to to_keras for the optimizer of Keras 2, which has minimize."
+)
 
-class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
+
+class BridgedOptimizer(Keras3State):
     """A Keras 3 optimizer that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
     `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments. In
@@ -32,6 +40,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     `by_updates` says whether the schedule was a learning rate decay of v1; and `learning_rates` are
     the schedules of several nested optimizers.
     """
+
+    _hyper = {}  # the constructor replaces it by `Keras3Hyperparameters`
 
     def __init__(
         self,
@@ -56,13 +66,22 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         _check(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
         _check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
+        rate = settings.numbers.get("learning_rate", 0.0)
         super().__init__(
-            settings.numbers.get("learning_rate", 0.0),
+            learning_rate=as_keras_takes_it(rate),
             name=optimizer.get_name().replace("/", "_") if name is None else name,
             **keras_arguments,
         )
+        self._make_rate_float32(rate)
         vars(self)["_v1"] = V1Driver(optimizer, settings, self)
-        self._make_hyperparameters()
+        vars(self)["_hyper"] = Keras3Hyperparameters(self)
+
+    def _make_rate_float32(self, rate):
+        """Replaces the variable that Keras has created with the dtype `floatx`."""
+        variable = self._learning_rate
+        if getattr(variable, "dtype", "float32") != "float32":
+            self._untrack_variable(variable)
+            self._learning_rate = add_number(self, "learning_rate", rate)
 
     # The training step.
 
@@ -109,15 +128,10 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
 
     def _apply_in_graph(self, grads, variables):
         """Updates variables in a TF1 graph. Unlike Keras' `apply`, returns an operation to run."""
-        for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
-            if getattr(self, option):
-                raise ValueError(
-                    f"{option}={getattr(self, option)!r} does not work in a TF1 graph: Keras "
-                    "compares a tensor with a number, which in a TF1 graph is always False."
-                )
+        self._adapter.check_graph_options(self)
         if variables is not None and not self.built:
             self.build(variables)
-        vars(self)["_graph_is_built"] = True
+        self._hyper.are_constants = True
 
         @tf.function(autograph=False)
         def step():
@@ -144,10 +158,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
 
     def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         pairs = list(grads_and_vars)
-        step = self._v1.step(
-            pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
-        )
-        with step:
+        hyper = self._hyper
+        with self._v1.step(pairs, hyper.rate(), self.steps_done(), hyper.tensors()):
             if self._v1.settings.delegates_apply_gradients:
                 self._apply_and_count(pairs)
                 return
@@ -178,7 +190,78 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         else:
             self._v1.update_dense(gradient, variable)
 
+    # Hyperparameters.
+
+    def __getattr__(self, name):
+        if name in self._hyper:
+            return self._hyper[name]
+        if name in _OF_KERAS_2:
+            raise AttributeError(f"Optimizers of Keras 3 have no {name}. {_APPLY}")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name, value):
+        if name in self._hyper:
+            self._hyper.set(name, value)
+            return
+        if self._v1 is not None:  # otherwise Keras' own constructor sets attributes
+            self._v1.values.check_settable(name)
+            if name == "lr":
+                raise AttributeError("Keras 3 has no lr. Set learning_rate.")
+        super().__setattr__(name, value)
+
+    @property
+    def learning_rate(self):
+        """The current learning rate; it can be set to a number, schedule or function."""
+        return self._get_current_learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        self._hyper.set_rate(rate)
+
+    def _get_current_learning_rate(self):
+        is_schedule = isinstance(
+            self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
+        )
+        if self._v1 is not None and self._v1.values.counts_updates and is_schedule:
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    @property
+    def weight_decay(self):
+        """The v1 optimizer's weight decay if it can be set, otherwise Keras' weight decay."""
+        return self._hyper.get("weight_decay", vars(self).get("weight_decay"))
+
+    @weight_decay.setter
+    def weight_decay(self, value):
+        vars(self)["weight_decay"] = value
+
+    def _apply_weight_decay(self, variables):
+        if "weight_decay" not in self._hyper:
+            super()._apply_weight_decay(variables)
+
+    def decays(self, variable):
+        # Users can exclude variables with Keras' `exclude_from_weight_decay`.
+        return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
+
+    def present_value(self, name):
+        if name != "learning_rate":
+            return self._hyper[name].numpy()
+        rate = self._configuration_of_keras()["learning_rate"]
+        return np.float32(rate) if isinstance(rate, float) else rate
+
     # Configuration.
+
+    def _configuration_of_keras(self):
+        """Returns the result of Keras' own `get_config`.
+
+        If the learning rate is a function, the result contains the function's current value.
+        """
+        rate = self._learning_rate
+        changed = {"_hyper": {}}  # the property weight_decay then returns Keras' value
+        if callable(rate) and not hasattr(rate, "get_config"):
+            changed["_learning_rate"] = tf.convert_to_tensor(rate())
+        with with_attributes(self, changed):
+            return super().get_config()
 
     def get_config(self):
         """Returns plain data from which `from_config` makes an equal optimizer without state.
@@ -190,16 +273,6 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         if not self._v1.settings.rates:
             del of_keras["learning_rate"]
         return configuration.with_v1(of_keras, self._v1, keras)
-
-    @classmethod
-    def from_config(cls, config_, custom_objects=None):
-        """Makes the optimizer that `get_config` described.
-
-        Raises:
-          ValueError: the v1 optimizer's class is not registered.
-        """
-        made = configuration.with_objects(config_, keras)
-        return super().from_config(made, custom_objects=custom_objects)
 
 
 def _check(keras_arguments, has_rate):

@@ -23,54 +23,59 @@ _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 
 
-class Keras3Saving:
-    """Mixin for Keras 3's Optimizer that saves the optimizer's variables under names.
+class SavedVariables:
+    """The variables of a bridged Keras 3 optimizer, under the names with which they are saved.
 
     A state is loaded completely or not at all.
+
+    Args:
+      optimizer: the bridged optimizer.
     """
 
-    def __init__(self, **keras_arguments):
-        vars(self).update(_names={}, _awaited=None, _later=[], _layout=_Layout(self))
-        super().__init__(**keras_arguments)
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+        self._names = {}
+        self._awaited = None  # the shapes in a checkpoint that was read before `build`
+        self._later = []  # the weights of variables that `build` will create
+        self._layout = _Layout(self)
 
-    def _name(self, name, variable):
-        """Sets the name under which a variable of this optimizer is saved."""
+    def add(self, name, variable):
+        """Sets the name under which a variable of the optimizer is saved."""
         self._names[name.replace("/", "|")] = variable
 
-    def add_variable_from_reference(self, reference_variable, name=None, **options):
-        """Adds a variable for Keras' moving averages or accumulated gradients, and names it."""
-        variable = super().add_variable_from_reference(reference_variable, name=name, **options)
+    def add_numbered(self, name, variable):
+        """Names one of Keras' moving averages or accumulated gradients."""
         number = len([known for known in self._names if known.startswith(f"{name}_")])
-        self._name(f"{name}_{number}", variable)
-        return variable
+        self.add(f"{name}_{number}", variable)
 
-    def _named(self):
-        """Returns a dict from names to all variables of this optimizer."""
-        named = dict(self._names)
+    def named(self):
+        """Returns a dict from names to all variables of the optimizer."""
+        optimizer, named = self._optimizer, dict(self._names)
         known = {id(variable) for variable in named.values()}
-        others = [variable for variable in self._variables if id(variable) not in known]
+        others = [variable for variable in optimizer._variables if id(variable) not in known]
         for number, variable in enumerate(others):
-            if variable is self._iterations:
+            if variable is optimizer._iterations:
                 named[_STEP] = variable
-            elif variable is self._learning_rate:
+            elif variable is optimizer._learning_rate:
                 named[_RATE] = variable
             else:
                 named[f"variable_{number}"] = variable
         return named
 
-    def _shapes(self):
-        shapes = {name: list(variable.shape) for name, variable in self._named().items()}
-        return dict(shapes, **{_TRAINED: len(self._trainable_variables)})
+    def shapes(self):
+        """Returns a dict from names to shapes, and from _TRAINED to the number of variables."""
+        shapes = {name: list(variable.shape) for name, variable in self.named().items()}
+        return dict(shapes, **{_TRAINED: len(self._optimizer._trainable_variables)})
 
     def _misfit(self, saved):
-        """Returns the first difference between a saved state and this optimizer, or None.
+        """Returns the first difference between a saved state and the optimizer, or None.
 
         Args:
-          saved: a dict from names to shapes, and from _TRAINED to the number of trained variables.
+          saved: the result of `shapes` when the state was saved.
         """
-        own = self._shapes()
-        if not (self._trainable_variables and _is_built(saved)):
-            own, saved = _unbuilt(own), _unbuilt(saved)  # one of the optimizers is not built
+        own = self.shapes()
+        if not (_is_built(own) and _is_built(saved)):
+            own, saved = _unbuilt(own), _unbuilt(saved)
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
                 continue  # one of the optimizers has a schedule instead
@@ -89,13 +94,13 @@ class Keras3Saving:
 
     # .keras and .weights.h5
 
-    def save_own_variables(self, store):
+    def save(self, store):
         """Writes all variables into a store of Keras."""
-        for name, variable in self._named().items():
+        for name, variable in self.named().items():
             store[name] = variable.numpy()
-        store[_TRAINED] = np.int64(len(self._trainable_variables))
+        store[_TRAINED] = np.int64(len(self._optimizer._trainable_variables))
 
-    def load_own_variables(self, store):
+    def load(self, store):
         """Reads all variables from a store of Keras.
 
         If the saved optimizer was built, but this optimizer is not built yet, nothing is loaded,
@@ -104,108 +109,113 @@ class Keras3Saving:
         Raises:
           ValueError: the state belongs to another optimizer. In this case nothing is loaded.
         """
-        named = self._named()
+        optimizer, named = self._optimizer, self.named()
         names = store.keys()
         saved = {name: store[name] for name in names}
         shapes = {name: list(value.shape) for name, value in saved.items()}
         if _TRAINED in saved:
             shapes[_TRAINED] = int(np.array(saved[_TRAINED]))
-        if _is_built(shapes) and not self._trainable_variables:
+        if _is_built(shapes) and not optimizer.has_trained:
             warnings.warn(
-                f"Skipping variable loading for optimizer {self.name!r}, because it is not "
+                f"Skipping variable loading for optimizer {optimizer.name!r}, because it is not "
                 f"built yet: it has {len(named)} variables whereas the saved optimizer has "
                 f"{len(saved) - (_TRAINED in saved)}. Call optimizer.build("
                 "model.trainable_variables) before loading to continue from the saved state.",
-                stacklevel=2,
+                stacklevel=3,
             )
             return
         misfit = self._misfit(shapes)
         if misfit is not None:
             raise ValueError(
                 "The file contains the state of an optimizer other than "
-                f"{self.name!r}: {misfit}. Nothing was loaded into this optimizer. To load only "
-                "the model's weights, pass skip_mismatch=True to load_weights, or load before "
+                f"{optimizer.name!r}: {misfit}. Nothing was loaded into this optimizer. To load "
+                "only the model's weights, pass skip_mismatch=True to load_weights, or load before "
                 "compile."
             )
         for name, value in saved.items():
             if name in named:
                 named[name].assign(value)
 
-    def set_weights(self, weights):
+    def set_weights(self, weights, set_weights_of_keras):
         """Sets all variables, in the order of `variables`.
+
+        Args:
+          weights: a list of arrays.
+          set_weights_of_keras: Keras' own method, which sets the variables that exist.
 
         Raises:
           ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
             In these cases nothing is set.
         """
-        weights, later = list(weights), []
-        if self.built and not self._trainable_variables:
+        optimizer, later = self._optimizer, []
+        if optimizer.built and not optimizer.has_trained:
             # For a model from .h5, Keras has called `build([])`. Slots do not exist yet, so their
             # weights are set in the next call of `build`.
-            weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
-        _check_shapes(self.variables, weights)
-        super().set_weights(weights)
+            count = len(optimizer.variables)
+            weights, later = weights[:count], weights[count:]
+        _check_shapes(optimizer.variables, weights)
+        set_weights_of_keras(weights)
         # Copy the weights, because Keras closes the file from which they are read.
-        vars(self)["_later"] = [np.array(weight) for weight in later]
+        self._later = [np.array(weight) for weight in later]
 
     # tf.train.Checkpoint
 
-    def _trackable_children(self, save_type="checkpoint", **arguments):
-        children = dict(super()._trackable_children(save_type, **arguments))
-        for name in _NUMBERED:
-            children.pop(name, None)
-        children.update(self._named())
+    def children(self, children, save_type):
+        """Replaces the children that Keras tracks under numbers by variables under names."""
+        children = {name: child for name, child in children.items() if name not in _NUMBERED}
+        children.update(self.named())
         if save_type == "checkpoint":
             children["layout"] = self._layout
         return children
 
-    def _lookup_dependency(self, name, *cached):
-        # TensorFlow passes `cached` only if the checkpoint contains `name`.
-        if cached and name in _NUMBERED:
-            raise ValueError(
-                "This checkpoint was written with an optimizer of Keras' own, whose state does not "
-                "fit a v1 optimizer. " + _LEAVE_OUT
-            )
-        if cached and name == _STEP_OF_KERAS_2:
-            raise ValueError(_OF_V1_OR_KERAS_2)
-        return super()._lookup_dependency(name, *cached)
+    def awaits_state(self):
+        """Whether state was loaded from a checkpoint before `build`."""
+        return self._awaited is not None or bool(self._later)
 
-    def _await(self, saved):
+    def await_build(self, saved):
         """Checks the shapes in a checkpoint before restoring, and stores them until `build`."""
         self._check(saved)
-        vars(self)["_awaited"] = None if self._trainable_variables else saved
+        self._awaited = None if self._optimizer.has_trained else saved
 
     @contextlib.contextmanager
-    def _restoring_what_is_created(self):
+    def restoring_what_is_created(self):
         """If state was loaded before `build`, restores the variables that this scope creates."""
-        before, variables = set(self._names), len(self.variables)
+        optimizer = self._optimizer
+        before, count = set(self._names), len(optimizer.variables)
         yield
-        if self._later and self._trainable_variables:
-            _check_shapes(self.variables[variables:], self._later)
-            for variable, value in zip(self.variables[variables:], self._later):
+        if self._later and optimizer.has_trained:
+            _check_shapes(optimizer.variables[count:], self._later)
+            for variable, value in zip(optimizer.variables[count:], self._later):
                 variable.assign(value)
-            vars(self)["_later"] = []
+            self._later = []
         if self._awaited is not None:
             self._check(self._awaited)
-        vars(self)["_awaited"] = None
+        self._awaited = None
         for name in set(self._names) - before:
-            self._handle_deferred_dependencies(name=name, trackable=self._names[name])
+            optimizer._handle_deferred_dependencies(name=name, trackable=self._names[name])
 
     def _check(self, saved):
         misfit = self._misfit(saved)
         if misfit is not None:
             raise ValueError(
                 "This checkpoint contains the state of an optimizer other than "
-                f"{self.name!r}: {misfit}. No state of the optimizer was restored. {_LEAVE_OUT}"
+                f"{self._optimizer.name!r}: {misfit}. No state of the optimizer was restored. "
+                + _LEAVE_OUT
             )
 
-    def _create_or_restore_slot_variable(self, *args, **kwargs):
-        # TensorFlow calls this for checkpoints of v1 and Keras 2 optimizers. Without this method,
-        # TensorFlow would silently restore nothing.
-        raise ValueError(_OF_V1_OR_KERAS_2)
+
+def check_child(name):
+    """Raises a ValueError if a child of an optimizer in a checkpoint is of another Keras class."""
+    if name in _NUMBERED:
+        raise ValueError(
+            "This checkpoint was written with an optimizer of Keras' own, whose state does not "
+            "fit a v1 optimizer. " + _LEAVE_OUT
+        )
+    if name == _STEP_OF_KERAS_2:
+        raise ValueError(OF_V1_OR_KERAS_2)
 
 
-_OF_V1_OR_KERAS_2 = (
+OF_V1_OR_KERAS_2 = (
     "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots Keras 3 "
     "would not restore. Convert it to a v1 checkpoint with `legacy-opt convert`, and load the v1 "
     "checkpoint with load_v1_checkpoint; or leave the optimizer out: tf.train.Checkpoint(model=…)."
@@ -214,16 +224,16 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 
 
 class _Layout(tf.train.experimental.PythonState):
-    """Saves the shapes of an optimizer's variables, so that restoring can check them first."""
+    """Saves the shapes of `SavedVariables`, so that restoring can check them first."""
 
-    def __init__(self, optimizer):
-        self._optimizer = optimizer
+    def __init__(self, variables):
+        self._variables = variables
 
     def serialize(self):
-        return json.dumps(self._optimizer._shapes())
+        return json.dumps(self._variables.shapes())
 
     def deserialize(self, string_value):
-        self._optimizer._await(json.loads(string_value))
+        self._variables.await_build(json.loads(string_value))
 
 
 def _check_shapes(variables, weights):

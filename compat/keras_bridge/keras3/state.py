@@ -1,29 +1,26 @@
 """The slots and shared variables of bridged Keras 3 optimizers (made by `to_keras`)."""
 
-import contextlib
-
 import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...keras_adapters import ADAPTERS
+from ...keras_adapters import KERAS_3
 from ...v1_optimizers import copying
-from ..driver import StepsDone
-from ..protocol import StateOwner
-from .saving import Keras3Saving
+from ...v1_optimizers.temporary_attributes import with_attributes
+from ..protocol import StateOwner, StepsDone
+from . import saving
 
 keras = versions.keras_3()
 
 
-class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
+class Keras3State(StateOwner, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
     The methods set attributes in `vars(self)`, because Keras would track and save attributes that
     are set by assignment.
     """
 
-    _adapter = ADAPTERS[3]
-    is_built_once = True
+    _adapter = KERAS_3
 
     def __init__(self, **keras_arguments):
         strategy = tf.distribute.get_strategy()
@@ -33,12 +30,13 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 "would multiply the gradients by the number of replicas. Install a newer Keras "
                 "with: pip install -U keras"
             )
-        super().__init__(**keras_arguments)
         vars(self).update(
             non_slots={},  # name -> tf.Variable
             _slots_of={},  # a variable's key -> slot name -> keras.Variable
             _slot_names=[],
+            _saved=saving.SavedVariables(self),
         )
+        super().__init__(**keras_arguments)
 
     def build(self, variables):
         """Creates all state for these variables; no other variables can be trained afterwards.
@@ -62,7 +60,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             self._build_for(variables)
 
     def _build_for(self, variables):
-        with tf.init_scope(), self._own_strategy(), self._restoring_what_is_created():
+        with tf.init_scope(), self._adapter.scope(self), self._saved.restoring_what_is_created():
             super().build(variables)
             if variables:
                 targets = [versions.tf_variable(each) for each in variables]
@@ -77,7 +75,6 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             )
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """See `StateOwner`."""
         slots = self._slots_of.setdefault(self._var_key(variable), {})
         if slot_name not in slots:
             if slot_name not in self._slot_names:
@@ -86,11 +83,11 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 slots[slot_name] = self._create(
                     f"{self._path_of(variable)}_{slot_name}", shape, dtype, initial_value
                 )
-            self._name(f"slot_{self._get_variable_index(variable)}_{slot_name}", slots[slot_name])
+            number = self._get_variable_index(variable)
+            self._saved.add(f"slot_{number}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
     def get_or_create_shared(self, key, name, initial_value):
-        """See `StateOwner`."""
         name = key.shared(name)
         if name not in self.non_slots:
             value = copying.starting_value(initial_value)
@@ -98,11 +95,10 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
             )
             self.non_slots[name] = versions.tf_variable(variable)
-            self._name("shared_" + name, variable)
+            self._saved.add("shared_" + name, variable)
         return self.non_slots[name]
 
     def existing_slot(self, variable, slot_name):
-        """See `StateOwner`."""
         slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
         return None if slot is None else versions.tf_variable(slot)
 
@@ -129,8 +125,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return [versions.tf_variable(variable) for variable in self.variables]
 
     def _create(self, name, shape, dtype, initial_value, **options):
-        vars(self)["creates_variables"] = True
-        try:
+        with with_attributes(self, {"creates_variables": True}):
             return self.add_variable(
                 shape=tuple(tf.TensorShape(shape).as_list()),
                 dtype=tf.as_dtype(dtype).name,
@@ -138,8 +133,6 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 name=name.replace("/", "_"),
                 **options,
             )
-        finally:
-            vars(self)["creates_variables"] = False
 
     def variable_name(self, variable):
         """Returns a variable's path, such as "layer/kernel"; the name if there is no path."""
@@ -149,31 +142,25 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return getattr(original, "path", None) or original.name
 
     def steps_done(self):
-        """See `StateOwner`."""
         variable = versions.tf_variable(self._iterations)
         # If Keras accumulates gradients, `iterations` is smaller than `_iterations`.
         return StepsDone(variable, lambda: tf.convert_to_tensor(self.iterations))
 
     def variable_key(self, variable):
-        """See `StateOwner`."""
         return self._var_key(versions.tf_variable(variable))
 
     def keys_with_slots(self):
-        """See `StateOwner`."""
         return list(self._slots_of)
 
     @property
     def has_trained(self):
-        """See `StateOwner`."""
         return bool(self._trainable_variables)
 
     def trained_variables(self):
-        """See `StateOwner`."""
         return list(self._trainable_variables)
 
     def awaits_state(self):
-        """See `StateOwner`."""
-        return self._awaited is not None or bool(self._later)
+        return self._saved.awaits_state()
 
     def _path_of(self, variable):
         """Returns the path of a variable in a form that can be part of another name."""
@@ -189,7 +176,32 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                     "Create the optimizer in the strategy's scope, too: with strategy.scope(): …"
                 )
 
-    def _own_strategy(self):
-        """Returns the scope of this optimizer's strategy; an empty scope if one is active."""
-        inside = tf.distribute.has_strategy()
-        return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
+    # Saving and loading: overridden methods of Keras and TensorFlow.
+
+    def add_variable_from_reference(self, reference_variable, name=None, **options):
+        variable = super().add_variable_from_reference(reference_variable, name=name, **options)
+        self._saved.add_numbered(name, variable)
+        return variable
+
+    def save_own_variables(self, store):
+        self._saved.save(store)
+
+    def load_own_variables(self, store):
+        self._saved.load(store)
+
+    def set_weights(self, weights):
+        self._saved.set_weights(list(weights), super().set_weights)
+
+    def _trackable_children(self, save_type="checkpoint", **arguments):
+        children = super()._trackable_children(save_type, **arguments)
+        return self._saved.children(children, save_type)
+
+    def _lookup_dependency(self, name, *cached):
+        if cached:  # TensorFlow passes `cached` only if the checkpoint contains `name`
+            saving.check_child(name)
+        return super()._lookup_dependency(name, *cached)
+
+    def _create_or_restore_slot_variable(self, *args, **kwargs):
+        # TensorFlow calls this for checkpoints of v1 and Keras 2 optimizers. Without this method,
+        # TensorFlow would silently restore nothing.
+        raise ValueError(saving.OF_V1_OR_KERAS_2)

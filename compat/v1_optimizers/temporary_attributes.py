@@ -1,4 +1,4 @@
-"""Sets an optimizer's attributes temporarily; also has a lock that can be copied and pickled."""
+"""Sets attributes temporarily; also has a lock that can be copied and pickled."""
 
 import contextlib
 import threading
@@ -26,18 +26,23 @@ class Lock:
 
 
 @contextlib.contextmanager
-def with_attributes(optimizer, attributes):
-    """Sets attributes of an optimizer within this scope, and resets them afterwards."""
-    if not attributes:
+def with_attributes(thing, attributes):
+    """Sets attributes of an object within this scope, and resets or deletes them afterwards.
+
+    The attributes of Keras' objects are not tracked.
+    """
+    if not attributes:  # `thing` may be None
         yield
         return
-    state = vars(optimizer)
-    before = {attribute: state[attribute] for attribute in attributes}
+    state = vars(thing)
+    before = {name: state[name] for name in attributes if name in state}
     state.update(attributes)
     try:
         yield
     finally:
         state.update(before)
+        for name in set(attributes) - set(before):
+            del state[name]
 
 
 def restore(state, before, rates):

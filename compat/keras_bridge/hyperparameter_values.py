@@ -1,0 +1,82 @@
+"""The hyperparameters of a bridged optimizer, as users set them and as Keras has them."""
+
+import numbers
+
+import numpy as np
+
+from ..v1_optimizers import schedules
+
+
+class HyperparameterValues:
+    """The values of the hyperparameters that can be set while training.
+
+    Args:
+      driver: the `V1Driver` that runs the v1 optimizer.
+
+    Attributes:
+      exact: a dict from the names of hyperparameters to the values that were set: schedules, or
+        numbers that are not rounded to float32.
+      counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
+    """
+
+    def __init__(self, driver):
+        self._driver = driver
+        self.exact = dict(driver.settings.numbers)
+        self.counts_updates = driver.settings.counts_updates
+
+    def other_names(self):
+        """Returns the names of the hyperparameters other than the learning rate."""
+        return [name for name in self.exact if name != "learning_rate"]
+
+    def set(self, name, value):
+        """Sets a hyperparameter to a number that is not rounded to float32 yet."""
+        self.exact[name] = value
+        rates = self._driver.settings.rates
+        for attribute in rates if name == "learning_rate" else ("_" + name,):
+            vars(self._driver.leaf)[attribute] = value
+
+    def set_rate(self, given, rate):
+        """Sets the learning rate.
+
+        Args:
+          given: the learning rate as the user gave it.
+          rate: the same learning rate in a form that Keras accepts.
+        """
+        self.set("learning_rate", rate)
+        self.counts_updates = schedules.is_v1_decay(given)
+        if self.counts_updates:  # to_v1 and from_plain_keras need the v1 form of the schedule
+            vars(self._driver.leaf).update(dict.fromkeys(self._driver.settings.rates, given))
+
+    def current(self, name):
+        """Returns a hyperparameter's current value, without rounding to float32 if possible."""
+        value, number = self._driver.owner.present_value(name), self.exact.get(name)
+        if isinstance(number, numbers.Real) and np.float32(number) == value:
+            return number
+        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+
+    def check_settable(self, name):
+        """Raises an error for an attribute that would have no effect if it were set.
+
+        Raises:
+          AttributeError: the v1 optimizer does not read the attribute in each step, or has it
+            under another name.
+        """
+        for known in self.exact:
+            alike = name.replace("_", "") == known.replace("_", "") and name != known
+            if alike and not name.startswith("_"):
+                raise AttributeError(
+                    f"This optimizer has no {name}. Set {known}, which is its name in the v1 "
+                    "optimizer."
+                )
+        if name not in self._driver.settings.own_names or name in self.exact:
+            return
+        v1_name = type(self._driver.optimizer).__name__
+        if name in ("learning_rate", "lr") and self._driver.leaf is None:
+            raise AttributeError(
+                f"{v1_name} contains several optimizers, and each has its own learning rate. Make "
+                "the learning rate of one of them a tf.Variable, and assign to this variable."
+            )
+        raise AttributeError(
+            f"{v1_name} does not read {name} in each step, so it cannot be changed while "
+            "training. Make a new optimizer."
+        )
