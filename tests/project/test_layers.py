@@ -38,7 +38,7 @@ ALLOWED = {
     ".user_objects": ["core", ".messages"],
     ".v1_optimizers": [*OF_V1, ".messages"],
     ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
-    ".checkpoint_contents": [".checkpoint_files"],
+    ".checkpoint_contents": [".arrays", ".checkpoint_files"],
     ".keras_adapters": ["versions", ".v1_optimizers"],
     ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters"],
     ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
