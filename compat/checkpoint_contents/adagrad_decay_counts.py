@@ -9,6 +9,8 @@ for each row. In a partitioned variable, these are the first elements of each pa
 
 import numpy as np
 
+from .stored import slices
+
 SLOT = "accumulator_decay_power"
 
 
@@ -65,24 +67,6 @@ def whole(shape):
 def rows_of(counts):
     """Converts the counts of an unpartitioned variable, or of one part, to one count per row."""
     return change_layout(counts, counts.shape[:1])
-
-
-def pieces(value, parts):
-    """Yields pairs (array, part), arguments of `CheckpointWriter.add`, for each part of `value`.
-
-    Args:
-      value: an array.
-      parts: pairs (shape of the part, offset of the part); () to yield the whole array.
-    """
-    for shape, offset in parts:
-        yield value[slices(shape, offset)], (value.shape, offset)
-    if not parts:
-        yield value, None
-
-
-def slices(shape, offset):
-    """Returns the slices that select a part of an array."""
-    return tuple(slice(start, start + size) for size, start in zip(shape, offset))
 
 
 def change_layout(counts, shape):

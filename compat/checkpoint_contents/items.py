@@ -2,6 +2,8 @@
 
 from typing import NamedTuple, Optional
 
+from .stored import StoredTensor
+
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"
 OF_EACH_PART, INCOMPLETE = "of each part", "incomplete"
 
@@ -24,18 +26,14 @@ class Item(NamedTuple):
         EMBEDDING_VARIABLE: the tensors of a DeepRec EmbeddingVariable.
         OF_EACH_PART: the slots of a partitioned variable's parts, if the slots cannot be joined.
         INCOMPLETE: a tensor with slices that are missing in the checkpoint.
-      pieces: the names of the tensors in the checkpoint; parts are in order.
-      numbers: the number of elements of all tensors in `pieces`.
-      bytes: the number of bytes of all tensors in `pieces`; strings count as 0 bytes.
+      stored: the `StoredTensor`.
     """
 
     name: str
     dtype: object
     shape: Optional[tuple]
     kind: str
-    pieces: tuple
-    numbers: int
-    bytes: int
+    stored: StoredTensor
 
 
 class SlotItem(NamedTuple):

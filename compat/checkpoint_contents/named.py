@@ -9,9 +9,7 @@ a hash table, is saved as `x-keys`, `x-values` etc.
 import collections
 import re
 
-import numpy as np
-
-from . import deeprec_embeddings, keras_names, partitioned_slots, slot_signatures
+from . import deeprec_embeddings, keras_names, partitions, slot_signatures
 from .items import (
     EMBEDDING_VARIABLE,
     INCOMPLETE,
@@ -24,7 +22,8 @@ from .items import (
     SlotItem,
     Variable,
 )
-from .partitioned_slots import PART, position
+from .partitions import PART
+from .stored import COPIES, StoredTensor, joined_axis, joined_shape
 
 _NUMBER = re.compile(r"_\d+$")
 _POWER = re.compile(r"(beta[12]_power)(_\d+)?$")
@@ -35,7 +34,7 @@ def named_contents(tensors):
     """Finds the variables, slots and optimizers in a name-based checkpoint.
 
     Args:
-      tensors: a dict from names to objects with a `dtype` and a `shape`.
+      tensors: a dict from names to `TensorInfo`.
 
     Returns:
       `Contents`.
@@ -61,159 +60,95 @@ def named_contents(tensors):
     return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
 
 
-def item_of(name, tensors, pieces=None):
-    """Returns the `Item` of one tensor, or one `Item` without a shape for several tensors."""
-    pieces = pieces or (name,)
-    first = tensors[pieces[0]]
-    shape = tuple(first.shape) if len(pieces) == 1 else None
-    incomplete = any(getattr(tensors[piece], "missing", 0) for piece in pieces)
-    kind = INCOMPLETE if incomplete else TENSOR
-    return _item(name, first.dtype, shape, kind, pieces, tensors)
+def item_of(name, tensors, key=None):
+    """Returns the `Item` of one tensor, whose name in the checkpoint is `key`, or else `name`."""
+    stored = StoredTensor.of((name if key is None else key,), tensors)
+    return _item(name, INCOMPLETE if stored.infos[0].missing else TENSOR, stored)
 
 
-def _item(name, dtype, shape, kind, pieces, tensors):
-    numbers = [int(np.prod(tensors[piece].shape, dtype=np.int64)) for piece in pieces]
-    sizes = [count * width(tensors[piece].dtype) for count, piece in zip(numbers, pieces)]
-    dtype = getattr(dtype, "base_dtype", dtype)
-    return Item(name, dtype, shape, kind, tuple(pieces), sum(numbers), sum(sizes))
-
-
-def width(dtype):
-    """Returns the bytes of one element; 0 for strings, because the index has no string lengths."""
-    return 0 if dtype.name.startswith("string") else dtype.size
+def _item(name, kind, stored):
+    return Item(name, stored.dtype, stored.shape, kind, stored)
 
 
 def _items(tensors):
-    """Yields an `Item` for each tensor, or for several tensors that belong together."""
-    embedding = _embedding_variables(tensors)
-    for name, pieces in embedding.items():
-        yield _embedding_item(name, pieces, tensors)
-    taken = {piece for pieces in embedding.values() for piece in pieces}
-    for (scope, variable, slot), pieces in partitioned_slots.find_all(tensors).items():
-        yield _sliced_item(f"{scope}{variable}/{slot}", pieces, tensors)
-        taken.update(pieces)
-    names = sorted(set(tensors) - taken)
-    axes = _partitioned(names, tensors)
+    """Returns an `Item` for each tensor, or for several tensors that belong together."""
+    items, rest = [], dict(tensors)
+    for find in _embeddings, _mangled, _in_parts:
+        for item in list(find(rest)):
+            if all(name in rest for name in item.stored.names):
+                items.append(item)
+                for name in item.stored.names:
+                    del rest[name]
+    return items + [item_of(name, rest) for name in sorted(rest)]
+
+
+def _embeddings(tensors):
+    """Yields an `Item` for each EmbeddingVariable, with the tensors of all its partitions."""
     wholes = collections.defaultdict(list)
-    for name in names:
-        variable = _variable_of_part(name, axes) or _variable_of_slot(name, tensors)
-        wholes[name if variable is None else PART.sub("", name), variable].append(name)
-    for (whole, variable), pieces in wholes.items():
-        parts = sorted(pieces, key=position) if variable else pieces
-        shapes = [tuple(tensors[part].shape) for part in parts]
-        numbered = bool(variable) and list(map(position, parts)) == list(range(len(parts)))
-        if variable is None or (variable in axes and not numbered):
-            for part in parts:
-                yield item_of(part, tensors)
-            continue
-        shape, kind = None, PARTS
-        if variable in axes:
-            shape = joined_shape(shapes, axes[variable])
-        elif set(shapes) == {()}:
-            shape = ()
-        elif numbered and all(map(partitioned_slots.is_numbered, parts)):
-            # The variable is saved as one tensor, but its slot is saved in parts.
-            full = tuple(tensors[variable].shape)
-            joined = [joined_shape(shapes, axis) for axis in range(len(full))]
-            shape = full if full in joined else None
-        if shape is None:
-            shape, kind = (shapes[0] if len(set(shapes)) == 1 else None), OF_EACH_PART
-        yield _item(whole, tensors[parts[0]].dtype, shape, kind, parts, tensors)
+    for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
+        wholes[PART.sub("", name)] += pieces
+    for name, pieces in wholes.items():
+        stored = StoredTensor.of(sorted(pieces), tensors, None)
+        rows = sum(tensors[piece].shape[0] for piece in pieces if piece.endswith("-keys"))
+        values = next(tensors[piece] for piece in pieces if piece.endswith("-values"))
+        yield Item(name, values.dtype, (rows,) + values.shape[1:], EMBEDDING_VARIABLE, stored)
 
 
-def _sliced_item(name, pieces, tensors):
-    first = tensors[pieces[0]]
-    numbers = int(np.prod(first.shape, dtype=np.int64))
-    return Item(
-        name, first.dtype, tuple(first.shape), PARTS, pieces, numbers, numbers * width(first.dtype)
-    )
+def _mangled(tensors):
+    """Yields an `Item` for each slot with mangled names."""
+    slots = partitions.mangled_slots(tensors)
+    mangled = {name for stored in slots.values() for name in stored.names}
+    others = [name for name in tensors if name not in mangled]
+    for (variable, slot), stored in slots.items():
+        scope = partitions.scope_of(stored, variable, others)
+        yield _item(f"{scope}{variable}/{slot}", PARTS, stored)
 
 
-def _partitioned(names, tensors):
+def _in_parts(tensors):
+    """Yields an `Item` for each partitioned variable, and for each slot that parts have."""
+    groups = partitions.parts(name for name, info in tensors.items() if not info.missing)
+    axes = _partitioned(groups, tensors)
+    variables = set(axes) | set(tensors)
+    for (before, after), parts in groups.items():
+        variable = _end_in(variables, before)
+        if variable in axes and parts.are_numbered:
+            yield _joined(before + after, parts, axes[variable], tensors)
+        elif variable in tensors and after:  # a variable that is saved whole, but its slot in parts
+            shapes = [tensors[name].shape for name in parts.names]
+            axis = joined_axis(shapes, tensors[variable].shape) if parts.are_numbered else None
+            yield _joined(before + after, parts, axis, tensors)
+
+
+def _partitioned(groups, tensors):
     """Returns a dict from each partitioned variable to the axis along which its parts are joined.
 
     The dict lacks variables that also exist as one tensor, variables with missing parts, and
     variables whose parts cannot be joined.
     """
-    parts = collections.defaultdict(list)
-    for name in names:
-        found = PART.search(name)
-        if found and found.end() == len(name):
-            parts[name[: found.start()]].append(name)
     axes = {}
-    for name, pieces in parts.items():
-        pieces = sorted(pieces, key=position)
-        axis = joined_axis([tuple(tensors[piece].shape) for piece in pieces])
-        complete = list(map(position, pieces)) == list(range(len(pieces)))
-        if complete and axis is not None and name not in tensors:
-            axes[name] = axis
+    for (variable, rest), parts in groups.items():
+        axis = joined_axis([tensors[name].shape for name in parts.names])
+        if not rest and parts.are_numbered and axis is not None and variable not in tensors:
+            axes[variable] = axis
     return axes
 
 
-def _variable_of_part(name, variables):
-    """Returns x for a name such as x/part_0, x/part_0/Adam or scope/x/part_0/Adam; else None.
-
-    Args:
-      name: the name of a tensor.
-      variables: the names of variables to look for.
-    """
-    found = PART.search(name)
-    words = name[: found.start()].split("/") if found else []
-    candidates = ["/".join(words[start:]) for start in range(len(words))]
-    return next((each for each in candidates if each in variables), None)
-
-
-def _variable_of_slot(name, tensors):
-    """Returns x for a name such as x/part_0/Adam, if x is saved as one tensor; else None."""
-    variable = _variable_of_part(name, tensors)
-    return variable if variable and PART.sub("", name) != variable else None
-
-
-def joined_axis(shapes):
-    """Returns the axis along which parts of these shapes can be joined, or None.
-
-    If all parts have the same shape, several axes are possible, and the first axis is returned.
-    """
-    if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
-        return None
-    unequal = [axis for axis, sizes in enumerate(zip(*shapes)) if len(set(sizes)) > 1]
-    if len(unequal) > 1:
-        return None
-    return unequal[0] if unequal else 0
-
-
-def joined_shape(shapes, axis):
-    """Returns the shape of parts joined along an axis; None if they cannot be joined.
-
-    If the parts are scalars, the result is (), the shape of one scalar.
-    """
+def _joined(name, parts, axis, tensors):
+    """Returns the `Item` of parts, which are joined along an axis if this is possible."""
+    shapes = [tensors[name].shape for name in parts.names]
     if set(shapes) == {()}:
-        return ()
-    rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
-    if len(rest) > 1 or any(len(shape) <= axis for shape in shapes):
-        return None
-    whole = list(shapes[0])
-    whole[axis] = sum(shape[axis] for shape in shapes)
-    return tuple(whole)
+        axis = COPIES
+    elif axis is not None and joined_shape(shapes, axis) is None:
+        axis = None
+    kind = OF_EACH_PART if axis is None else PARTS
+    return _item(name, kind, StoredTensor.of(parts.names, tensors, axis))
 
 
-def _embedding_variables(tensors):
-    """Groups the tensors of each EmbeddingVariable, with the tensors of all its partitions.
-
-    Returns:
-      A dict from the name of an EmbeddingVariable to a list of the names of its tensors.
-    """
-    wholes = collections.defaultdict(list)
-    for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
-        wholes[PART.sub("", name)] += pieces
-    return wholes
-
-
-def _embedding_item(name, pieces, tensors):
-    rows = sum(tensors[piece].shape[0] for piece in pieces if piece.endswith("-keys"))
-    values = next(tensors[piece] for piece in pieces if piece.endswith("-values"))
-    shape = (rows,) + tuple(values.shape[1:])
-    return _item(name, values.dtype, shape, EMBEDDING_VARIABLE, sorted(pieces), tensors)
+def _end_in(variables, name):
+    """Returns a variable for its name in a scope, such as x for scope/x; None if there is none."""
+    words = name.split("/")
+    ends = ("/".join(words[start:]) for start in range(len(words)))
+    return next((each for each in ends if each in variables), None)
 
 
 def _is_integer_scalar(item):

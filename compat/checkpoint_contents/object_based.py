@@ -21,28 +21,27 @@ def contents(tensors, graph):
     slots = {}
     for optimizer in graph.optimizers:
         for (variable, slot_name), key in optimizer.slots.items():
-            item = item_of(f"{variable}, slot {slot_name}", tensors, (key,))
+            item = item_of(f"{variable}, slot {slot_name}", tensors, key)
             slot = SlotItem(item, optimizer.path, slot_name, slot_name)
             slots.setdefault(variable, []).append(slot)
     variables = tuple(
-        Variable(item_of(name, tensors, (key,)), tuple(slots.get(name, ())))
+        Variable(item_of(name, tensors, key), tuple(slots.get(name, ())))
         for name, key in sorted(graph.variables.items())
     )
     shared, step = [], None
     for optimizer in graph.optimizers:
         for name, key in optimizer.variables.items():
             path = "/".join(filter(None, (optimizer.path, name)))
-            item = item_of(path, tensors, (key,))
+            item = item_of(path, tensors, key)
             if local_name(name) in STEP_NAMES and step is None:
                 step = item
             else:
                 shared.append(item)
-    recognised = {piece for each in variables for piece in each.item.pieces}
-    recognised |= {piece for each in variables for slot in each.slots for piece in slot.item.pieces}
-    recognised |= {piece for item in shared + [step] * bool(step) for piece in item.pieces}
-    other = tuple(item_of(key, tensors) for key in sorted(set(tensors) - recognised))
     guesses = tuple(_guess(optimizer, tensors, graph) for optimizer in graph.optimizers)
-    return Contents(False, variables, tuple(shared), step, other, guesses)
+    found = Contents(False, variables, tuple(shared), step, (), guesses)
+    recognised = {key for item in found.items() for key in item.stored.names}
+    other = (item_of(key, tensors) for key in sorted(set(tensors) - recognised))
+    return found._replace(other=tuple(other))
 
 
 def local_name(path):

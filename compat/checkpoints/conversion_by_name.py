@@ -5,10 +5,12 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from .. import arrays, checkpoint_contents, plain_text
-from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings, partitioned_slots
+from .. import checkpoint_contents, plain_text
+from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
 from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
+from ..checkpoint_contents.stored import COPIES, StoredTensor, new_tensor
 from ..checkpoint_files import CheckpointError, CheckpointWriter
+from ..checkpoint_files.reader import nbytes_of
 from .report import Report, Transfer
 
 # The layouts of AdagradDecay's decay counts; see `adagrad_decay_counts`.
@@ -16,69 +18,62 @@ V1_LAYOUT, V2_LAYOUT = "V1", "V2"
 
 
 class Move(NamedTuple):
-    """One tensor of the new checkpoint and its sources in the old checkpoint.
+    """One tensor of the new checkpoint and its source in the old checkpoint.
 
     Attributes:
       target: the tensor's name in the new checkpoint.
-      sources: the names of the tensors in the old checkpoint from which `write` makes the tensor;
-        may be empty.
       shape: the tensor's shape.
       dtype: the tensor's dtype.
+      stored: the `StoredTensor` of the old checkpoint; None if the value does not depend on it.
       note: a text for the report that says how the tensor is changed; "" if it is copied.
-      make: a function that takes the arrays of the sources and returns the tensor's value; None to
-        copy a single source, or to join several sources.
-      slices: pairs (name of a source, part of it): the arrays that `make` takes, if it does not
-        take whole sources.
+      make: a function that takes the value of `stored`, if there is one, and returns the tensor's
+        value; None to copy the tensors of `stored`, without reading all of them into memory.
       parts: the parts in which the result of `make` is saved; () to save it whole.
     """
 
     target: str
-    sources: tuple
     shape: tuple
     dtype: Any
+    stored: Optional[StoredTensor] = None
     note: str = ""
     make: Optional[Callable] = None
-    slices: tuple = ()
     parts: tuple = ()
 
+    @property
+    def sources(self):
+        """The names of the tensors in the old checkpoint."""
+        return () if self.stored is None else self.stored.names
+
     def write(self, checkpoint, writer):
-        """Writes the tensor. If `make` is not None, reads all sources into memory."""
-        if self.make is not None:
-            slices = self.slices or [(source, None) for source in self.sources]
-            try:
-                value = self.make(*[checkpoint.read(source, part) for source, part in slices])
-            except CheckpointError:
-                raise
-            except ValueError as error:
-                raise CheckpointError(
-                    f"{checkpoint.path!r}: {', '.join(self.sources)} cannot be converted: {error}."
-                ) from error
-            for piece, part in adagrad_decay_counts.pieces(value, self.parts):
-                writer.add(self.target, piece, part)
-        elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
-            for source in self.sources:  # each of several sources has some slices of the tensor
-                writer.copy(self.target, checkpoint, source)
-        else:
-            for source, offset in self._offsets(checkpoint):
-                writer.copy(self.target, checkpoint, source, part=(self.shape, offset))
+        """Writes the tensor. If `make` is not None, reads the whole value into memory."""
+        if self.make is None:
+            self.stored.copy(self.target, checkpoint, writer)
+            return
+        try:
+            values = [] if self.stored is None else [self.stored.read(checkpoint)]
+            value = self.make(*values)
+        except CheckpointError:
+            raise
+        except ValueError as error:
+            raise CheckpointError(
+                f"{checkpoint.path!r}: {', '.join(self.sources)} cannot be converted: {error}."
+            ) from error
+        new = new_tensor(self.target, self.dtype, self.shape, self.parts)
+        for piece in new.split(value):
+            writer.add(*piece)
 
-    def _offsets(self, checkpoint):
-        shapes = [checkpoint.tensors[source].shape for source in self.sources]
-        # The sources are joined along `axis`. Along all other axes, the sources and the result have
-        # the same size.
-        axis = next((i for i, size in enumerate(self.shape) if shapes[0][i] != size), 0)
-        begin = 0
-        for source, shape in zip(self.sources, shapes):
-            offset = [0] * len(shape)
-            offset[axis] = begin
-            begin += shape[axis]
-            yield source, tuple(offset)
+    @property
+    def nbytes(self):
+        """The number of bytes to read or, if there are no sources, to write."""
+        if self.stored is None:
+            return nbytes_of(self.dtype, self.shape)
+        return sum(info.nbytes for info in self.stored.infos)
 
-    def nbytes(self, checkpoint):
-        """Returns the number of bytes to read or, if there are no sources, to write."""
-        if self.sources:
-            return sum(checkpoint.tensors[source].nbytes for source in self.sources)
-        return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.size
+
+def copied(checkpoint, name, target):
+    """Returns the `Move` that copies a tensor of a checkpoint."""
+    stored = StoredTensor.of([name], checkpoint.tensors)
+    return Move(target, stored.shape, stored.dtype, stored)
 
 
 def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
@@ -106,7 +101,7 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
     with CheckpointWriter(path, overwrite=overwrite) as writer:
         for move in moves:
             move.write(checkpoint, writer)
-            advance(move.nbytes(checkpoint))
+            advance(move.nbytes)
 
 
 def report(moves, notes=(), labels=None):
@@ -163,7 +158,7 @@ def to_saver(checkpoint, name_map=None):
                     "with the same partitions; or leave the slot out, with null in the name map."
                 )
             if slot.role == adagrad_decay_counts.SLOT:
-                moves.append(_move_counts(checkpoint, slot.item, target))
+                moves.append(_move_counts(slot.item, target))
             else:
                 moves.append(_move(slot.item, target))
     for item in found.shared + found.other + ((found.step,) if found.step else ()):
@@ -184,44 +179,26 @@ def _slot_name(slot, variable, new_name):
 
 
 def _move(item, target):
-    if item.kind != PARTS:
-        return Move(target, item.pieces, item.shape, item.dtype)
-    note = plain_text.counted(len(item.pieces), "part")
-    if item.shape == ():
-        return Move(target, item.pieces, (), item.dtype, note, _one_value)
-    return Move(target, item.pieces, item.shape, item.dtype, note)
+    stored = item.stored
+    note = plain_text.counted(len(stored.names), "part") if item.kind == PARTS else ""
+    has_copies = stored.axis == COPIES and len(stored.names) > 1
+    make = (lambda value: value) if has_copies else None  # `read` compares the copies
+    return Move(target, item.shape, item.dtype, stored, note, make)
 
 
-def _move_counts(checkpoint, item, target):
+def _move_counts(item, target):
     """Plans that the counts of parts become those of an unpartitioned variable."""
-    infos = [checkpoint.tensors[name] for name in item.pieces]
-    is_sliced = any(info.parts for info in infos)
-    if item.shape in ((), None) or not (is_sliced or item.kind == PARTS):
+    parts = item.stored.parts
+    if not parts or not item.shape:
         return _move(item, target)
-    slices = tuple(
-        (name, part)
-        for name, info in zip(item.pieces, infos)
-        for part in partitioned_slots.pieces_of(info)
-    )
 
-    def join(*values):
-        if is_sliced:
-            counts = np.zeros(item.shape, values[0].dtype)
-            for value, (_, part) in zip(values, slices):
-                counts[adagrad_decay_counts.slices(*part)] = value
-            rows = adagrad_decay_counts.by_rows(counts, [part for _, part in slices])
-        else:  # each part is a tensor of its own
-            rows = np.concatenate([adagrad_decay_counts.rows_of(value) for value in values])
-        return adagrad_decay_counts.from_rows(rows, item.shape)
+    def join(counts):
+        return adagrad_decay_counts.from_rows(
+            adagrad_decay_counts.by_rows(counts, parts), item.shape
+        )
 
-    note = plain_text.counted(len(slices), "part")
-    return Move(target, item.pieces, item.shape, item.dtype, note, join, slices)
-
-
-def _one_value(*parts):
-    if not all(arrays.same(part, parts[0]) for part in parts):
-        raise ValueError("the parts have different values")
-    return parts[0]
+    note = plain_text.counted(len(parts), "part")
+    return Move(target, item.shape, item.dtype, item.stored, note, join)
 
 
 class Renaming:
@@ -301,26 +278,23 @@ def to_decay_layout(checkpoint, layout):
                     "--to v1"
                 )
             counts += 1
-            moves[slot.item.name] = _in_layout(checkpoint, variable.item, slot.item, layout)
+            moves[slot.item.name] = _in_layout(variable.item, slot.item, layout)
     if not counts:
         raise CheckpointError(
             f"{checkpoint.path!r} contains no counts of AdagradDecay: no slots look like "
             "AdagradDecay slots."
         )
-    return [
-        moves.get(name) or Move(name, (name,), info.shape, info.dtype)
-        for name, info in checkpoint.tensors.items()
-    ]
+    return [moves.get(name) or copied(checkpoint, name, name) for name in checkpoint.tensors]
 
 
-def _in_layout(checkpoint, variable, slot, layout):
+def _in_layout(variable, slot, layout):
     wanted = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
     if slot.shape == wanted:
-        return Move(slot.name, (slot.name,), wanted, slot.dtype)
+        return _move(slot, slot.name)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
-    before = checkpoint.tensors[slot.name].parts
+    before = slot.stored.parts
     if layout == V1_LAYOUT:
-        after = checkpoint.tensors[variable.name].parts if before else ()
+        after = variable.stored.parts if before else ()
     else:
         after = tuple((shape[:1], offset[:1]) for shape, offset in before)
         if len(set(after)) < len(after):  # parts with the same rows have the same counts
@@ -331,7 +305,7 @@ def _in_layout(checkpoint, variable, slot, layout):
         return adagrad_decay_counts.from_rows(rows, wanted, after)
 
     note = f"counts in layout {layout}"
-    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, change_layout, parts=after)
+    return Move(slot.name, wanted, slot.dtype, slot.stored, note, change_layout, after)
 
 
 def power(beta, steps):

@@ -12,7 +12,7 @@ from ..checkpoint_files import CheckpointError
 from ..checkpoint_files.object_graph import NUMBERED
 from ..v1_optimizers import graph_names, owned_state
 from . import conversion_by_name
-from .conversion_by_name import Move, Renaming
+from .conversion_by_name import Move, Renaming, copied
 from .report import CheckpointMismatch, Leftover
 
 # These two dicts map slot names of v1 optimizers to slot names of Keras' own optimizers.
@@ -52,7 +52,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     _refuse(checkpoint, saved, optimizer_name)
     rename = Renaming(checkpoint, name_map)
     names = {full_name: rename(full_name) for full_name in graph.variables}
-    moves = [_copy(checkpoint, key, names[full_name]) for full_name, key in graph.variables.items()]
+    moves = [copied(checkpoint, key, names[name]) for name, key in graph.variables.items()]
     left, missing = [], []
     if saved is not None:
         optimizer = None
@@ -107,11 +107,6 @@ def _refuse(checkpoint, saved, optimizer_name):
         )
 
 
-def _copy(checkpoint, key, target, note=""):
-    info = checkpoint.tensors[key]
-    return Move(target, (key,), info.shape, info.dtype, note)
-
-
 def _labels(graph):
     """Returns a dict from the keys of the tensors to names shown to users."""
     labels = {key: name for name, key in graph.variables.items()}
@@ -163,9 +158,9 @@ class _State:
             self._leave(path, key, why)
         step = self._step_key()
         if step is not None:
-            note = "" if checkpoint.tensors[step].dtype == tf.int64 else "cast"
-            make = None if not note else lambda value: value.astype(np.int64)
-            self.moves.append(Move("global_step", (step,), (), tf.int64, note, make))
+            move = copied(checkpoint, step, "global_step")
+            cast = move._replace(dtype=tf.int64, note="cast", make=np.int64)
+            self.moves.append(move if move.dtype == tf.int64 else cast)
 
     def _step_key(self):
         found = [self._variables[name] for name in STEP_NAMES if name in self._variables]
@@ -184,7 +179,7 @@ class _State:
             if key is None and self._is_keras_own and slot_name == "momentum":
                 zeros = functools.partial(np.zeros, tensor.shape, tensor.dtype.as_numpy_dtype)
                 note = "0: Keras' optimizer has no momentum"
-                self.moves.append(Move(tensor.name, (), tensor.shape, tensor.dtype, note, zeros))
+                self.moves.append(Move(*tensor, note=note, make=zeros))
                 continue
             if key is None:
                 why = "the v1 optimizer needs it, but the checkpoint does not contain it"
@@ -198,10 +193,9 @@ class _State:
             if info.dtype != tensor.dtype or (info.shape != tensor.shape and not is_counts):
                 why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
                 self._leave(label, key, why)
-            elif info.shape != tensor.shape:
-                self.moves.append(_counts(key, tensor))
             else:
-                self.moves.append(_copy(self._checkpoint, key, tensor.name))
+                move = copied(self._checkpoint, key, tensor.name)
+                self.moves.append(_in_shape(move, tensor.shape))
         for (full_name, slot_name), key in self._saved.slots.items():
             if key not in taken and full_name in full_names.values():
                 self._leave(f"{full_name}, slot {slot_name}", key, _NO_PLACE)
@@ -221,7 +215,7 @@ class _State:
         for name, tensor in wanted.items():
             key = self._variables.get("shared_" + name, self._variables.get(name))
             if key is not None:
-                self.moves.append(_copy(self._checkpoint, key, tensor.name))
+                self.moves.append(copied(self._checkpoint, key, tensor.name))
             elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
                 self.moves.append(self._power(name, tensor))
             else:
@@ -256,12 +250,13 @@ class _State:
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"
         make = functools.partial(conversion_by_name.power, beta, steps)
-        return Move(tensor.name, (), tensor.shape, tensor.dtype, note, make)
+        return Move(*tensor, note=note, make=make)
 
 
-def _counts(key, tensor):
-    def change_layout(counts):
-        return adagrad_decay_counts.change_layout(counts, tensor.shape)
-
+def _in_shape(move, shape):
+    """Returns the move; if its shape differs, it changes the layout of AdagradDecay's counts."""
+    if move.shape == shape:
+        return move
     note = "counts in the other layout of AdagradDecay"
-    return Move(tensor.name, (key,), tensor.shape, tensor.dtype, note, change_layout)
+    make = functools.partial(adagrad_decay_counts.change_layout, shape=shape)
+    return move._replace(shape=shape, note=note, make=make)

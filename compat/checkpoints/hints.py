@@ -28,7 +28,7 @@ def hints(checkpoint, state, matches, misfits):
     Args:
       checkpoint: a name-based `Checkpoint`.
       state: the `KerasState`.
-      matches: a list of `Match` and `SlicedMatch`.
+      matches: a list of `Match`.
       misfits: a list of `Misfit`.
     """
     claimed, missing = _unmatched(matches, misfits)
@@ -55,7 +55,7 @@ def guess(checkpoint, state, matches, misfits):
 
 def _unmatched(matches, misfits):
     """Returns the arguments `claimed` and `missing` of `_by_shape`."""
-    claimed = {name for match in matches for name in match.names}
+    claimed = {name for match in matches for name in match.stored.names}
     return claimed, [misfit.tensor for misfit in misfits if not misfit.names]
 
 
@@ -92,7 +92,7 @@ def _by_shape(contents, state, claimed, missing):
 
 def _may_be(label, item, claimed):
     ours, theirs = (_MEANING_OF.get(_last_word(name)) for name in (label, item.name))
-    return not claimed.intersection(item.pieces) and (not (ours and theirs) or ours == theirs)
+    return not claimed.intersection(item.stored.names) and (not (ours and theirs) or ours == theirs)
 
 
 def _last_word(name):

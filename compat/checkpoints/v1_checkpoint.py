@@ -240,7 +240,7 @@ def _value_errors(match, report, done):
         raise
     except ValueError as error:
         raise CheckpointMismatch(
-            f"{match.tensor.label} does not fit {', '.join(match.names)}: {error}. "
+            f"{match.tensor.label} does not fit {', '.join(match.stored.names)}: {error}. "
             f"Nothing was {done}.",
             report,
         ) from error
@@ -252,13 +252,12 @@ def _loaded(match):
 
 
 def _saved(match):
-    info = match.infos[0]
-    shape = match.tensor.shape if len(match.names) > 1 else info.shape
-    return Transfer(match.tensor.label, _tensors(match), shape, info.dtype, match.note)
+    stored = match.stored
+    return Transfer(match.tensor.label, _tensors(match), stored.shape, stored.dtype, match.note)
 
 
 def _tensors(match):
-    names = match.names
+    names = match.stored.names
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
@@ -269,7 +268,7 @@ def _leftover(misfit):
 
 def _unclaimed(tensors, matches):
     """Returns the names of a checkpoint's tensors that are in none of the matches."""
-    claimed = {name for match in matches for name in match.names}
+    claimed = {name for match in matches for name in match.stored.names}
     return [name for name in tensors if name not in claimed]
 
 

@@ -167,7 +167,7 @@ def _convert_files(arguments, name_map, screen):
 
     checkpoint = open_checkpoint(arguments.source)
     moves, report = _plan(arguments, checkpoint, name_map)
-    total = sum(move.nbytes(checkpoint) for move in moves)
+    total = sum(move.nbytes for move in moves)
     with tables.progress("convert", total, screen) as advance:
         conversion_by_name.write(
             moves, checkpoint, arguments.destination, arguments.overwrite, advance

@@ -51,11 +51,11 @@ def as_facts(checkpoint, found):
         "path": checkpoint.path,
         "format": checkpoint.format,
         "kind": "name-based" if found.by_name else "object-based",
-        "step": None if found.step is None else int(checkpoint.read(found.step.pieces[0])),
+        "step": None if found.step is None else int(checkpoint.read(found.step.stored.names[0])),
         "step_name": None if found.step is None else found.step.name,
-        "tensors": sum(len(item.pieces) for item in items),
-        "numbers": sum(item.numbers for item in items),
-        "bytes": sum(item.bytes for item in items),
+        "tensors": sum(len(item.stored.names) for item in items),
+        "numbers": sum(item.stored.numbers for item in items),
+        "bytes": sum(item.stored.bytes for item in items),
         "optimizers": [guess._asdict() for guess in found.optimizers],
         "variables": [
             dict(
@@ -73,13 +73,15 @@ def as_facts(checkpoint, found):
 
 
 def _facts_of(item):
-    facts = item._asdict()
-    facts.update(
-        dtype=item.dtype.name,
-        shape=None if item.shape is None else list(item.shape),
-        pieces=list(item.pieces),
-    )
-    return facts
+    return {
+        "name": item.name,
+        "dtype": item.dtype.name,
+        "shape": None if item.shape is None else list(item.shape),
+        "kind": item.kind,
+        "pieces": list(item.stored.names),
+        "numbers": item.stored.numbers,
+        "bytes": item.stored.bytes,
+    }
 
 
 def _heading(facts):
@@ -116,15 +118,15 @@ def _table(found):
 
 
 def _row(indent, item, what):
-    notes = [what] if what else []
+    notes, stored = [what] if what else [], item.stored
     if item.kind == "parts":
-        notes.append(plain_text.counted(len(item.pieces), "part"))
+        notes.append(plain_text.counted(len(stored.names), "part"))
     elif item.kind == "of each part":
-        notes.append(f"a separate slot for each of {plain_text.counted(len(item.pieces), 'part')}")
+        notes.append(f"a separate slot for each of {plain_text.counted(len(stored.names), 'part')}")
     elif item.kind == "incomplete":
         notes.append("INCOMPLETE: parts are missing in the checkpoint")
     elif item.kind == "EmbeddingVariable":
         notes.append(f"EmbeddingVariable of DeepRec, {plain_text.counted(item.shape[0], 'row')}")
     shape = "?" if item.shape is None else str(list(item.shape))
-    size = plain_text.size(item.bytes) if item.bytes or not item.numbers else "?"
+    size = plain_text.size(stored.bytes) if stored.bytes or not stored.numbers else "?"
     return (indent + item.name, item.dtype.name, shape, size, ", ".join(notes))

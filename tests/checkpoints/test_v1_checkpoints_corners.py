@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import legacy_opt
 from legacy_opt.compat import (
     CheckpointError,
     CheckpointMismatch,
@@ -16,6 +17,7 @@ from legacy_opt.compat import (
     save_v1_checkpoint,
     to_keras,
 )
+from legacy_opt.compat.checkpoint_files import CheckpointWriter
 from tests.support.checkpoints.v1_checkpoints import (
     EVERY_API,
     assert_equal,
@@ -144,6 +146,25 @@ def test_slots_of_a_variable_that_was_frozen_are_saved(api, tmp_path):
     save_v1_checkpoint(tmp_path / "model", model, optimizer)
     names = {name for name in tensors(tmp_path / "model") if name.endswith("/Momentum")}
     assert len(names) == 4
+
+
+@EVERY_API
+def test_counts_of_rows_in_slices_with_mangled_names(api, tmp_path):
+    """A graph with AdagradDecayOptimizerV2 in the scope "a" saves a/w/part_0/... as w/0/..."""
+    value, counts = np.arange(8, dtype=np.float32).reshape(4, 2), np.arange(1, 5)
+    with CheckpointWriter(tmp_path / "model") as writer:
+        for number, begin in enumerate([0, 2]):
+            rows, part = slice(begin, begin + 2), ((4, 2), (begin, 0))
+            writer.add("w", value[rows], part)
+            writer.add(f"w/{number}/AdagradDecay", value[rows] + 1, part)
+            writer.add(f"w/{number}/AdagradDecay_1", counts[rows], ((4,), (begin,)))
+        writer.add("global_step", np.int64(1))
+    one = tf.compat.v2.Variable(np.zeros([4, 2], np.float32), name="w")
+    optimizer = to_keras(legacy_opt.AdagradDecayOptimizer(0.1, None), api=api)
+    report = load_v1_checkpoint(tmp_path / "model", [one], optimizer)
+    assert "2 slices, counts in the other layout of AdagradDecay" in str(report)
+    found = optimizer.get_slot(one, "accumulator_decay_power").numpy()
+    np.testing.assert_array_equal(found, [[1, 2], [3, 4], [0, 0], [0, 0]])
 
 
 @EVERY_API

@@ -8,23 +8,23 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from legacy_opt.compat.checkpoint_contents import named
+from legacy_opt.compat.checkpoint_contents import stored
 from legacy_opt.compat.checkpoint_contents.named import named_contents
+from legacy_opt.compat.checkpoint_files import TensorInfo
 from legacy_opt.optimizers import catalogue
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
-Info = collections.namedtuple("Info", "dtype shape parts", defaults=[()])
 SHAPES = {"dense/kernel": (3, 4), "dense/bias": (4,), "scale": ()}
 
 
 def info(*shape, **options):
-    return Info(options.get("dtype", tf.float32), shape)
+    return TensorInfo(options.get("dtype", tf.float32), shape, nbytes=0)
 
 
 def tensors_of(train, shapes=None, use_resource=None):
-    """Returns {name: `Info`} of the global variables of a graph that `train` builds."""
+    """Returns {name: `TensorInfo`} of the global variables of a graph that `train` builds."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         variables = [
@@ -33,7 +33,7 @@ def tensors_of(train, shapes=None, use_resource=None):
         ]
         train(step, variables)
         return {
-            variable.op.name: Info(variable.dtype, tuple(variable.shape.as_list()))
+            variable.op.name: info(*variable.shape.as_list(), dtype=variable.dtype)
             for variable in v1.global_variables()
         }
 
@@ -285,8 +285,8 @@ def test_parts_are_put_together():
     tensors.update(beta1_power=info(), beta2_power=info())
     (variable,) = named_contents(tensors).variables
     assert (variable.item.name, variable.item.shape) == ("x", (8, 4))
-    assert variable.item.pieces == ("x/part_0", "x/part_1", "x/part_2")
-    assert (variable.item.numbers, variable.item.bytes) == (32, 128)
+    assert variable.item.stored.names == ("x/part_0", "x/part_1", "x/part_2")
+    assert (variable.item.stored.numbers, variable.item.stored.bytes) == (32, 128)
     shapes = [(slot.suffix, slot.item.shape) for slot in variable.slots]
     assert shapes == [("Adam", (8, 4)), ("Adam_1", (8, 4)), ("AdamAsync_2", ())]
 
@@ -294,7 +294,7 @@ def test_parts_are_put_together():
 def test_parts_are_sorted_by_number():
     tensors = {f"x/part_{number}": info(1, 2) for number in range(12)}
     (variable,) = named_contents(tensors).variables
-    assert variable.item.pieces == tuple(f"x/part_{number}" for number in range(12))
+    assert variable.item.stored.names == tuple(f"x/part_{number}" for number in range(12))
 
 
 @pytest.mark.parametrize(
@@ -309,8 +309,28 @@ def test_parts_are_sorted_by_number():
     ],
 )
 def test_joined_shape(shapes, whole):
-    axis = named.joined_axis(shapes)
-    assert whole == (None if axis is None else named.joined_shape(shapes, axis))
+    axis = stored.joined_axis(shapes)
+    assert whole == (None if axis is None else stored.joined_shape(shapes, axis))
+
+
+def test_slices_of_columns_with_mangled_names():
+    """TensorFlow saves the slot OptimizeLoss/w/part_0/Adafactor_1 as w/oss/w/part_0/Adafactor_1."""
+    tensors = {"OptimizeLoss/beta1_power": info(), "w": info(8, 6)}
+    for number in range(2):
+        part = (((3,), (3 * number,)),)
+        tensors[f"w/oss/w/part_{number}/Adafactor_1"] = info(6)._replace(parts=part)
+    (variable,) = named_contents(tensors).variables
+    (slot,) = variable.slots
+    assert (slot.item.name, slot.item.shape) == ("OptimizeLoss/w/Adafactor_1", (6,))
+    assert (slot.item.kind, len(slot.item.stored.names)) == ("parts", 2)
+
+
+def test_a_slot_that_lacks_slices_is_not_joined():
+    tensors = {"w": info(8, 6), "w/oss/w/part_0/Adam": info(8, 6)}
+    slices = (((4, 6), (0, 0)),)
+    tensors["w/oss/w/part_0/Adam"] = tensors["w/oss/w/part_0/Adam"]._replace(parts=slices)
+    (variable,) = named_contents(tensors).variables
+    assert [slot.item.kind for slot in variable.slots] == ["incomplete"]
 
 
 @pytest.mark.parametrize("names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"]])
@@ -337,7 +357,7 @@ def test_slots_of_parts_belong_to_the_unpartitioned_variable():
     assert variable.item.name == "x"
     (slot,) = variable.slots
     assert (slot.item.name, slot.item.shape) == ("x/AdamAsync_2", ())
-    assert slot.item.pieces == tuple(sorted(set(tensors) - {"x"}))
+    assert slot.item.stored.names == tuple(sorted(set(tensors) - {"x"}))
 
 
 def test_embedding_variables_of_deeprec():
@@ -354,15 +374,15 @@ def test_embedding_variables_of_deeprec():
     emb = found.variables[1]
     assert (emb.item.name, emb.item.kind) == ("emb", "EmbeddingVariable")
     assert emb.item.shape == (17, 16)
-    assert emb.item.bytes == 17 * (8 + 16 * 4 + 8 + 8) + 2 * 1001 * 4
-    assert len(emb.item.pieces) == 10
+    assert emb.item.stored.bytes == 17 * (8 + 16 * 4 + 8 + 8) + 2 * 1001 * 4
+    assert len(emb.item.stored.names) == 10
     (slot,) = emb.slots
     assert (slot.item.name, slot.item.kind, slot.role) == (
         "emb/Adagrad",
         "EmbeddingVariable",
         "accumulator",
     )
-    assert sum(len(item.pieces) for item in found.items()) == len(tensors)
+    assert sum(len(item.stored.names) for item in found.items()) == len(tensors)
 
 
 def test_a_variable_named_like_an_embedding_variable_is_a_tensor():
@@ -390,8 +410,8 @@ def test_a_float_or_a_vector_is_not_the_global_step():
 
 def test_sizes_of_strings_and_of_unknown_dtypes():
     unknown = collections.namedtuple("Unknown", "name size")("type 99", 0)
-    found = named_contents({"words": info(3, dtype=tf.string), "odd": Info(unknown, (4,))})
-    sizes = {item.name: (item.numbers, item.bytes) for item in found.items()}
+    found = named_contents({"words": info(3, dtype=tf.string), "odd": info(4, dtype=unknown)})
+    sizes = {item.name: (item.stored.numbers, item.stored.bytes) for item in found.items()}
     assert sizes == {"words": (3, 0), "odd": (4, 0)}
 
 

@@ -39,7 +39,7 @@ ALLOWED = {
     ".user_objects": ["core", ".messages"],
     ".v1_optimizers": [*OF_V1, ".messages"],
     ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
-    ".checkpoint_contents": ["core", "optimizers", ".checkpoint_files"],
+    ".checkpoint_contents": ["core", "optimizers", ".arrays", ".checkpoint_files"],
     ".keras_adapters": ["versions", ".v1_optimizers"],
     ".keras_bridge": [
         *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],

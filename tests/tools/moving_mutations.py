@@ -22,9 +22,9 @@ MOVING = (
     ),
     (
         "partitions are concatenated in the wrong order",
-        "Match.read",
-        "value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)",
-        "value = values[0] if len(values) == 1 else np.concatenate(values[::-1], self.axis)",
+        "StoredTensor.read",
+        "return np.concatenate(values, self.axis)",
+        "return np.concatenate(values[::-1], self.axis)",
         ("tests/checkpoints/test_v1_checkpoints_names.py", "-k", "saved_part_by_part"),
     ),
     (

@@ -1,0 +1,122 @@
+"""Finds the parts of partitioned variables and of their slots by the names of the tensors.
+
+The name of a part contains its number (x/part_0), and so do the names of its slots (x/part_0/Adam).
+If a slot lacks the axis along which the variable is partitioned, the names of the parts' slots
+contain ranges instead (x/rows_0_to_9_of_20/Adafactor).
+
+A Saver's checkpoint may contain mangled names. To name the slot of ``x/part_0``, TensorFlow 1 takes
+the slot's name in the graph, drops as many characters as "x/part_0/" has, and puts "x/" before the
+rest. If the optimizer was created in a scope, for example by `tf.contrib.layers.optimize_loss`, the
+slot's name starts with the scope. TensorFlow then drops the wrong characters:
+``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. Therefore the slots of
+the parts are saved as tensors with different names, not as slices of one tensor. Each of these
+tensors has the shape of the whole slot, but contains only the slice of one part.
+"""
+
+import collections
+import re
+from typing import NamedTuple, Tuple
+
+import numpy as np
+
+from .stored import SLICES, StoredTensor
+
+PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
+_END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
+
+
+class Parts(NamedTuple):
+    """The names of the parts of a variable or slot.
+
+    Attributes:
+      names: the names of the tensors, in the order of their numbers or ranges.
+      are_numbered: whether the names contain the numbers 0, 1, 2 etc., and no number is missing.
+      have_ranges: whether the names contain ranges, of which some may be missing.
+    """
+
+    names: Tuple[str, ...]
+    are_numbered: bool
+    have_ranges: bool
+
+
+def parts(names):
+    """Finds the names of parts.
+
+    Args:
+      names: the names of a checkpoint's tensors.
+
+    Returns:
+      A dict from (words before the number or range, words after it) to `Parts`. For example, the
+      key of x/part_0/Adam and x/part_1/Adam is ("x", "/Adam").
+    """
+    groups = collections.defaultdict(list)
+    for name in sorted(names):
+        for found in PART.finditer(name):
+            groups[name[: found.start()], name[found.end() :]].append(found)
+    return {key: _in_order(group) for key, group in groups.items()}
+
+
+def _in_order(group):
+    group = sorted(group, key=lambda found: int(found.group(1) or found.group(2)))
+    numbers = [found.group(1) and int(found.group(1)) for found in group]
+    names = tuple(found.string for found in group)
+    return Parts(names, numbers == list(range(len(numbers))), None in numbers)
+
+
+def mangled_slots(tensors):
+    """Finds all slots with mangled names.
+
+    Args:
+      tensors: a dict from names to `TensorInfo`.
+
+    Returns:
+      A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
+      of which slices are missing.
+    """
+    names = collections.defaultdict(list)
+    for name in sorted(tensors):
+        # If a variable w/1 exists, then w/1/Adam is its slot, and not a slice of the slot of w.
+        words = name.split("/") if name.rpartition("/")[0] not in tensors else ()
+        for variable in ("/".join(words[:end]) for end in range(1, len(words))):
+            found = _end(name, variable) if variable in tensors else None
+            if found:
+                names[variable, found.group("slot")].append(name)
+    slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
+    return {key: slot for key, slot in slots.items() if _is_slot(slot, tensors[key[0]])}
+
+
+def _end(name, variable):
+    """Matches the end of a name after the variable; None if it is no mangled name of a slot."""
+    found = _END.match(name[len(variable) + 1 :])
+    if not found:
+        return None
+    part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
+    return found if part.endswith(cut) or cut.endswith(part) else None
+
+
+def _is_slot(stored, variable):
+    """Returns whether a slot has all of its slices; a single tensor also needs a usual shape."""
+    saved = sum(int(np.prod(shape)) for shape, _ in stored.parts)
+    is_usual = stored.shape in (variable.shape, variable.shape[:1])
+    is_sliced = stored.shape is not None and len(stored.names) > 1
+    return (is_usual or is_sliced) and saved == stored.numbers
+
+
+def scope_of(slot, variable, names):
+    """Returns the scope of a slot with mangled names, such as "OptimizeLoss/"; "" if unknown.
+
+    Mangled names lack some or all characters of the scope. Therefore this function searches other
+    names for prefixes that fit, and returns the prefix if exactly one fits.
+
+    Args:
+      slot: the `StoredTensor` of the slot.
+      variable: the name of the variable.
+      names: the other names in the checkpoint.
+    """
+    # From the start of scope + part + slot, TensorFlow has dropped len(part) characters. The rest
+    # is cut + slot, so `cut` is as long as the scope.
+    found = _end(slot.names[0], variable)
+    part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
+    prefixes = {name[: len(cut)] for name in names if len(name) > len(cut)}
+    fitting = [each for each in prefixes if each.endswith("/") and (each + part).endswith(cut)]
+    return fitting[0] if len(fitting) == 1 else ""
