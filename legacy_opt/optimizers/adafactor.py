@@ -93,6 +93,16 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     prevent an optimization of XLA. This class does not, because the term changes a rate only for
     gradients of 1e8 and more.
 
+    Example::
+
+        with tf.Graph().as_default():
+            table = tf.compat.v1.get_variable("table", [1000, 300])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdafactorOptimizer()
+            train_op = optimizer.minimize(tf.reduce_sum(table * table), global_step=step)
+            shapes = [slot.shape.as_list() for slot in optimizer.variables()]
+            print(shapes)  # [[1000], [300]]
+
     Args:
       multiply_by_parameter_scale: whether the learning rate is multiplied by ``max(rms(w),
         epsilon2)``.

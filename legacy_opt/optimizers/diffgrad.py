@@ -37,6 +37,16 @@ class DiffGradOptimizer(AdamBase):
     dtype, initialized to zero. All variables share `beta1_power` and `beta2_power`, float32 scalars
     initialized to `beta1` and `beta2`.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            train_op = legacy_opt.DiffGradOptimizer(0.1).apply_gradients([(tf.constant([50.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # subtracts 0.1, because the gradient was 0 and is 50
+            session.run(train_op)  # subtracts 0.05, because the gradient is 50 again
+            print(session.run(w).round(3))  # [0.85]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.

@@ -77,6 +77,16 @@ class ShampooOptimizer(RuleOptimizer):
     times the 25 by 25 identity, the diagonal of the power -1/4 is 4.73 instead of 3.16. The class
     in tf.contrib has the same error, and its results are reproduced bit for bit.
 
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", [20, 30])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.ShampooOptimizer(step, learning_rate=0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
+            shapes = [slot.shape.as_list() for slot in optimizer.variables()]
+            print(shapes)  # [[20, 30], [20, 20], [30, 30]]
+
     Args:
       global_step: the scalar variable that counts training steps, or a number that is not negative;
         None means the graph's global step (`tf.compat.v1.train.get_global_step`).

@@ -65,6 +65,17 @@ class ClipByValueOptimizer(GradientClipping):
     Rows of a sparse gradient that have the same id are summed first. Zeros in a sparse gradient,
     and the rows that it does not contain, stay zero even if `clip_value_min` is above zero.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.ClipByValueOptimizer(descent, -0.5, 0.5)
+            train_op = optimizer.apply_gradients([(tf.constant([3.0, -0.25]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w))  # [0.5  1.25]
+
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_value_min: the smallest value, a number, scalar tensor or variable, or a callable that
@@ -133,6 +144,17 @@ class ClipByNormOptimizer(GradientClipping):
     `clip_gradients_by_norm`, whose name comes from tf.contrib, does not use this class. It clips by
     the global norm, see `ClipByGlobalNormOptimizer`.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.ClipByNormOptimizer(descent, clip_norm=0.5)
+            train_op = optimizer.apply_gradients([(tf.constant([3.0, 4.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w).round(3))  # [0.7 0.6]
+
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor
@@ -169,6 +191,17 @@ class ClipByGlobalNormOptimizer(GradientClipping):
 
     Gradients may have different dtypes. The norm is then computed in float32, or in float64 if one
     of the gradients is float64.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            a, b = (tf.compat.v1.get_variable(name, initializer=[1.0]) for name in "ab")
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.ClipByGlobalNormOptimizer(descent, clip_norm=0.5)
+            train_op = optimizer.apply_gradients([(tf.constant([3.0]), a), (tf.constant([4.0]), b)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(tf.concat([a, b], 0)).round(3))  # [0.7 0.6]
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

@@ -52,6 +52,18 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     itself a `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in
     tf.contrib, public attributes of the inner optimizer can be read from the wrapper.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            momentum = tf.compat.v1.train.MomentumOptimizer(0.1, momentum=0.9)
+            grad = tf.compat.v1.placeholder(tf.float32, [1])
+            train_op = legacy_opt.MultitaskOptimizerWrapper(momentum).apply_gradients([(grad, w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            for value in 1.0, 0.0:  # for the zero, Momentum alone would subtract 0.09
+                session.run(train_op, {grad: [value]})
+            print(session.run(w))  # [0.9]
+
     Args:
       opt: the v1 optimizer that computes and applies gradients.
 
