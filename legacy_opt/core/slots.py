@@ -74,7 +74,8 @@ class Slot:
         op_name: Optional[str] = None,
     ) -> None:
         self.initial_value = initial_value
-        self.dtype = None if dtype is None else tf.as_dtype(dtype)
+        # TensorFlow's stubs do not know that Python types are dtypes, too.
+        self.dtype = None if dtype is None else tf.as_dtype(dtype)  # pyright: ignore[reportArgumentType]
         self.op_name = op_name
 
     def static_shape(self, variable: Variable) -> TensorShape:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Dict, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -244,7 +244,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     def _second_moment_decay(self, hyper, dtype):
         if hasattr(hyper, "decay_rate"):
             return hyper.decay_rate
-        by_step = self._decay_rate or adafactor_decay_rate_pow(0.8)
+        by_step: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)
         return tf.cast(by_step(tf.cast(hyper.global_step, dtype)), dtype)
 
 

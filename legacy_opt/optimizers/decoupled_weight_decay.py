@@ -158,7 +158,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
 
     def __init__(self, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
-        self._weight_decay_tensor = None
+        self._weight_decay_tensor: Any = None
         self._decay_step = _DecayStep()
         self._has_told_of_minimize = False
         super().__init__(*args, **kwargs)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Callable, Dict, Tuple, Union
+from typing import Any, Callable, Dict, Tuple, Union
 
 import tensorflow as tf
 
@@ -140,7 +140,9 @@ class ShampooOptimizer(RuleOptimizer):
         # RuleOptimizer converts the learning rate to a tensor. The other parameters are not passed
         # to RuleOptimizer, because tf.contrib uses Python numbers, and tensors would round
         # differently.
-        given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
+        given: Dict[str, Any] = (
+            {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
+        )
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
         self._learning_rate = _parameter("learning_rate", learning_rate)
@@ -324,7 +326,8 @@ class IdentitySlot(TensorSlot):
     def initializer(
         self, variable: Variable, shape: TensorShape, dtype: DType
     ) -> Callable[..., Tensor]:
-        return lambda *_, **__: tf.eye(shape.as_list()[0], dtype=dtype)
+        rows: Any = shape.as_list()[0]
+        return lambda *_, **__: tf.eye(rows, dtype=dtype)
 
 
 _PARAMETERS = (

@@ -138,7 +138,7 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
         return found + [variable for inner in self._wrapped for variable in inner.variables()]
 
 
-def name_of(optimizer):
+def name_of(optimizer: V1Optimizer) -> str:
     """Returns an optimizer's name, or the name of its class if the optimizer has no name."""
     return getattr(optimizer, "_name", type(optimizer).__name__)
 

@@ -36,7 +36,7 @@ class GradientClipping(OptimizerWrapper):
         self, optimizer: V1Optimizer, name: Optional[str], sum_duplicates: bool = True
     ) -> None:
         if name is None:
-            name = type(self).__name__.replace("Optimizer", "") + name_of(optimizer)
+            name = f"{type(self).__name__.replace('Optimizer', '')}{name_of(optimizer)}"
         super().__init__([optimizer], name=name)
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
@@ -119,8 +119,8 @@ class ClipByValueOptimizer(GradientClipping):
         high = current("clip_value_max", self._clip_value_max)
 
         def within(values):
-            limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
-            return tf.clip_by_value(values, *limits)
+            least, most = (gradient_values.in_dtype(each, values.dtype) for each in (low, high))
+            return tf.clip_by_value(values, least, most)
 
         # Zeros stay zero, because they include rows that were added to another row with the same
         # id.

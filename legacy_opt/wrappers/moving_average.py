@@ -336,6 +336,6 @@ def _as_list(parts):
     return parts if isinstance(parts, list) else [parts]
 
 
-def _op_name(variable):
+def _op_name(variable: Any) -> Any:
     """Returns the name of a variable in the graph, or None for other objects in `var_list`."""
     return variable.op.name if hasattr(variable, "read_value") else None

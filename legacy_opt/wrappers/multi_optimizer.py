@@ -164,7 +164,9 @@ class MultiOptimizer(OptimizerWrapper):
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         compute = super(OptimizerWrapper, self).compute_gradients
-        separate = {id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)}
+        separate: Dict[Any, List[Variable]] = {
+            id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)
+        }
         if not separate:
             return compute(loss, var_list, *args, **kwargs)
         if var_list is None:

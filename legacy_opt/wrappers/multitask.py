@@ -6,7 +6,7 @@ Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global
 from __future__ import annotations
 
 import contextlib
-from typing import List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -139,7 +139,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 def _conditional_methods(optimizer):
     """Returns a dict from names of update methods to versions that skip zero gradients."""
     names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
-    methods = {name: _unless_zero(getattr(optimizer, name)) for name in names}
+    methods: Dict[str, Callable[..., Any]] = {
+        name: _unless_zero(getattr(optimizer, name)) for name in names
+    }
     if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods
