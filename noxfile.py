@@ -67,8 +67,15 @@ spent = {}  # {task: [wall seconds, CPU seconds]}
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
 
 
-def environment(session, lane):
-    """Creates or updates the lane's environment, and returns its Python."""
+def environment(session, lane, examples=False):
+    """Creates or updates the lane's environment, and returns its Python.
+
+    Args:
+      session: the nox session.
+      lane: the `lanes.Lane`.
+      examples: whether the task needs the packages of the examples (pandas, matplotlib, …). They
+        are installed when a task needs them for the first time.
+    """
     base = lanes.find_python(lane.python)
     if base is None:
         missing(session, lane)
@@ -77,16 +84,18 @@ def environment(session, lane):
     stamp = home / "made-from"
     inputs = [base, ROOT, lane, lane.requirements, lane.requirements_alone]
     inputs.append((ROOT / "setup.py").read_text(encoding="utf-8"))
-    wanted = hashlib.sha256(repr(inputs).encode()).hexdigest()
-    if stamp.exists() and stamp.read_text() == wanted:
+    whole = hashlib.sha256(repr(inputs).encode()).hexdigest()
+    wanted = whole if examples else whole + " without examples"
+    if stamp.exists() and stamp.read_text() in (whole, wanted):
         return python
     with counted("environments"):
         session.run(base, "-m", "venv", str(home), external=True)
         # The pip of an old Python does not support editable installs.
         install(session, python, "--upgrade", "pip")
-        # All packages are installed by one command, because a second command could replace packages
-        # that TensorFlow needs.
-        install(session, python, "-e", ".[test,examples]", *lane.requirements)
+        # One command installs all packages, because a second command that does not name TensorFlow
+        # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
+        extras = "[test,examples]" if examples else "[test]"
+        install(session, python, "-e", "." + extras, *lane.requirements)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
     stamp.write_text(wanted)
@@ -133,7 +142,7 @@ def test(session, lane):
     With --turns, the lanes whose Python is installed divide the long tests among themselves.
     """
     results[lane.name] = "failed before its tests ended"
-    python = environment(session, lane)
+    python = environment(session, lane, lanes.needs_examples(session.posargs))
     session.run(python, "-m", "legacy_opt", "doctor", external=True)
     run_tests(session, lane.name, python, turn_of(lane, session.posargs))
 
@@ -191,14 +200,14 @@ def handover(session):
 @nox.session(python=False)
 def migration_demo(session):
     """Migrates a training from the oldest lane to Keras on the newest lane, and back."""
-    old, new = (environment(session, lane) for lane in (LANES[0], LANES[-1]))
+    old, new = (environment(session, lane, examples=True) for lane in (LANES[0], LANES[-1]))
     session.run(new, *MIGRATION, "--old", old, "--new", new, *session.posargs, external=True)
 
 
 @nox.session(python=False)
 def oldest_keras(session):
     """Runs the tests of the Keras 3 bridge with the oldest Keras 3. Arguments go to pytest."""
-    python = environment(session, LANES[-1])
+    python = environment(session, LANES[-1], lanes.needs_examples(session.posargs))
     # The oldest Keras is in a folder on PYTHONPATH, so that Python imports it instead of the lane's
     # Keras. The oldest Keras uses the dependencies of the lane's Keras.
     home = ENVIRONMENTS / ("keras-" + lanes.OLDEST_KERAS_3)
@@ -346,7 +355,7 @@ def coverage(session):
     shutil.rmtree(str(home), ignore_errors=True)
     home.mkdir(parents=True)
     for lane in LANES:
-        python = environment(session, lane)
+        python = environment(session, lane, lanes.needs_examples(session.posargs))
         words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
         env = {"COVERAGE_FILE": str(home / lane.name)}
         # Without this variable, new versions of pytest-cov do not measure child processes.
@@ -531,7 +540,7 @@ def demo(session):
     """Trains on a year of real flights, on the newest lane whose Python is installed."""
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]
     if found:
-        python = environment(session, found[-1])
+        python = environment(session, found[-1], examples=True)
     else:  # Use the newest TensorFlow for the running Python.
         home = ENVIRONMENTS / "demo"
         python = str(home / "bin" / "python")

@@ -57,7 +57,7 @@ def diagnose() -> Dict[str, Any]:
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """
-    facts = {
+    facts: Dict[str, Any] = {
         "legacy_opt": {
             "version": legacy_opt.__version__,
             "path": os.path.dirname(os.path.abspath(legacy_opt.__file__)),
@@ -110,7 +110,7 @@ def _keras():
     from legacy_opt import versions
 
     try:
-        facts = dict(versions.keras_facts(), error=None)
+        facts: Dict[str, Any] = dict(versions.keras_facts(), error=None)
     except Exception as error:  # Keras may be missing or broken
         facts = {"version": None, "error": _describe(error)}
     facts.update({name: os.environ.get(name) for name in ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")})

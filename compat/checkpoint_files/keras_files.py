@@ -60,7 +60,7 @@ def _size_of_dataset(each):
 
 def _nbytes(shape, dtype):
     width = dtype.itemsize if isinstance(dtype, np.dtype) else tf.as_dtype(dtype).size
-    return int(np.prod(tf.TensorShape(shape).as_list(), dtype=np.float64)) * width
+    return int(np.prod(np.array(tf.TensorShape(shape).as_list()), dtype=np.float64)) * width
 
 
 def _opened(path):

@@ -18,7 +18,15 @@ _V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver r
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is missing, truncated or corrupt, or a file is not a checkpoint."""
+    """A checkpoint is missing, truncated or corrupt, or a file is not a checkpoint.
+
+    Example::
+
+        try:
+            legacy_opt.compat.load_v1_checkpoint("v1/ckpt", [tf.Variable(1.0)], None)
+        except legacy_opt.compat.CheckpointError as error:
+            print(error)  # 'v1/ckpt': there is no such checkpoint. The folder 'v1' does not exist.
+    """
 
 
 def refuse_special(*paths):

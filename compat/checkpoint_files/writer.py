@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from typing import NamedTuple, Optional
+from typing import Any, Dict, NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -253,7 +253,7 @@ class _Item(NamedTuple):
 
     name: str
     spec: str
-    dtype: tf.DType
+    dtype: Any
     nbytes: int
     checkpoint: Optional[reader.Checkpoint] = None
     source_name: Optional[str] = None
@@ -344,12 +344,12 @@ def _state_with(folder, name):
         paths, times = state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps
         paths = [path[len(inside) :] if path.startswith(inside) else path for path in paths]
     # Some programs write this file without timestamps.
-    times = dict(zip(paths, list(times) or [None] * len(paths)))
-    times.pop(name, None)
-    times[name] = None if None in times.values() or not times else time.time()
+    known: Dict[str, Optional[float]] = dict(zip(paths, list(times) or [None] * len(paths)))
+    known.pop(name, None)
+    known[name] = None if None in known.values() or not known else time.time()
     return v1.train.generate_checkpoint_state_proto(
         os.sep,  # with a relative folder, this function would change relative paths
         name,
-        all_model_checkpoint_paths=list(times),
-        all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),
+        all_model_checkpoint_paths=list(known),
+        all_model_checkpoint_timestamps=None if None in known.values() else list(known.values()),
     )

@@ -91,6 +91,17 @@ class Report(NamedTuple):
 class CheckpointMismatch(ValueError):
     """A checkpoint does not fit the model. Nothing has been loaded or written.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("old_name", initializer=1.0)
+            session.run(w.initializer)
+            tf.compat.v1.train.Saver().save(session, "./model.ckpt-1")
+        try:
+            legacy_opt.compat.load_v1_checkpoint(".", {"new_name": tf.Variable(0.0)}, None)
+        except legacy_opt.compat.CheckpointMismatch as error:
+            print([each.name for each in error.report.left_in_checkpoint])  # ['old_name']
+
     Attributes:
       report: the `Report`.
     """

@@ -111,7 +111,7 @@ def advice(name):
     return text
 
 
-def public_name(name):
+def public_name(name: str) -> str:
     """Returns a name in the form that the table uses: with a short prefix and a public module."""
     name += "."
     for long, short in _PREFIXES:

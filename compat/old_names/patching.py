@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from importlib.machinery import ModuleSpec
-from typing import Any
+from typing import Any, Dict
 
 import tensorflow as tf
 
@@ -30,7 +30,7 @@ _own_modules = {}
 
 # Old code must train as before. So these public names, whose objects differ from the originals on
 # purpose, are replaced by objects without the difference.
-_AS_ORIGINALLY = {
+_AS_ORIGINALLY: Dict[Any, Any] = {
     "legacy_opt." + name: getattr(decay_of_contrib, name)
     for name in (
         "AdamWOptimizer",

@@ -69,7 +69,7 @@ def _explain_missing_attributes(module, names):
     def getattr_(name):
         frame = _users_frame() if name in names else None
         if frame is not None:
-            raise AttributeError(_message(*names[name], frame))
+            raise AttributeError(_message(frame, *names[name]))
         if before is not None:
             return before(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
@@ -94,12 +94,12 @@ def _importing(import_, missing):
             found = _of_full_name(missing, name)
             if not found:
                 raise
-            raise type(error)(_message(name, found, _users_frame()), name=error.name) from None
+            raise type(error)(_message(_users_frame(), name, found), name=error.name) from None
         for each in fromlist or ():
             full_name = f"{name}.{each}"
             found = _of_full_name(missing, full_name)
             if found and not hasattr(module, each):
-                raise ImportError(_message(full_name, found, _users_frame()), name=name)
+                raise ImportError(_message(_users_frame(), full_name, found), name=name)
         return module
 
     return __import__
@@ -122,13 +122,13 @@ def _is_machinery(module):
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 
-def _message(full_name, uses, frame):
+def _message(frame, full_name, uses):
     """Returns the message for the use of a missing name in a frame.
 
     Args:
+      frame: the frame that uses the name.
       full_name: the full name, up to the word that TensorFlow lacks.
       uses: a list of `Missing`, whose names begin with `full_name`.
-      frame: the frame that uses the name.
     """
     file, number = frame.f_code.co_filename, frame.f_lineno
     if _GENERATED in file:

@@ -97,7 +97,7 @@ class Classes:
                 if ancestry is not None:
                     return ancestry
         for expression in node.bases:
-            may_be = own & _METHODS or name_verdicts.is_optimizers_name(node.name)
+            may_be = bool(own & _METHODS) or name_verdicts.is_optimizers_name(node.name)
             if self.guess(expression, outer, may_be):
                 return _Ancestry(expression, _UNKNOWN_BASE, own, "")
         return None

@@ -269,7 +269,7 @@ def _is_of_self(node):
     )
 
 
-def text_of(node):
+def text_of(node: Any) -> Any:
     """Returns the text of a string literal, or None for other nodes."""
     if isinstance(node, ast.Constant) and isinstance(getattr(node, "value", None), str):
         return node.value

@@ -6,7 +6,7 @@ import inspect
 import math
 import numbers
 import re
-from typing import Any, Callable, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Optional, Sequence, Union
 
 import numpy as np
 import tensorflow as tf
@@ -14,6 +14,11 @@ import tensorflow as tf
 from legacy_opt.core.types import V1Optimizer
 from legacy_opt.core.user_warnings import warn
 
+if TYPE_CHECKING:
+    from typing import TypeIs
+
+# The types of numbers that TensorFlow accepts.
+_ACCEPTED: Any = (numbers.Integral, float, np.float16, np.float32)
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST_INTEGER = np.iinfo(np.int64).max
@@ -23,12 +28,12 @@ class WrongTypeError(TypeError, ValueError):
     """A TypeError that is also a ValueError, for code that catches TensorFlow 1's ValueError."""
 
 
-def is_tensor_like(value: Any) -> bool:
+def is_tensor_like(value: Any) -> TypeIs[Union[tf.Tensor, tf.Variable]]:
     """Whether `value` is a tensor or variable of TensorFlow."""
     return tf.is_tensor(value) or isinstance(value, tf.Variable)
 
 
-def is_function(value: Any) -> bool:
+def is_function(value: Any) -> TypeIs[Callable[..., Any]]:
     """Whether `value` is callable and not a variable (variables may be callable, too)."""
     return callable(value) and not is_tensor_like(value)
 
@@ -50,8 +55,7 @@ def number(name: str, value: Any) -> Any:
         finite = False
     if not finite:
         raise ValueError(f"{name} must be finite, got {value!r}.")
-    accepted = isinstance(value, (numbers.Integral, float, np.float16, np.float32))
-    return value if accepted else float(value)
+    return value if isinstance(value, _ACCEPTED) else float(value)
 
 
 def positive(name: str, value: Any) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import Any, Callable, ClassVar
+from typing import TYPE_CHECKING, Any, Callable, ClassVar
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -24,6 +24,10 @@ class CheckedConstructors:
 
     # An attribute that the constructor of this very class sets; "" if there is no constructor.
     _set_by_constructor: ClassVar[str] = ""
+
+    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

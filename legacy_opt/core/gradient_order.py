@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Iterable, Iterator, List
+from typing import Iterable, Iterator, List, Optional
 
 import tensorflow as tf
 
@@ -25,7 +25,7 @@ _REWRITTEN = re.compile("AddN|Add(V2)?|Cast|Div|Identity|Mul|RealDiv|Reshape|Sub
 
 
 @contextlib.contextmanager
-def writes_after(grads: Iterable[Gradient]) -> Iterator[None]:
+def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
     """Scope whose writes to variables run after all gradients are computed.
 
     Only the writes wait. If everything else waited as well, TensorFlow would round differently,
@@ -51,7 +51,7 @@ def writes_after(grads: Iterable[Gradient]) -> Iterator[None]:
         yield
 
 
-def tensors_of(grads: Iterable[Gradient]) -> List[Tensor]:
+def tensors_of(grads: Iterable[Optional[Gradient]]) -> List[Tensor]:
     """Returns the tensors of a graph in gradients; see `writes_after`."""
     strategy = tf.distribute.get_strategy()
     parts = [part for grad in grads for part in strategy.experimental_local_results(grad)]

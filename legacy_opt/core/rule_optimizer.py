@@ -78,23 +78,23 @@ from legacy_opt.core.variable_access import (
 class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
-    A complete optimizer looks like this::
+    Example::
 
-        import tensorflow as tf
-        from legacy_opt import RuleOptimizer, Slot
-
-        class DampedAdagradOptimizer(RuleOptimizer):
+        class DampedAdagradOptimizer(legacy_opt.RuleOptimizer):
             '''w -= learning_rate * g / (sqrt(accumulator) + epsilon)'''
 
             def __init__(self, learning_rate, epsilon=1e-3, use_locking=False, name="Damped"):
                 super().__init__(use_locking, name, learning_rate=learning_rate, epsilon=epsilon)
 
-            slots = {"accumulator": Slot(initial_value=0.1)}
+            slots = {"accumulator": legacy_opt.Slot(initial_value=0.1)}
 
             def rule(self, grad, value, slots, hyper):
                 accumulator = slots.accumulator + grad * grad
                 change = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
                 return change, {"accumulator": accumulator}
+
+        w = tf.Variable([1.0, 2.0])
+        train_op = DampedAdagradOptimizer(0.1).apply_gradients([(tf.constant([1.0, 2.0]), w)])
 
     This optimizer is a `tf.compat.v1.train.Optimizer` and works wherever TensorFlow's optimizers
     work: in a Session with ref or resource variables, in a MonitoredTrainingSession, in an

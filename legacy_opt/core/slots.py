@@ -44,6 +44,19 @@ class Slot:
     `TensorSlot`  the given shape       the given shape       the given shape
     ============  ====================  ====================  ===================
 
+    Example::
+
+        class HeavyBallOptimizer(legacy_opt.RuleOptimizer):
+            slots = {"momentum": legacy_opt.Slot(initial_value=0.0)}
+
+            def rule(self, grad, value, slots, hyper):
+                momentum = 0.9 * slots.momentum + grad
+                return hyper.learning_rate * momentum, {"momentum": momentum}
+
+        w = tf.Variable([1.0, 2.0])
+        optimizer = HeavyBallOptimizer(use_locking=False, name="HeavyBall", learning_rate=0.1)
+        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
+
     Args:
       initial_value: the initial value of each element: a number, scalar tensor or variable, or a
         callable that returns one of these.
@@ -61,7 +74,8 @@ class Slot:
         op_name: Optional[str] = None,
     ) -> None:
         self.initial_value = initial_value
-        self.dtype = None if dtype is None else tf.as_dtype(dtype)
+        # TensorFlow's stubs do not know that Python types are dtypes, too.
+        self.dtype = None if dtype is None else tf.as_dtype(dtype)  # pyright: ignore[reportArgumentType]
         self.op_name = op_name
 
     def static_shape(self, variable: Variable) -> TensorShape:
@@ -150,7 +164,21 @@ class Slot:
 
 
 class RowSlot(Slot):
-    """One value per row of the variable, or a single value for a scalar variable."""
+    """One value per row of the variable, or a single value for a scalar variable.
+
+    Example::
+
+        class RowAdagradOptimizer(legacy_opt.RuleOptimizer):
+            slots = {"sums": legacy_opt.RowSlot(initial_value=0.1)}
+
+            def rule(self, grad, value, slots, hyper):
+                sums = slots.sums + tf.reduce_sum(grad * grad, axis=1, keepdims=True)  # [n, 1]
+                return hyper.learning_rate * grad * tf.math.rsqrt(sums), {"sums": sums}
+
+        table = tf.Variable(tf.ones([1000, 8]))
+        optimizer = RowAdagradOptimizer(False, "RowAdagrad", learning_rate=0.1)
+        train_op = optimizer.apply_gradients([(tf.IndexedSlices(tf.ones([2, 8]), [3, 14]), table)])
+    """
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
         return (0,)
@@ -182,6 +210,20 @@ class RowSlot(Slot):
 
 class TensorSlot(Slot):
     """A tensor of a given shape per variable; rules get all of it, also for sparse gradients.
+
+    Example::
+
+        class ColumnAdagradOptimizer(legacy_opt.RuleOptimizer):
+            def slot_layouts(self, variable):
+                return {"sums": legacy_opt.TensorSlot(variable.shape[1:], 0.1, axes=(1,))}
+
+            def rule(self, grad, value, slots, hyper):
+                sums = slots.sums + tf.reduce_sum(grad * grad, axis=0)
+                return hyper.learning_rate * grad * tf.math.rsqrt(sums), {"sums": sums}
+
+        w = tf.Variable(tf.ones([1000, 8]))
+        optimizer = ColumnAdagradOptimizer(False, "ColumnAdagrad", learning_rate=0.1)
+        train_op = optimizer.apply_gradients([(tf.ones([1000, 8]), w)])
 
     Args:
       shape: the stored shape, fully defined.
@@ -227,6 +269,19 @@ class TensorSlot(Slot):
 
 class ScalarSlot(TensorSlot):
     """One value per variable.
+
+    Example::
+
+        class OneOverTOptimizer(legacy_opt.RuleOptimizer):
+            slots = {"updates": legacy_opt.ScalarSlot()}
+
+            def rule(self, grad, value, slots, hyper):
+                updates = slots.updates + 1.0
+                return grad / updates, {"updates": updates}
+
+        w = tf.Variable([1.0, 2.0])
+        optimizer = OneOverTOptimizer(use_locking=False, name="OneOverT")
+        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
 
     Args:
       initial_value: the initial value, as in `Slot`.

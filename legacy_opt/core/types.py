@@ -25,8 +25,6 @@ from typing import (
 import numpy as np
 import tensorflow as tf
 
-# An instance of the class that a class method is called on.
-Self = TypeVar("Self")
 # Types of TensorFlow.
 Tensor = tf.Tensor
 Variable = tf.Variable  # a ref variable or a resource variable
@@ -41,13 +39,15 @@ if TYPE_CHECKING:
 else:
     V1Optimizer = tf.compat.v1.train.Optimizer  # also the base class of this package's optimizers
     Saver = tf.compat.v1.train.Saver
+# An instance of the optimizer class that a class method is called on.
+Self = TypeVar("Self", bound=V1Optimizer)
 # An optimizer class, for decorators that return a subclass of their argument.
 OptimizerClass = TypeVar("OptimizerClass", bound=Type[V1Optimizer])
 
 # An argument of `tf.as_dtype`: tf.float32, np.float32, "float32".
 DTypeLike = Union[tf.DType, np.dtype, str, type]
 # An argument of `tf.TensorShape`.
-Shape = Union[tf.TensorShape, Iterable[int]]
+Shape = Union[tf.TensorShape, Iterable[Optional[int]]]
 # A scalar.
 TensorLike = Union[float, tf.Tensor, tf.Variable]
 # A scalar, or a function that returns a scalar and is called in every training step.

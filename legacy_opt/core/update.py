@@ -18,6 +18,18 @@ class Addition(NamedTuple):
 
     A new value would overwrite the additions of concurrent workers since the slot was read. See
     `RuleOptimizer.rule`.
+
+    Example::
+
+        class CountingOptimizer(legacy_opt.RuleOptimizer):
+            slots = {"count": legacy_opt.Slot()}
+
+            def rule(self, grad, value, slots, hyper):
+                return 0.1 * grad, {"count": legacy_opt.Addition(tf.ones_like(grad))}
+
+        w = tf.Variable([1.0, 2.0])
+        optimizer = CountingOptimizer(use_locking=False, name="Counting")
+        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
     """
 
     value: Tensor
@@ -29,6 +41,20 @@ class Fading(NamedTuple):
     With a sparse gradient, the touched rows are set to `value`, and all other rows are multiplied
     by `factor`. So the whole slot is read and written. With a dense gradient, the slot is set to
     `value`. For example, Nadam's rule returns a `Fading` for both moments, which decay in all rows.
+
+    Example::
+
+        class DenseMomentumOptimizer(legacy_opt.RuleOptimizer):
+            slots = {"momentum": legacy_opt.Slot()}
+
+            def rule(self, grad, value, slots, hyper):
+                momentum = 0.9 * slots.momentum + grad  # of the touched rows
+                rest = tf.constant(0.9, grad.dtype)  # the factor of all other rows
+                return 0.1 * momentum, {"momentum": legacy_opt.Fading(momentum, rest)}
+
+        table = tf.Variable(tf.ones([1000, 8]))
+        optimizer = DenseMomentumOptimizer(use_locking=False, name="DenseMomentum")
+        train_op = optimizer.apply_gradients([(tf.IndexedSlices(tf.ones([2, 8]), [3, 14]), table)])
     """
 
     value: Tensor
@@ -44,6 +70,17 @@ RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
 
 class Update(NamedTuple):
     """One update of a variable.
+
+    Example::
+
+        class DescentOptimizer(legacy_opt.RuleOptimizer):
+            def apply_update(self, update: legacy_opt.Update):
+                change = update.hyper.learning_rate * update.grad
+                return update.access.subtract(update.variable, change)
+
+        w = tf.Variable([1.0, 2.0])
+        optimizer = DescentOptimizer(use_locking=False, name="Descent", learning_rate=0.1)
+        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
 
     Attributes:
       grad: the gradient: a tensor of the variable's shape, or of the touched rows if `sparse`.

@@ -5,15 +5,49 @@ import warnings
 
 
 class GlobalStepWarning(UserWarning):
-    """An optimizer depends on the global step, but does not increment it."""
+    """An optimizer depends on the global step, but does not increment it.
+
+    Example::
+
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught, tf.Graph().as_default():
+            warnings.simplefilter("always", legacy_opt.GlobalStepWarning)
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            legacy_opt.AdamGSOptimizer().minimize(tf.reduce_sum(w * w))  # passes no global step
+        print(caught[0].category.__name__)  # GlobalStepWarning
+    """
 
 
 class DifferenceFromOriginalWarning(UserWarning):
-    """An optimizer computes something else than the original optimizer of the same name."""
+    """An optimizer computes something else than the original optimizer of the same name.
+
+    Example::
+
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught, tf.Graph().as_default():
+            warnings.simplefilter("always", legacy_opt.DifferenceFromOriginalWarning)
+            a, b = (tf.compat.v1.get_variable(name, initializer=[1.0]) for name in "ab")
+            optimizer = legacy_opt.AdamWOptimizer(weight_decay=0.01)
+            optimizer.minimize(tf.reduce_sum(a + b), decay_var_list=[a])  # tf.contrib decays b, too
+        print(caught[0].category.__name__)  # DifferenceFromOriginalWarning
+    """
 
 
 class UseLockingWarning(UserWarning):
-    """`use_locking=True` has no effect: only fused and native kernels lock, and none is used."""
+    """`use_locking=True` has no effect: only fused and native kernels lock, and none is used.
+
+    Example::
+
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught, tf.Graph().as_default():
+            warnings.simplefilter("always", legacy_opt.UseLockingWarning)
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            legacy_opt.DiffGradOptimizer(use_locking=True).minimize(tf.reduce_sum(w * w))
+        print(caught[0].category.__name__)  # UseLockingWarning
+    """
 
 
 class NativeKernelWarning(UserWarning):
@@ -21,7 +55,21 @@ class NativeKernelWarning(UserWarning):
 
 
 class RepartitionWarning(UserWarning):
-    """Training can continue from a checkpoint only with the same partitions of a variable."""
+    """Training can continue from a checkpoint only with the same partitions of a variable.
+
+    Example::
+
+        import warnings
+
+        with warnings.catch_warnings(record=True) as caught, tf.Graph().as_default():
+            warnings.simplefilter("always", legacy_opt.RepartitionWarning)
+            parts = tf.compat.v1.fixed_size_partitioner(2)
+            table = tf.compat.v1.get_variable("table", [8, 3], partitioner=parts)
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdagradDecayOptimizer(0.1, step)
+            optimizer.minimize(tf.reduce_sum(tf.nn.embedding_lookup(list(table), [3])), step)
+        print(caught[0].category.__name__)  # RepartitionWarning
+    """
 
 
 # The packages whose frames are not the user's own code.

@@ -22,7 +22,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name):
+def __getattr__(name: str):
     # Imported on first use, so that some modules of this package can be used without TensorFlow.
     if name in _HOMES:
         return getattr(_importlib.import_module(_HOMES[name]), name)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Dict, Optional, Union
+from typing import Any, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -92,6 +92,16 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     `decay_rate` do not depend on it. tensor2tensor adds ``1e-30 * mean(g**2)`` to its rates, to
     prevent an optimization of XLA. This class does not, because the term changes a rate only for
     gradients of 1e8 and more.
+
+    Example::
+
+        with tf.Graph().as_default():
+            table = tf.compat.v1.get_variable("table", [1000, 300])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdafactorOptimizer()
+            train_op = optimizer.minimize(tf.reduce_sum(table * table), global_step=step)
+            shapes = [slot.shape.as_list() for slot in optimizer.variables()]
+            print(shapes)  # [[1000], [300]]
 
     Args:
       multiply_by_parameter_scale: whether the learning rate is multiplied by ``max(rms(w),
@@ -234,7 +244,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     def _second_moment_decay(self, hyper, dtype):
         if hasattr(hyper, "decay_rate"):
             return hyper.decay_rate
-        by_step = self._decay_rate or adafactor_decay_rate_pow(0.8)
+        by_step: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)
         return tf.cast(by_step(tf.cast(hyper.global_step, dtype)), dtype)
 
 

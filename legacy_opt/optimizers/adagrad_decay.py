@@ -68,6 +68,20 @@ class AdagradDecayOptimizer(RuleOptimizer):
     apply or count it twice. This is rare, because the count is read immediately before the decay is
     written.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdagradDecayOptimizer(
+                0.1, step, accumulator_decay_step=1, accumulator_decay_rate=0.5
+            )
+            train_op = optimizer.apply_gradients([(tf.constant([2.0]), w)], global_step=step)
+            session.run(tf.compat.v1.global_variables_initializer())
+            for _ in range(2):  # 0.1 + 2**2 = 4.1, then 0.5 * 4.1 + 2**2 = 6.05
+                session.run(train_op)
+            print(session.run(optimizer.get_slot(w, "accumulator")))  # [6.05]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       global_step: the scalar int32 or int64 variable that counts training steps; None means the
@@ -324,6 +338,15 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an embedding
     table of 10 million rows of 16 elements, the slot takes 80 MB instead of 1.28 GB. The name V2 is
     DeepRec's, and is unrelated to Keras' OptimizerV2.
+
+    Example::
+
+        with tf.Graph().as_default():
+            table = tf.compat.v1.get_variable("table", [1000, 300])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdagradDecayOptimizerV2(0.1, step)
+            train_op = optimizer.minimize(tf.reduce_sum(tf.gather(table, [3, 9])), global_step=step)
+            print(optimizer.get_slot(table, "accumulator_decay_power").shape.as_list())  # [1000]
     """
 
     _layout_of_counts = FlatElementOfRows

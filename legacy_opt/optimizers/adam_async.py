@@ -49,6 +49,17 @@ class AdamAsyncOptimizer(AdamBase):
     If every training step has dense gradients for all variables, the results are bit for bit those
     of `tf.compat.v1.train.AdamOptimizer`.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            a, b = (tf.compat.v1.get_variable(name, initializer=[1.0]) for name in "ab")
+            optimizer = legacy_opt.AdamAsyncOptimizer(0.1, beta1=0.5)
+            train_a, _ = (optimizer.minimize(tf.reduce_sum(w * w), var_list=[w]) for w in (a, b))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_a)
+            powers = tf.stack([optimizer.get_slot(w, "beta1_power") for w in (a, b)])
+            print(session.run(powers))  # [0.25 0.5 ]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.

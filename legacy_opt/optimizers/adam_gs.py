@@ -37,6 +37,15 @@ class AdamGSOptimizer(AdamBase):
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
     is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero.
 
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdamGSOptimizer(step, 0.001)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
+            print([slot.op.name for slot in optimizer.variables()])  # ['w/Adam', 'w/Adam_1']
+
     Args:
       global_step: the scalar int32 or int64 variable that counts training steps, or a number that
         is not negative; None means the graph's global step
@@ -104,6 +113,17 @@ class LazyAdamGSOptimizer(AdamGSOptimizer):
     """`AdamGSOptimizer` whose sparse gradients update only the rows they contain (tf.contrib.opt).
 
     The arguments, slots and global step are those of `AdamGSOptimizer`.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            table = tf.compat.v1.get_variable("table", initializer=[1.0, 1.0, 1.0])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.LazyAdamGSOptimizer(step, 0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(tf.gather(table, [0, 2])), global_step=step)
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(table).round(3))  # [0.9 1.  0.9]
     """
 
     whole_tensor = False

@@ -27,6 +27,17 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
     with nonzero `m`. For float16 variables pass an epsilon of 1e-4 or more, because the default
     rounds to 0 in float16, and 0 / 0 is NaN.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            kernel, bias = (tf.compat.v1.get_variable(name, initializer=[1.0]) for name in "kb")
+            optimizer = legacy_opt.AdamWOptimizer(weight_decay=0.01, learning_rate=0.1)
+            pairs = optimizer.compute_gradients(tf.reduce_sum(kernel + bias))
+            train_op = optimizer.apply_gradients(pairs, decay_var_list=[kernel])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(tf.concat([kernel, bias], 0)).round(3))  # [0.89 0.9 ]
+
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
       learning_rate: see `tf.compat.v1.train.AdamOptimizer`, also for `beta1`, `beta2` and
@@ -65,6 +76,15 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
 
     The slot `momentum` (`w/MomentumW`) and the update after the weight decay are the same as in
     `tf.compat.v1.train.MomentumOptimizer`.
+
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            schedule = tf.compat.v1.train.cosine_decay(1.0, step, decay_steps=1000)
+            optimizer = legacy_opt.MomentumWOptimizer(1e-4 * schedule, 0.1 * schedule, momentum=0.9)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.

@@ -56,6 +56,19 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     may override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may
     read each argument except `name` as an attribute of the same name (`self.learning_rate`).
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            kernel = tf.compat.v1.get_variable("kernel", initializer=[9.0])
+            bias = tf.compat.v1.get_variable("bias", initializer=[9.0])
+            optimizer = legacy_opt.AdamWeightDecayOptimizer(
+                0.1, weight_decay_rate=0.1, exclude_from_weight_decay=["bias"]
+            )
+            train_op = optimizer.minimize(tf.reduce_sum(kernel + bias))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(tf.concat([kernel, bias], 0)).round(3))  # [8.594 8.684]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.

@@ -30,6 +30,16 @@ class AdaMaxOptimizer(AdamBase):
     the variable's shape and dtype, initialized to zero. All variables share `beta1_power`, a
     float32 scalar initialized to `beta1`.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
+            optimizer = legacy_opt.AdaMaxOptimizer(0.1)  # no element moves much more than 0.1
+            train_op = optimizer.apply_gradients([(tf.constant([0.01, 100.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w).round(3))  # [0.9 0.9]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.

@@ -105,6 +105,17 @@ class AddSignOptimizer(_SignOptimizer):
     update takes time for the whole slot. Unlike the class in tf.contrib, this class can train
     resource variables with sparse gradients.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            grad = tf.compat.v1.placeholder(tf.float32, [1])
+            train_op = legacy_opt.AddSignOptimizer(0.1).apply_gradients([(grad, w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op, {grad: [1.0]})  # subtracts 0.1 * 1.0 * 2
+            session.run(train_op, {grad: [-0.1]})  # subtracts 0: the average is still positive
+            print(session.run(w))  # [0.8]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       alpha: see the formula above.
@@ -165,6 +176,15 @@ class PowerSignOptimizer(_SignOptimizer):
     As in tf.contrib, sparse updates compute the power as ``e ** (log(base) * …)``, where e is
     rounded to float32 and then to the variable's dtype. So, for float64 variables, the relative
     difference between a dense and a sparse update is about 1e-8.
+
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            decay = legacy_opt.get_linear_decay_fn(decay_steps=1000)
+            optimizer = legacy_opt.PowerSignOptimizer(0.1, base=2.0, sign_decay_fn=decay)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.

@@ -49,7 +49,8 @@ class _DecayOfContrib:
         # that method.
         name = "_apply_sparse_duplicate_indices"
         name = "_resource" + name if is_resource(variable) else name
-        update = getattr(super(UpdateMethods, self), name)
+        # pyright does not know that `self` is an UpdateMethods, too.
+        update = getattr(super(UpdateMethods, self), name)  # pyright: ignore[reportArgumentType]
         return update.__func__ is getattr(V1Optimizer, name)
 
     def _has_sparse_gradient(self, variable):

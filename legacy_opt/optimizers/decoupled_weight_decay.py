@@ -89,16 +89,6 @@ class _DecayStep(NamedTuple):
 class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
     """Mixin that adds decoupled weight decay to an optimizer; list it as the first base class.
 
-    For instance::
-
-        class AdagradWOptimizer(
-            DecoupledWeightDecayExtension, tf.compat.v1.train.AdagradOptimizer
-        ):
-            pass
-
-        optimizer = AdagradWOptimizer(weight_decay=1e-4, learning_rate=0.1)
-        train_op = optimizer.minimize(loss, decay_var_list=[weights])
-
     If the class defines no constructor, it gets a constructor that takes `weight_decay`, then the
     arguments of the other base class. Slots and variable names are those of the other base class.
 
@@ -122,6 +112,18 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
     * `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's dtype.
     * The rows in a sparse gradient decay with every optimizer. (In tf.contrib, they do not decay
       with optimizers that do not sum duplicate ids, such as GradientDescentOptimizer.)
+
+    Example::
+
+        v1 = tf.compat.v1
+
+        class AdagradW(legacy_opt.DecoupledWeightDecayExtension, v1.train.AdagradOptimizer):
+            pass
+
+        with tf.Graph().as_default():
+            kernel = v1.get_variable("kernel", [3, 2])
+            optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(kernel), decay_var_list=[kernel])
 
     Args:
       weight_decay: the fraction by which variables shrink in each update: a number, scalar tensor
@@ -156,7 +158,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
 
     def __init__(self, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
-        self._weight_decay_tensor = None
+        self._weight_decay_tensor: Any = None
         self._decay_step = _DecayStep()
         self._has_told_of_minimize = False
         super().__init__(*args, **kwargs)

@@ -37,6 +37,16 @@ class DiffGradOptimizer(AdamBase):
     dtype, initialized to zero. All variables share `beta1_power` and `beta2_power`, float32 scalars
     initialized to `beta1` and `beta2`.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            train_op = legacy_opt.DiffGradOptimizer(0.1).apply_gradients([(tf.constant([50.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # subtracts 0.1, because the gradient was 0 and is 50
+            session.run(train_op)  # subtracts 0.05, because the gradient is 50 again
+            print(session.run(w).round(3))  # [0.85]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.
@@ -68,7 +78,7 @@ class DiffGradOptimizer(AdamBase):
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
         del value
         m, v = moments(grad, slots, hyper, rounding)
-        return _change(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
+        return _change(hyper, m, v, slots.prev_grad, grad), {"m": m, "v": v, "prev_grad": grad}
 
     # For dense gradients, TensorFlow's Adam kernel updates m and v in place, in one pass. The
     # kernel gets a learning rate of zero, so that it does not change the variable. The update of
@@ -89,14 +99,14 @@ class DiffGradOptimizer(AdamBase):
             slots = update.slots.m, update.slots.v, prev_grad
             values = [versions.read_value(slot) for slot in slots]
         pieces = _pieces(update.variable.shape)
-        changes = [_change(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
+        changes = [_change(hyper, *(x[piece] for x in values + [update.grad])) for piece in pieces]
         del values  # otherwise eager execution would copy the slot before the write
         with after(*changes):
             written = prev_grad.assign(update.grad, read_value=False)
             return tf.group(written, *_subtract(update.variable, pieces, changes))
 
 
-def _change(m, v, prev_grad, grad, hyper):
+def _change(hyper, m, v, prev_grad, grad):
     # The op SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))
     return corrected_rate(hyper) * (slowed / (tf.sqrt(v) + hyper.epsilon))

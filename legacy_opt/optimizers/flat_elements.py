@@ -124,7 +124,7 @@ class FlatElement(Slot):
             return tf.no_op()
         elif self._shared is None and _is_cut(versions.part_of(slot)):
             times = tf.reshape(value, [])
-            reached = times * (self.read(slot, access, None) + times)
+            reached = times * (self.read(slot, access, value) + times)
             return access.assign(slot, tf.maximum(slot.read_value(), reached))
         elif slot.shape.rank == 0:
             return access.add(slot, tf.reshape(value, []))

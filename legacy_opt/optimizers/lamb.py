@@ -42,6 +42,17 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     correction. With bias correction, as in the paper and in TensorFlow Addons, the first steps
     differ from ALBERT's.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[30.0, 40.0])  # of norm 50
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.LAMBOptimizer(0.1)
+            train_op = optimizer.apply_gradients([(tf.constant([1.0, -1.0]), w)], global_step=step)
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # the change has norm 5, a tenth of the norm of w
+            print(session.run(w).round(2))  # [26.46 43.54]
+
     Args:
       learning_rate: see `AdamWeightDecayOptimizer`.
       weight_decay_rate: see `AdamWeightDecayOptimizer`.

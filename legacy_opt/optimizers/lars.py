@@ -48,6 +48,16 @@ class LARSOptimizer(RuleOptimizer):
     Unlike in tf.contrib, a dense update also accepts a callable `learning_rate`, and tensors whose
     dtype differs from the variable's dtype.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[300.0, 400.0])  # of norm 500
+            optimizer = legacy_opt.LARSOptimizer(1.0, weight_decay=0.0, eeta=0.001)
+            train_op = optimizer.apply_gradients([(tf.constant([6e5, 8e5]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # the change has norm 0.5, whatever the norm of the gradient
+            print(session.run(w))  # [299.7 399.6]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       momentum: the factor mu, not negative.

@@ -26,6 +26,16 @@ class LazyAdamOptimizer(AdamBase):
     those of `tf.compat.v1.train.AdamOptimizer`, so each of the two optimizers can continue from
     checkpoints of the other optimizer.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            table = tf.compat.v1.get_variable("table", initializer=[1.0, 1.0, 1.0])
+            loss = tf.reduce_sum(tf.gather(table, [0, 2]))
+            train_op = legacy_opt.LazyAdamOptimizer(0.1).minimize(loss)
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(table).round(3))  # [0.9 1.  0.9]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.

@@ -32,6 +32,15 @@ class NadamOptimizer(AdamBase):
     is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
     share `beta1_power` and `beta2_power`, float32 scalars initialized to `beta1` and `beta2`.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            train_op = legacy_opt.NadamOptimizer(0.1).minimize(tf.reduce_sum(w * w))
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)  # Adam would subtract 0.1
+            print(session.run(w).round(3))  # [0.81 1.81]
+
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.

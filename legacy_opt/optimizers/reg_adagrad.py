@@ -27,16 +27,20 @@ class RegAdagradOptimizer(RuleOptimizer):
     """Adagrad that can leave its slots unchanged (`tf.contrib.opt.RegAdagradOptimizer`).
 
     For example, the gradient of a regularization term should not add to the accumulator, because a
-    larger accumulator makes the updates for other losses smaller::
-
-        optimizer = RegAdagradOptimizer(0.1)
-        train_op = optimizer.minimize(loss)
-        with optimizer.avoid_updating_slots():
-            regularize_op = optimizer.minimize(regularization_loss)
+    larger accumulator makes the updates for other losses smaller.
 
     The optimizer has one slot, `accumulator` (`w/RegAdagrad`), with the variable's shape and dtype,
     initialized to `initial_accumulator_value`. Outside `avoid_updating_slots` the results are bit
     for bit those of `tf.compat.v1.train.AdagradOptimizer`.
+
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            optimizer = legacy_opt.RegAdagradOptimizer(0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(tf.square(w - 1.0)))
+            with optimizer.avoid_updating_slots():
+                regularize_op = optimizer.minimize(0.01 * tf.reduce_sum(tf.square(w)))
 
     Args:
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.

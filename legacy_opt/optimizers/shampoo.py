@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Callable, Dict, Tuple, Union
+from typing import Any, Callable, Dict, Tuple, Union
 
 import tensorflow as tf
 
@@ -77,6 +77,16 @@ class ShampooOptimizer(RuleOptimizer):
     times the 25 by 25 identity, the diagonal of the power -1/4 is 4.73 instead of 3.16. The class
     in tf.contrib has the same error, and its results are reproduced bit for bit.
 
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", [20, 30])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.ShampooOptimizer(step, learning_rate=0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
+            shapes = [slot.shape.as_list() for slot in optimizer.variables()]
+            print(shapes)  # [[20, 30], [20, 20], [30, 30]]
+
     Args:
       global_step: the scalar variable that counts training steps, or a number that is not negative;
         None means the graph's global step (`tf.compat.v1.train.get_global_step`).
@@ -130,7 +140,9 @@ class ShampooOptimizer(RuleOptimizer):
         # RuleOptimizer converts the learning rate to a tensor. The other parameters are not passed
         # to RuleOptimizer, because tf.contrib uses Python numbers, and tensors would round
         # differently.
-        given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
+        given: Dict[str, Any] = (
+            {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
+        )
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
         self._learning_rate = _parameter("learning_rate", learning_rate)
@@ -314,7 +326,8 @@ class IdentitySlot(TensorSlot):
     def initializer(
         self, variable: Variable, shape: TensorShape, dtype: DType
     ) -> Callable[..., Tensor]:
-        return lambda *_, **__: tf.eye(shape.as_list()[0], dtype=dtype)
+        rows: Any = shape.as_list()[0]
+        return lambda *_, **__: tf.eye(rows, dtype=dtype)
 
 
 _PARAMETERS = (

@@ -9,6 +9,7 @@ one operation, which may round differently. Therefore the transposition is an ar
 """
 
 import numbers
+from typing import Any, Dict
 
 import tensorflow as tf
 
@@ -42,7 +43,7 @@ ITERATIONS = 100
 ACCURACY = 1e-6
 
 # In graphs, Grappler replaces tf.pow with these operations if the exponent is one of the keys.
-_SPECIAL_POWERS = {
+_SPECIAL_POWERS: Dict[Any, Any] = {
     -1.0: tf.math.reciprocal,
     -0.5: tf.math.rsqrt,
     0.5: tf.sqrt,
@@ -53,9 +54,9 @@ _SPECIAL_POWERS = {
 
 def power(value, exponent):
     """Raises each element to a power, with the same bits in graphs and in eager execution."""
-    if isinstance(exponent, numbers.Real) and exponent in _SPECIAL_POWERS:
-        return _SPECIAL_POWERS[exponent](value)
-    return tf.pow(value, exponent)
+    is_number = isinstance(exponent, numbers.Real)  # a tensor cannot be a key
+    special = _SPECIAL_POWERS.get(exponent) if is_number else None
+    return tf.pow(value, exponent) if special is None else special(value)
 
 
 def power_by_svd(matrix, size, exponent, epsilon):
@@ -147,7 +148,7 @@ def _inverse_root(matrix, size, exponent):
     return tf.while_loop(continues, improve, start)[2]
 
 
-def _whole_power(matrix, exponent):
+def _whole_power(matrix, exponent) -> Any:
     """Raises a matrix to a positive integer power by repeated squaring."""
     result, rest = None, int(round(exponent))
     while rest > 0:

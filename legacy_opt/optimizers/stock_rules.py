@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from types import SimpleNamespace
-from typing import Callable, Collection, Dict, Iterable, NamedTuple, Optional, Tuple, Union
+from typing import Callable, Collection, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -45,7 +45,7 @@ class StockRule(NamedTuple):
     """
 
     function: StockFunction
-    tensors: Dict[str, Union[str, Tuple[str, ...]]]
+    tensors: Mapping[str, Union[str, Tuple[str, ...]]]
     flags: Dict[str, Callable[[V1Optimizer], bool]] = {}
     sparse_function: Optional[StockFunction] = None
     whole_tensor: bool = False

@@ -25,6 +25,17 @@ class ProgressBarHook(v1.train.SessionRunHook):
     when the training ends, also if an exception ends it. If a session is recreated after an error,
     a new bar is shown.
 
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            loss, step = tf.reduce_sum(w * w), tf.compat.v1.train.get_or_create_global_step()
+            train_op = legacy_opt.LazyAdamOptimizer(0.1).minimize(loss, global_step=step)
+            hook = legacy_opt.ProgressBarHook(loss, total_steps=3)
+            with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+                for _ in range(3):
+                    session.run(train_op)
+
     Args:
       loss: the scalar tensor to show, or its name in the graph. None means the last scalar in the
         collection `LOSSES`, which is the loss of an Estimator. If the collection has no scalar, no
@@ -137,6 +148,17 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     `GradientAccumulationOptimizer` accumulates). `AdagradDecayOptimizer` uses only some elements of
     its slot `accumulator_decay_power` (for dense gradients, only the first element). Therefore look
     at the maximum of this slot, not at its mean.
+
+    Example::
+
+        with tf.Graph().as_default():
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.LazyAdamOptimizer(0.1)
+            train_op = optimizer.minimize(tf.reduce_sum(w * w), global_step=step)
+            hook = legacy_opt.SlotSummaryHook(optimizer, "summaries", slots=["v"])
+            with tf.compat.v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+                session.run(train_op)
 
     Args:
       optimizer: the `tf.compat.v1.train.Optimizer` or Keras OptimizerV2 that trains in the graph.

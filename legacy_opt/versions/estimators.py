@@ -187,7 +187,7 @@ class _Finder(importlib.abc.MetaPathFinder):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         if spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader):
-            spec.loader = _Loader(name, spec.origin)
+            spec.loader = _Loader(name, spec.loader.path)
             spec.loader.builtins = self.builtins
         return spec
 

@@ -28,6 +28,17 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     In an object-based checkpoint (`tf.train.Checkpoint`), the inner optimizers are the attributes
     `optimizer_0`, `optimizer_1`, … of the wrapper, and each inner optimizer has its own slots.
 
+    Example::
+
+        class HalfGradientsOptimizer(legacy_opt.OptimizerWrapper):
+            def apply_gradients(self, grads_and_vars, *args, **kwargs):
+                halves = [(grad / 2, variable) for grad, variable in grads_and_vars]
+                return super().apply_gradients(halves, *args, **kwargs)
+
+        w = tf.Variable([1.0, 2.0])
+        optimizer = HalfGradientsOptimizer([legacy_opt.LazyAdamOptimizer(0.1)])
+        train_op = optimizer.apply_gradients([(tf.constant([1.0, 2.0]), w)])
+
     Args:
       wrapped: an iterable of the inner optimizers.
       use_locking: see `tf.compat.v1.train.Optimizer`; this base class does not use it.
@@ -127,7 +138,7 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
         return found + [variable for inner in self._wrapped for variable in inner.variables()]
 
 
-def name_of(optimizer):
+def name_of(optimizer: V1Optimizer) -> str:
     """Returns an optimizer's name, or the name of its class if the optimizer has no name."""
     return getattr(optimizer, "_name", type(optimizer).__name__)
 

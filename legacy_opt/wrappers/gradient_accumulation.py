@@ -83,6 +83,19 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     SyncReplicasOptimizer, which accumulates gradients itself: increase its `replicas_to_aggregate`
     instead.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+            optimizer = legacy_opt.GradientAccumulationOptimizer(descent, steps=2)
+            grad = tf.compat.v1.placeholder(tf.float32, [1])
+            train_op = optimizer.apply_gradients([(grad, w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            for value in 1.0, 3.0:
+                session.run(train_op, {grad: [value]})
+            print(session.run(w))  # [0.8]
+
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
       steps: the number of gradients in a mean, a positive integer. Training that continues from

@@ -36,7 +36,7 @@ class GradientClipping(OptimizerWrapper):
         self, optimizer: V1Optimizer, name: Optional[str], sum_duplicates: bool = True
     ) -> None:
         if name is None:
-            name = type(self).__name__.replace("Optimizer", "") + name_of(optimizer)
+            name = f"{type(self).__name__.replace('Optimizer', '')}{name_of(optimizer)}"
         super().__init__([optimizer], name=name)
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
@@ -64,6 +64,17 @@ class ClipByValueOptimizer(GradientClipping):
 
     Rows of a sparse gradient that have the same id are summed first. Zeros in a sparse gradient,
     and the rows that it does not contain, stay zero even if `clip_value_min` is above zero.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.ClipByValueOptimizer(descent, -0.5, 0.5)
+            train_op = optimizer.apply_gradients([(tf.constant([3.0, -0.25]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w))  # [0.5  1.25]
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
@@ -108,8 +119,8 @@ class ClipByValueOptimizer(GradientClipping):
         high = current("clip_value_max", self._clip_value_max)
 
         def within(values):
-            limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
-            return tf.clip_by_value(values, *limits)
+            least, most = (gradient_values.in_dtype(each, values.dtype) for each in (low, high))
+            return tf.clip_by_value(values, least, most)
 
         # Zeros stay zero, because they include rows that were added to another row with the same
         # id.
@@ -132,6 +143,17 @@ class ClipByNormOptimizer(GradientClipping):
     Rows of a sparse gradient that have the same id are summed first. The function
     `clip_gradients_by_norm`, whose name comes from tf.contrib, does not use this class. It clips by
     the global norm, see `ClipByGlobalNormOptimizer`.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0, 1.0])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.ClipByNormOptimizer(descent, clip_norm=0.5)
+            train_op = optimizer.apply_gradients([(tf.constant([3.0, 4.0]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w).round(3))  # [0.7 0.6]
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
@@ -169,6 +191,17 @@ class ClipByGlobalNormOptimizer(GradientClipping):
 
     Gradients may have different dtypes. The norm is then computed in float32, or in float64 if one
     of the gradients is float64.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            a, b = (tf.compat.v1.get_variable(name, initializer=[1.0]) for name in "ab")
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.ClipByGlobalNormOptimizer(descent, clip_norm=0.5)
+            train_op = optimizer.apply_gradients([(tf.constant([3.0]), a), (tf.constant([4.0]), b)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(tf.concat([a, b], 0)).round(3))  # [0.7 0.6]
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

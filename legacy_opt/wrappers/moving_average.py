@@ -45,11 +45,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
     A model with the averages is often better than a model with the last values of the variables.
     Use `swapping_saver` for training: in its checkpoints, each average has the name of its
     variable. Evaluation and export, which restore such a checkpoint with an ordinary Saver, then
-    use the averages::
-
-        optimizer = MovingAverageOptimizer(tf.compat.v1.train.MomentumOptimizer(0.1, 0.9))
-        train_op = optimizer.minimize(loss, global_step)
-        saver = optimizer.swapping_saver()     # for training, also for continued training
+    use the averages.
 
     The average of `w` is the variable ``w/ExponentialMovingAverage`` with the same shape and dtype.
     It is not trainable; `average(w)` returns it. Its initial value is the initial value of `w`. In
@@ -65,6 +61,18 @@ class MovingAverageOptimizer(OptimizerWrapper):
       `var_list` may be a dict with other names than in the graph, and a `tf.distribute` strategy
       works.
     * This optimizer works in eager execution, and with ref variables under v2 control flow.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[4.0])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.MovingAverageOptimizer(descent, average_decay=0.75)
+            train_op = optimizer.minimize(tf.reduce_sum(w))
+            saver = optimizer.swapping_saver()  # for training, also for continued training
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(optimizer.average(w)))  # [3.75]
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
@@ -328,6 +336,6 @@ def _as_list(parts):
     return parts if isinstance(parts, list) else [parts]
 
 
-def _op_name(variable):
+def _op_name(variable: Any) -> Any:
     """Returns the name of a variable in the graph, or None for other objects in `var_list`."""
     return variable.op.name if hasattr(variable, "read_value") else None

@@ -36,17 +36,6 @@ v1 = tf.compat.v1
 class MultiOptimizer(OptimizerWrapper):
     """Combines several optimizers into one, in which each optimizer trains different variables.
 
-    For example, for a wide & deep model::
-
-        optimizer = MultiOptimizer(
-            [
-                (tf.compat.v1.train.FtrlOptimizer(0.1), "wide"),
-                (legacy_opt.AdagradDecayOptimizer(0.1, global_step), "deep/embeddings"),
-            ],
-            default=legacy_opt.LazyAdamOptimizer(0.001),
-        )
-        train_op = optimizer.minimize(loss, global_step=global_step)
-
     There is one backward pass for all variables, unless an inner optimizer has its own
     `compute_gradients` (see below). The global step is incremented once, after all updates. Every
     variable with a gradient must be assigned to exactly one optimizer; otherwise the error message
@@ -62,6 +51,17 @@ class MultiOptimizer(OptimizerWrapper):
     workers) computes the gradients of its variables in a separate backward pass. If possible, wrap
     the MultiOptimizer in such an optimizer instead. A `SyncReplicasOptimizer` must always wrap the
     MultiOptimizer, and cannot be an inner optimizer.
+
+    Example::
+
+        with tf.Graph().as_default():
+            wide = tf.compat.v1.get_variable("wide/weights", [9])
+            table = tf.compat.v1.get_variable("deep/table", [9])
+            step = tf.compat.v1.train.get_or_create_global_step()
+            ftrl = tf.compat.v1.train.FtrlOptimizer(0.1)
+            adagrad = legacy_opt.AdagradDecayOptimizer(0.1, step)
+            optimizer = legacy_opt.MultiOptimizer([(ftrl, "wide/"), (adagrad, [table])])
+            train_op = optimizer.minimize(tf.reduce_sum(wide + table), global_step=step)
 
     Args:
       routes: a list of pairs (optimizer, which). `which` is one of
@@ -164,7 +164,9 @@ class MultiOptimizer(OptimizerWrapper):
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         compute = super(OptimizerWrapper, self).compute_gradients
-        separate = {id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)}
+        separate: Dict[Any, List[Variable]] = {
+            id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)
+        }
         if not separate:
             return compute(loss, var_list, *args, **kwargs)
         if var_list is None:

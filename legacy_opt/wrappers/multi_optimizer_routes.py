@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Callable, NamedTuple, Optional, Sequence, Union
+from typing import Any, Callable, NamedTuple, Sequence, Union
 
 import tensorflow as tf
 
@@ -39,7 +39,7 @@ class Route(NamedTuple):
     """
 
     optimizer: V1Optimizer
-    which: Optional[Which]
+    which: Any
 
     def __str__(self):
         which = self.which

@@ -6,7 +6,7 @@ Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global
 from __future__ import annotations
 
 import contextlib
-from typing import List, Optional, Tuple
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -51,6 +51,18 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     The class in tf.contrib changes the optimizer permanently, silently ignores wrappers, is not
     itself a `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in
     tf.contrib, public attributes of the inner optimizer can be read from the wrapper.
+
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[1.0])
+            momentum = tf.compat.v1.train.MomentumOptimizer(0.1, momentum=0.9)
+            grad = tf.compat.v1.placeholder(tf.float32, [1])
+            train_op = legacy_opt.MultitaskOptimizerWrapper(momentum).apply_gradients([(grad, w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            for value in 1.0, 0.0:  # for the zero, Momentum alone would subtract 0.09
+                session.run(train_op, {grad: [value]})
+            print(session.run(w))  # [0.9]
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
@@ -127,7 +139,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 def _conditional_methods(optimizer):
     """Returns a dict from names of update methods to versions that skip zero gradients."""
     names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
-    methods = {name: _unless_zero(getattr(optimizer, name)) for name in names}
+    methods: Dict[str, Callable[..., Any]] = {
+        name: _unless_zero(getattr(optimizer, name)) for name in names
+    }
     if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods

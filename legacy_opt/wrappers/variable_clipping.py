@@ -39,6 +39,17 @@ class VariableClippingOptimizer(OptimizerWrapper):
     * Partitioned variables are never clipped.
     * Rows of ref variables may be read before they are updated.
 
+    Example::
+
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            w = tf.compat.v1.get_variable("w", initializer=[[3.0, 4.0], [0.3, 0.4]])
+            descent = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+            optimizer = legacy_opt.VariableClippingOptimizer(descent, [(w, [1])], max_norm=1.0)
+            train_op = optimizer.apply_gradients([(tf.zeros([2, 2]), w)])
+            session.run(tf.compat.v1.global_variables_initializer())
+            session.run(train_op)
+            print(session.run(w).round(3).ravel())  # [0.6 0.8 0.3 0.4]
+
     Args:
       opt: the v1 optimizer that computes and applies gradients.
       vars_to_clip_dims: a dict from variables to lists of dimensions. The norm is computed along

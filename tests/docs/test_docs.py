@@ -49,13 +49,27 @@ def test_the_page_on_migration_names_the_addition_of_dense(units):
     assert "`BiasAdd`, except for `Dense(1)` in Keras 3" in " ".join(text.split())
 
 
+def test_the_smallest_test_passes_and_finds_a_wrong_optimizer(monkeypatch):
+    (code,) = python_blocks(ROOT / "tests" / "README.md")
+    names = {}
+    exec(code, names)
+    (test,) = [value for name, value in names.items() if name.startswith("test_")]
+    test()
+    monkeypatch.setattr(legacy_opt, "DiffGradOptimizer", legacy_opt.LazyAdamOptimizer)
+    with pytest.raises(AssertionError, match="Not equal"):
+        test()
+
+
 # Matches a Python block, and the text block with the output if there is one.
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
 RUNNING = [
+    "adagrad_decay.md",
+    "adam_family.md",
     "estimators.md",
     "keras.md",
+    "layerwise.md",
     "memory.md",
     "old_scripts.md",
     "plain_keras.md",

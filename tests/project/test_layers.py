@@ -1,6 +1,6 @@
-"""Tests that packages import only allowed packages, also inside functions and by lazy imports."""
+"""Tests that packages import only allowed packages, and may be imported in any order."""
 
-import ast
+import shutil
 import subprocess
 import sys
 
@@ -8,147 +8,10 @@ import pytest
 
 from tests.support.paths import ROOT
 from tests.support.processes import programs
+from tests.tools.layers import ALLOWED, HOOK, circles, modules, names_in, package_of, wrong_imports
 
+PROGRAM = "tests/tools/layers.py"
 pytestmark = pytest.mark.once
-
-OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "native", "versions"]
-# The only import that runs upwards. It takes place when a user has enabled native kernels.
-HOOK = "legacy_opt.core.kernel_hook", "legacy_opt.native.updates.one_step"
-# The packages and modules that each package may import besides itself. A name that begins with a
-# dot is a package or module of compat.
-ALLOWED = {
-    "_checkout": [".compat"],  # has the string "legacy_opt.compat", but does not import it
-    "versions": [],
-    "core": ["versions"],
-    "optimizers": ["core", "versions"],
-    "wrappers": ["core", "versions"],
-    "native": ["core", "optimizers", "wrappers", "versions"],
-    "training": ["core", "optimizers", "wrappers", "versions"],
-    "rule_writing": ["core"],
-    "public": ["core", "optimizers", "wrappers", "training"],
-    "legacy_opt": ["_checkout", "public", ".compat"],
-    "__main__": [".cli"],
-    ".arrays": [],
-    ".estimator": ["versions", "core"],
-    ".messages": [],
-    ".plain_text": [],
-    ".quiet": [],
-    ".side_by_side": [],
-    ".file_endings": [],
-    ".special_files": [],
-    ".user_objects": ["core", ".messages"],
-    ".v1_optimizers": [*OF_V1, ".messages"],
-    ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
-    ".checkpoint_contents": ["core", "optimizers", ".arrays", ".checkpoint_files"],
-    ".keras_adapters": ["versions", ".v1_optimizers"],
-    ".keras_bridge": [
-        *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
-    ],
-    ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
-    ".plain_keras": [
-        *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
-        ".keras_bridge",
-    ],
-    ".checkpoints": [
-        *[
-            *OF_V1,
-            ".arrays",
-            ".messages",
-            ".file_endings",
-            ".plain_text",
-            ".special_files",
-            ".user_objects",
-        ],
-        *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents", ".keras_adapters"],
-    ],
-    ".old_names": ["legacy_opt", "optimizers", "versions"],
-    ".source_analysis": [".file_endings", ".plain_text", ".special_files", ".old_names"],
-    ".script_runner": ["versions", "public", ".special_files", ".old_names", ".source_analysis"],
-    ".native_diagnosis": ["native", "optimizers"],
-    ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
-    ".compat": [
-        *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".plain_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator", "core"],
-    ],
-}
-EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]
-ALLOWED[".cli"] = EVERYTHING_BELOW
-
-
-def modules():
-    """Returns the files of legacy_opt and compat as {module name: path}."""
-    found = {}
-    for folder, home in ("legacy_opt", "legacy_opt"), ("compat", "legacy_opt.compat"):
-        for path in (ROOT / folder).rglob("*.py"):
-            words = path.relative_to(ROOT / folder).with_suffix("").parts
-            found[".".join([home, *(word for word in words if word != "__init__")])] = path
-    return found
-
-
-def package_of(module):
-    """Returns the key in `ALLOWED` that applies to a module."""
-    words = module.split(".")[1:]
-    if words[:1] == ["compat"]:
-        return "." + (words + ["compat"])[1 if words[1:] else 0]
-    return words[0] if words else "legacy_opt"
-
-
-def names_in(module, source, is_package, known):
-    """Yields the names that a module imports, and the modules in `known` that its strings name."""
-    here = module.split(".")
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = here[: len(here) - node.level + is_package] if node.level else []
-            base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif type(node).__name__ in ("Constant", "Str"):  # Python 3.7 has Str
-            # The string may be an argument of import_module, or name a module that compat imports
-            # lazily.
-            text = node.s if type(node).__name__ == "Str" else node.value
-            for name in text, f"{module}.{text}":
-                if "." in str(name) and name in known:
-                    yield name
-
-
-def imports(files):
-    """Yields the imports of modules in `files`, as pairs (importing module, imported name)."""
-    for module, path in files.items():
-        source = path.read_text(encoding="utf-8")
-        for name in names_in(module, source, path.name == "__init__.py", files):
-            while name not in files and "." in name:
-                name = name.rpartition(".")[0]
-            if (name in files or name == "compat") and (module, name) != HOOK:
-                yield module, name
-
-
-def wrong_imports(files):
-    """Returns the imports that are not allowed, as pairs (importing module, imported name)."""
-    return [
-        (module, name)
-        for module, name in imports(files)
-        if name == "compat"
-        or package_of(name) not in [package_of(module), *ALLOWED[package_of(module)]]
-    ]
-
-
-def circles(files):
-    """Returns the modules of legacy_opt that are in a circle of imports, or import such a module.
-
-    The modules of compat are left out. They import public names from the package legacy_opt, which
-    imports compat on first use.
-    """
-    below = {module: set() for module in files if not module.startswith("legacy_opt.compat")}
-    for module, name in imports(files):
-        if module in below and name in below:
-            below[module].add(name)
-    left = set(below)
-    while True:  # remove the modules whose imports have all been removed
-        free = {module for module in left if not below[module] & left - {module}}
-        if not free:
-            return left
-        left -= free
 
 
 def test_imports_run_downwards():
@@ -162,6 +25,23 @@ def test_the_hook_imports_native_kernels():
 
 def test_there_are_no_circles():
     assert circles(modules()) == set()
+
+
+def run_with_python_alone(folder):
+    """Runs the program without site-packages. Returns its exit code and what it prints."""
+    command = [sys.executable, "-I", "-S", str(folder / PROGRAM)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True)
+    return done.returncode, done.stderr
+
+
+def test_the_program_needs_only_python(tmp_path):
+    assert run_with_python_alone(ROOT) == (0, "")
+    for name in PROGRAM, "legacy_opt/core/slots.py", "legacy_opt/wrappers/base.py":
+        (tmp_path / name).parent.mkdir(parents=True)
+        shutil.copy(str(ROOT / name), str(tmp_path / name))
+    (tmp_path / "legacy_opt/core/slots.py").write_text("import legacy_opt.wrappers.base")
+    wrong = "legacy_opt.core.slots must not import legacy_opt.wrappers.base\n"
+    assert run_with_python_alone(tmp_path) == (1, wrong)
 
 
 def test_circles_are_found(tmp_path):

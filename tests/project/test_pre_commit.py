@@ -1,4 +1,4 @@
-"""Checks that the hooks of pre-commit run the same version of ruff as `make lint`."""
+"""Checks that pre-commit runs the tools of `make lint` in their versions, and checks the layers."""
 
 import re
 
@@ -9,7 +9,18 @@ from tests.support.paths import ROOT
 pytestmark = pytest.mark.once
 
 
-def test_the_hooks_have_the_version_of_make_lint():
-    (installed,) = re.findall(r"ruff==[\d.*]+", (ROOT / "Makefile").read_text(encoding="utf-8"))
+def pinned(name):
+    """Returns the tools that a file pins, as strings such as "ruff==0.17.*"."""
+    return set(re.findall(r"[a-z]+==[\d.]+\*", (ROOT / name).read_text(encoding="utf-8")))
+
+
+def test_the_hooks_have_the_versions_of_make_lint():
+    found = pinned(".pre-commit-config.yaml")
+    assert found == pinned("Makefile")
+    assert {each.partition("==")[0] for each in found} == {"ruff", "basedpyright"}
+
+
+def test_a_hook_checks_the_layers():
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
-    assert set(re.findall(r"ruff==[\d.*]+", hooks)) == {installed}
+    (program,) = re.findall(r"entry: python (\S+)", hooks)
+    assert (ROOT / program).is_file()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Dict, List, Sequence, Set, Tuple
 
 from legacy_opt.native.compiler.operations import (
     DTYPES,
@@ -20,7 +20,6 @@ from legacy_opt.native.compiler.program import (
     ADD,
     AFTER_SUMS,
     ELEMENT,
-    FADE,
     GRADIENT,
     MATRIX,
     MATRIX_COLUMN,
@@ -90,7 +89,7 @@ class Emitter:
         self._table()
         return "\n".join(self._source) + "\n"
 
-    def _functions(self):
+    def _functions(self) -> None:
         """Writes the functions that `MatrixEmitter` writes differently."""
         if self._program.row_slots:
             self._prepare_row()
@@ -99,13 +98,13 @@ class Emitter:
             self._after_sums()
         self._update()
 
-    def _prepare(self):
+    def _prepare(self) -> None:
         nodes = [n for n in self._hoisted if n.level == SCALAR and n.stage < AFTER_SUMS]
         self._open("prepare(const void* const* scalars, const void* const* scalar_slots, void* to)")
         self._hoist(nodes)
         self._close()
 
-    def _prepare_row(self):
+    def _prepare_row(self) -> None:
         nodes = [node for node in self._hoisted if node.level == ROW and node.stage < AFTER_SUMS]
         self._open("prepare_row(void* const* row_slots, void* to)")
         self._hoist(nodes)
@@ -113,7 +112,7 @@ class Emitter:
             self._write_slot(slot, f"*({stored(slot.dtype)}*)row_slots[{i}]")
         self._close()
 
-    def _sum(self, name, sums):
+    def _sum(self, name: str, sums: str) -> None:
         """Writes the C function `name`, which computes the sums of `self._sums`.
 
         For each sum, the C function adds element i to the partial sum i % 16, then adds the 16
@@ -133,7 +132,7 @@ class Emitter:
         ]
         self._close()
 
-    def _terms(self, name, operands):
+    def _terms(self, name: str, operands: Sequence[Node]) -> None:
         """Writes a C function that computes the terms of sums, for at most 512 elements."""
         terms = "".join(f", double* restrict terms{i}" for i in range(len(operands)))
         self._element_loop(
@@ -143,30 +142,30 @@ class Emitter:
         if not any("add_terms(" in line for line in self._source):
             self._source += _ADDITION
 
-    def _call_terms(self, name, count):
+    def _call_terms(self, name: str, count: int) -> str:
         terms = "".join(f", terms[{i}]" for i in range(count))
         arrays = self._pointers("const ", "first")
         return f"    {name}_block({arrays}, {self._outer_from('first')}, m{terms});"
 
-    def _sum_signature(self, name, sums):
+    def _sum_signature(self, name: str, sums: str) -> List[str]:
         return [
             f"static void {name}(const void* value, const void* const* slots, "
             "const void* gradient,",
             f"                   const void* from, int64_t n, {sums}) {{",
         ]
 
-    def _outer(self):
+    def _outer(self) -> str:
         """Returns C parameters for the values that are computed before a loop over elements.
 
         `_outer_from` returns the matching arguments, if the loop begins at the element `first`.
         """
         return "const hoisted_t* from"
 
-    def _outer_from(self, first):
+    def _outer_from(self, first: str) -> str:
         del first
         return "from"
 
-    def _after_sums(self):
+    def _after_sums(self) -> None:
         nodes = [node for node in self._hoisted if node.stage == AFTER_SUMS]
         if any(node.level == ROW for node in nodes):
             raise UnsupportedError("kernels cannot compute a value per row from a sum")
@@ -174,7 +173,7 @@ class Emitter:
         self._hoist(nodes)
         self._close()
 
-    def _results(self):
+    def _results(self) -> List[Tuple[Node, str]]:
         """Returns pairs: a new value of an element, and the C statement that stores the value."""
         program = self._program
         results = [(program.value, store(program.dtype, "value[i]"))]
@@ -184,7 +183,7 @@ class Emitter:
                 results.append((node, store(slot.dtype, f"slot{i}[i]")))
         return results
 
-    def _update(self):
+    def _update(self) -> None:
         signature = f"{self._arrays('')}, {self._outer()}, int64_t n"
         self._element_loop(f"update_all({signature})", self._results())
         self._source += self._update_signature()
@@ -192,21 +191,21 @@ class Emitter:
         self._source.append(f"  update_all({arguments}, n);")
         self._close()
 
-    def _update_signature(self):
+    def _update_signature(self) -> List[str]:
         return [
             "static void update(void* value, void* const* slots, const void* gradient,",
             "                   const void* from, int64_t n) {",
         ]
 
-    def _fade(self):
+    def _fade(self) -> None:
         self._source += [
             "static void fade(void* const* slots, const void* from_, int64_t n) {",
             "  const hoisted_t* from = from_;",
         ]
         for i, slot in enumerate(self._program.slots):
             change = self._program.changes.get(slot.name)
-            if change is not None and change.how == FADE:
-                factor = change.factor
+            factor = change and change.factor
+            if factor is not None:
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
                 self._source += [
                     f"  {{ {stored(slot.dtype)}* slot = slots[{i}];",
@@ -216,7 +215,7 @@ class Emitter:
                 ]
         self._close()
 
-    def _finish(self):
+    def _finish(self) -> None:
         self._source += [
             "static void finish(void* const* scalar_slots, const void* from_) {",
             "  const hoisted_t* to = from_;",
@@ -225,7 +224,7 @@ class Emitter:
             self._write_slot(slot, f"*({stored(slot.dtype)}*)scalar_slots[{i}]")
         self._close()
 
-    def _add(self):
+    def _add(self) -> None:
         dtype = self._program.dtype
         kind = stored(dtype)
         added = rounded(dtype, f"{load(dtype, 'to[i]')} + {load(dtype, 'from[i]')}")
@@ -238,7 +237,7 @@ class Emitter:
             "",
         ]
 
-    def _table(self):
+    def _table(self) -> None:
         program = self._program
         slots = [program.slots, program.row_slots, program.column_slots, program.scalar_slots]
         counts = [len(each) for each in [program.scalars, *slots]]
@@ -251,7 +250,7 @@ class Emitter:
             "};",
         ]
 
-    def _fields(self):
+    def _fields(self) -> List[Tuple[str, Any]]:
         """Returns the other fields of the kernel's table, as (name, value), without zero fields."""
         program = self._program
         exist = {
@@ -268,17 +267,17 @@ class Emitter:
 
     # Helpers of the methods above.
 
-    def _struct(self, name, nodes):
+    def _struct(self, name: str, nodes: Sequence[Node]) -> None:
         fields = "".join(f" {type_of(node)} {name_of(node)};" for node in nodes)
         self._source.append(f"typedef struct {{ char unused;{fields} }} {name};\n")
 
-    def _open(self, signature):
+    def _open(self, signature: str) -> None:
         self._source += [f"static void {signature} {{", "  hoisted_t* const h = to; (void)h;"]
 
-    def _close(self):
+    def _close(self) -> None:
         self._source += ["}", ""]
 
-    def _hoist(self, nodes):
+    def _hoist(self, nodes: Sequence[Node]) -> None:
         """Writes statements that compute nodes and store them in the struct of hoisted values."""
         here = set(nodes)
         read = {each for node in nodes for each in node.inputs if each.operation != "Const"}
@@ -290,11 +289,11 @@ class Emitter:
             name = name_of(node)
             self._source.append(f"  const {type_of(node)} {name} = h->{name} = {code};")
 
-    def _read_hoisted(self, node, struct):
+    def _read_hoisted(self, node: Node, struct: str) -> None:
         name = name_of(node)
         self._source.append(f"  const {type_of(node)} {name} = {_hoisted(node, struct)};")
 
-    def _write_slot(self, slot, place):
+    def _write_slot(self, slot: Input, place: str) -> None:
         change = self._program.changes.get(slot.name)
         if change is None:
             return
@@ -303,7 +302,7 @@ class Emitter:
             value = rounded(slot.dtype, f"{load(slot.dtype, place)} + {value}")
         self._source.append("  " + store(slot.dtype, place).format(value))
 
-    def _element_loop(self, signature, results):
+    def _element_loop(self, signature: str, results: List[Tuple[Node, str]]) -> None:
         needed = needed_for([node for node, _ in results])
         self._source.append(f"VECTORIZED static void {signature} {{")
         for node in self._hoisted:
@@ -330,7 +329,9 @@ class Emitter:
             self._loop(needed, results, {})
         self._source += ["}", ""]
 
-    def _loop(self, needed, results, chosen):
+    def _loop(
+        self, needed: Set[Node], results: List[Tuple[Node, str]], chosen: Dict[Node, Node]
+    ) -> None:
         """Writes a loop; `chosen` is a dict from nodes to the nodes that they are equal to."""
         self._source.append("  for (int64_t i = 0; i < n; ++i) {")
         for node in self._program.nodes:
@@ -343,10 +344,10 @@ class Emitter:
         self._source += ["    " + statement.format(text_of(node)) for node, statement in results]
         self._source.append("  }")
 
-    def _read_rows(self, needed):
+    def _read_rows(self, needed: Set[Node]) -> None:
         """Writes C code that reads the values of a matrix row; only in `MatrixEmitter`."""
 
-    def _arrays(self, const):
+    def _arrays(self, const: str) -> str:
         kind = stored(self._program.dtype)
         slots = [
             f"{const}{stored(slot.dtype)}* restrict slot{i}"
@@ -355,7 +356,7 @@ class Emitter:
         arrays = [f"{const}{kind}* restrict value", *slots]
         return ", ".join([*arrays, f"const {kind}* restrict gradient"])
 
-    def _pointers(self, const, first):
+    def _pointers(self, const: str, first: str) -> str:
         kind = stored(self._program.dtype)
         slots = [
             f"({const}{stored(slot.dtype)}*)slots[{i}] + {first}"
@@ -364,7 +365,7 @@ class Emitter:
         pointers = [f"({const}{kind}*)value + {first}", *slots]
         return ", ".join([*pointers, f"(const {kind}*)gradient + {first}"])
 
-    def _code(self, node):
+    def _code(self, node: Node) -> str:
         """Returns the C expression of a node."""
         if node.operation == "Input":
             return load(node.dtype, self._place(node.detail))
@@ -372,13 +373,13 @@ class Emitter:
             return self._sum_of(node, f"sums[{node.detail}]", "count")
         return expression(node)
 
-    def _sum_of(self, node, total, count):
+    def _sum_of(self, node: Node, total: str, count: str) -> str:
         if node.dtype.startswith("int"):
             return sum_of_integers(node, total)
         mean = f" / (double){count}" if node.operation == "Mean" else ""
         return rounded(node.dtype, f"({type_of(node)})({total}{mean})")
 
-    def _place(self, given):
+    def _place(self, given: Input) -> str:
         program = self._program
         if given.name == GRADIENT:
             return "gradient[i]"

@@ -20,7 +20,7 @@ from legacy_opt.native.compiler.program import (
 Axes = Tuple[Optional[int], ...]
 
 
-def axes_of(level: int, rank: int) -> Axes:
+def axes_of(level: int, rank: int) -> Tuple[int, ...]:
     """Returns the axes of an input with this level; `rank` is the rank of the variable."""
     stack = tuple(range(rank - 2))
     return {
@@ -61,7 +61,8 @@ def broadcast(operands: Iterable[Axes]) -> Axes:
     length = max(map(len, operands), default=0)
     result = []
     for position in range(-length, 0):
-        here = {axes[position] for axes in operands if len(axes) >= -position} - {None}
+        found = [axes[position] for axes in operands if len(axes) >= -position]
+        here = {axis for axis in found if axis is not None}
         if len(here) > 1:
             raise UnsupportedError(
                 f"kernels cannot combine the axes {sorted(here)} in one operation"

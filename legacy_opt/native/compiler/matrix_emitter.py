@@ -6,6 +6,8 @@ sums over all elements, and to update all elements.
 
 from __future__ import annotations
 
+from typing import Any, List, Sequence, Set, Tuple
+
 from legacy_opt.native.compiler.emitter import Emitter
 from legacy_opt.native.compiler.operations import name_of, store, stored, text_of, type_of
 from legacy_opt.native.compiler.program import (
@@ -16,6 +18,8 @@ from legacy_opt.native.compiler.program import (
     MATRIX_ROW,
     SCALAR,
     SUMS,
+    Input,
+    Node,
     Program,
     needed_for,
 )
@@ -43,7 +47,7 @@ class MatrixEmitter(Emitter):
         # Whether the next C function has parameters for the values of rows and columns.
         self._has_rows_and_columns = False
 
-    def _functions(self):
+    def _functions(self) -> None:
         self._struct("row_t", self._rows)
         if self._row_sums or self._column_sums:
             self._reduce_rows_and_columns()
@@ -55,7 +59,7 @@ class MatrixEmitter(Emitter):
             self._after_sums()
         self._update()
 
-    def _reduce_rows_and_columns(self):
+    def _reduce_rows_and_columns(self) -> None:
         sums = self._row_sums + self._column_sums
         operands = list(dict.fromkeys(node.inputs[0] for node in sums))
         self._terms("reduce_lines", operands)
@@ -83,7 +87,7 @@ class MatrixEmitter(Emitter):
             self._source.append(f"  row_sums[{node.detail}] = total(parts[{part}]);")
         self._close()
 
-    def _terms(self, name, operands):
+    def _terms(self, name: str, operands: Sequence[Node]) -> None:
         super()._terms(name, operands)
         if name == "reduce_lines":
             self._source += [
@@ -94,7 +98,7 @@ class MatrixEmitter(Emitter):
                 "",
             ]
 
-    def _after_rows(self):
+    def _after_rows(self) -> None:
         """Writes the C function that computes the row values and row slots of one matrix."""
         first = [n for n in self._rows if n.level == MATRIX_ROW and n.stage < AFTER_MATRICES]
         second = [n for n in self._rows if n.level == MATRIX_ROW and n not in first]
@@ -126,7 +130,7 @@ class MatrixEmitter(Emitter):
         self._source.append("  }")
         self._close()
 
-    def _after_columns(self):
+    def _after_columns(self) -> None:
         """Writes the C function that computes the column values and column slots of one matrix."""
         self._source += [
             "VECTORIZED static void after_columns(void* const* column_slots, const double* sums,",
@@ -143,7 +147,7 @@ class MatrixEmitter(Emitter):
         self._source.append("  }")
         self._close()
 
-    def _column(self, k, const, columns):
+    def _column(self, k: int, const: str, columns: str) -> str:
         """Returns a C expression for the array of the k-th values of all columns.
 
         `column_values` in sources/kernel.h describes the layout of these arrays.
@@ -151,7 +155,7 @@ class MatrixEmitter(Emitter):
         kind = type_of(self._columns[k])
         return f"(({const}{kind}*)(({const}char*){columns} + {k} * 8 * n))"
 
-    def _read_scalars(self, nodes, slots):
+    def _read_scalars(self, nodes: Sequence[Node], slots: Sequence[Input]) -> None:
         read = {each for node in nodes for each in node.inputs}
         changes = [self._program.changes.get(slot.name) for slot in slots]
         read.update(change.node for change in changes if change is not None)
@@ -159,19 +163,19 @@ class MatrixEmitter(Emitter):
             if node.level == SCALAR and node in read:
                 self._read_hoisted(node, "from")
 
-    def _compute(self, nodes, also):
+    def _compute(self, nodes: Sequence[Node], also: str) -> None:
         for node in nodes:
             name, code = name_of(node), self._code(node)
             self._source.append(f"    const {type_of(node)} {name} = {also.format(name)}{code};")
 
-    def _write_slots(self, slots, array):
+    def _write_slots(self, slots: Sequence[Input], array: str) -> None:
         for k, slot in enumerate(slots):
             change = self._program.changes.get(slot.name)
             if change is not None:
                 place = f"(({stored(slot.dtype)}*){array}[{k}])[i]"
                 self._source.append("    " + store(slot.dtype, place).format(text_of(change.node)))
 
-    def _sum_of(self, node, total, count):
+    def _sum_of(self, node: Node, total: str, count: str) -> str:
         total, count = {
             SCALAR: (total, count),
             MATRIX: (f"total{node.detail}", "rows"),
@@ -180,26 +184,26 @@ class MatrixEmitter(Emitter):
         }[node.level]
         return super()._sum_of(node, total, count)
 
-    def _place(self, given):
+    def _place(self, given: Input) -> str:
         for array in "row_slots", "column_slots":
             slots = getattr(self._program, array)
             if given in slots:
                 return f"((const {stored(given.dtype)}*){array}[{slots.index(given)}])[i]"
         return super()._place(given)
 
-    def _read_rows(self, needed):
+    def _read_rows(self, needed: Set[Node]) -> None:
         for node in self._rows:
             if node in needed:
                 self._read_hoisted(node, "row")
 
-    def _outer(self):
+    def _outer(self) -> str:
         columns = [
             f", const {type_of(node)}* restrict column_{name_of(node)}" for node in self._columns
         ]
         others = ", const row_t* row" + "".join(columns) if self._has_rows_and_columns else ""
         return super()._outer() + others
 
-    def _outer_from(self, first):
+    def _outer_from(self, first: str) -> str:
         columns = [
             f", {self._column(k, 'const ', 'columns')} + {first}" for k in range(len(self._columns))
         ]
@@ -207,7 +211,7 @@ class MatrixEmitter(Emitter):
             ", row" + "".join(columns) if self._has_rows_and_columns else ""
         )
 
-    def _sum_signature(self, name, sums):
+    def _sum_signature(self, name: str, sums: str) -> List[str]:
         return [
             f"static void {name}(const void* value, const void* const* slots, "
             "const void* gradient,",
@@ -215,14 +219,14 @@ class MatrixEmitter(Emitter):
             f"                   int64_t n, {sums}) {{",
         ]
 
-    def _update_signature(self):
+    def _update_signature(self) -> List[str]:
         return [
             "static void update(void* value, void* const* slots, const void* gradient,",
             "                   const void* from, const void* row, const void* columns,",
             "                   int64_t n) {",
         ]
 
-    def _fields(self):
+    def _fields(self) -> List[Tuple[str, Any]]:
         renamed = {"reduce": "reduce_row", "update": "update_row"}
         fields = [(renamed.get(name, name), value) for name, value in super()._fields()]
         fields = [field for field in fields if field[0] != "prepare_row"]

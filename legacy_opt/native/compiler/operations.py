@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Sequence
 
 from legacy_opt.native.compiler.program import Node, UnsupportedError
 
@@ -103,7 +103,7 @@ def expression(node: Node) -> str:
     return code if node.operation in known else rounded(node.dtype, code)
 
 
-def _cast(node, code):
+def _cast(node: Node, code: str) -> str:
     (source,) = node.inputs
     if node.dtype == source.dtype:
         return code
@@ -114,7 +114,7 @@ def _cast(node, code):
     return rounded(node.dtype, f"({type_of(node)}){code}")
 
 
-def _integer_division(node, inputs):
+def _integer_division(node: Node, inputs: Sequence[str]) -> str:
     divisor = node.inputs[1]
     # TensorFlow raises an error when it divides an integer by zero. A kernel cannot.
     if divisor.operation != "Const" or divisor.detail == 0:
@@ -142,7 +142,7 @@ def sum_of_integers(node: Node, total: str) -> str:
     return f"({type_of(node)})lo_int64_of_double({total})"
 
 
-def _is_float(dtype):
+def _is_float(dtype: str) -> bool:
     return dtype.endswith(("float16", "float32", "float64"))
 
 

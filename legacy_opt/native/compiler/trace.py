@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt.core.types import Operation, Tensor
 from legacy_opt.native.compiler import matrix_axes
 from legacy_opt.native.compiler.operations import DTYPES, ELEMENTWISE
 from legacy_opt.native.compiler.program import (
@@ -110,20 +111,20 @@ def trace(
 class _Reader:
     """Converts tensors to nodes of a `Program`."""
 
-    def __init__(self, shape):
+    def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
         self._shape = shape
         self._rank = None if shape is None else len(shape)
         self._inputs = {}  # name of a placeholder -> Input
         self._of_tensors = {}  # (name of an operation, number of its output) -> Node
         self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
 
-    def placeholder(self, given):
+    def placeholder(self, given: Input) -> Tensor:
         """Returns a placeholder for an `Input`."""
         tensor = tf.compat.v1.placeholder(given.dtype, self.shape(given.level))
         self._inputs[tensor.op.name] = given
         return tensor
 
-    def shape(self, level):
+    def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
         """Returns the shape of the placeholder for an input of this level."""
         shape = self._shape
         if level == SCALAR:
@@ -132,13 +133,13 @@ class _Reader:
             return [shape[0]] + [1] * (len(shape) - 1)
         return shape
 
-    def change(self, how, tensor, factor):
+    def change(self, how: str, tensor: Tensor, factor: Any) -> Change:
         """Returns the `Change` of a slot."""
         if how == FADE:
             factor = self.read(tf.convert_to_tensor(factor, tensor.dtype))
         return Change(how, self.read(tensor), factor)
 
-    def read(self, tensor):
+    def read(self, tensor: Tensor) -> Node:
         """Returns the node of a tensor. Raises an UnsupportedError if there is no C code for it."""
         waiting = [tensor]
         while waiting:  # not recursive, because a rule may have thousands of operations
@@ -154,10 +155,10 @@ class _Reader:
         return self._of_tensors[self._key(tensor)]
 
     @staticmethod
-    def _key(tensor):
+    def _key(tensor: Tensor) -> Tuple[str, int]:
         return tensor.op.name, tensor.value_index
 
-    def _read_one(self, tensor):
+    def _read_one(self, tensor: Tensor) -> Node:
         operation, dtype = tensor.op, tensor.dtype.base_dtype.name
         kind = _NAMES.get(operation.type, operation.type)
         if dtype not in DTYPES:
@@ -184,17 +185,17 @@ class _Reader:
             )
         return self._node(kind, dtype, nodes, self.level(tensor, nodes))
 
-    def keeps_elements(self, tensor, node):
+    def keeps_elements(self, tensor: Tensor, node: Node) -> bool:
         """Whether a kernel can ignore the operation of `tensor`, which changes a node's shape."""
         del tensor
         return node.level == SCALAR
 
-    def level(self, tensor, nodes):
+    def level(self, tensor: Tensor, nodes: Sequence[Node]) -> int:
         """Returns the level of the result of an elementwise operation."""
         del tensor
         return max(each.level for each in nodes)
 
-    def level_of_sum(self, tensor, node):
+    def level_of_sum(self, tensor: Tensor, node: Node) -> int:
         """Returns the level of a sum.
 
         Raises:
@@ -211,7 +212,7 @@ class _Reader:
             raise UnsupportedError("of a value with fewer elements than the variable")
         return SCALAR
 
-    def _sum(self, kind, tensor, node):
+    def _sum(self, kind: str, tensor: Tensor, node: Node) -> Node:
         try:
             level = self.level_of_sum(tensor, node)
         except UnsupportedError as error:
@@ -229,13 +230,15 @@ class _Reader:
             found.detail = known
         return found
 
-    def _node(self, operation, dtype, inputs, level, detail=None):
+    def _node(
+        self, operation: str, dtype: str, inputs: Tuple[Node, ...], level: int, detail: Any = None
+    ) -> Node:
         key = operation, dtype, level, tuple(each.number for each in inputs), repr(detail)
         if key not in self._nodes:
             self._nodes[key] = Node(len(self._nodes), operation, dtype, inputs, level, detail)
         return self._nodes[key]
 
-    def program(self, inputs, value, changes):
+    def program(self, inputs: List[Input], value: Node, changes: Dict[str, Change]) -> Program:
         """Returns the `Program`, without scalars that the rule does not use."""
         used = [node.detail.name for node in self._nodes.values() if node.operation == "Input"]
         slots = [each for each in inputs if each.is_slot]
@@ -249,34 +252,37 @@ class _Reader:
             dtype,
             scalars,
             *([each for each in slots if each.level in levels] for levels in _LEVELS_OF_SLOTS),
-            list(self._nodes.values()),
-            value,
-            changes,
+            nodes=list(self._nodes.values()),
+            value=value,
+            changes=changes,
         )
 
 
 class _MatrixReader(_Reader):
     """Converts tensors to nodes, if there are slots for rows or columns of matrices."""
 
-    def __init__(self, shape):
+    _shape: Sequence[Optional[int]]
+    _rank: int
+
+    def __init__(self, shape: Optional[Sequence[Optional[int]]]) -> None:
         super().__init__(shape)
         self._axes = {}  # (name of an operation, number of its output) -> axes
 
-    def placeholder(self, given):
+    def placeholder(self, given: Input) -> Tensor:
         tensor = super().placeholder(given)
         self._axes[self._key(tensor)] = matrix_axes.axes_of(given.level, self._rank)
         return tensor
 
-    def shape(self, level):
+    def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
         return [self._shape[axis] for axis in matrix_axes.axes_of(level, self._rank)]
 
-    def _axes_of(self, tensor):
+    def _axes_of(self, tensor: Tensor) -> matrix_axes.Axes:
         """Returns the axes of a tensor (see `matrix_axes`); no axes for a constant."""
         while tensor.op.type in _UNCHANGED:
             tensor = tensor.op.inputs[0]
         return self._axes.get(self._key(tensor), ())
 
-    def keeps_elements(self, tensor, node):
+    def keeps_elements(self, tensor: Tensor, node: Node) -> bool:
         if tensor.op.type == "ExpandDims":
             position = _constant_array(tensor.op.inputs[1].op)
             if position is not None:
@@ -285,12 +291,12 @@ class _MatrixReader(_Reader):
                 return True
         return super().keeps_elements(tensor, node)
 
-    def level(self, tensor, nodes):
+    def level(self, tensor: Tensor, nodes: Sequence[Node]) -> Any:
         axes = matrix_axes.broadcast(map(self._axes_of, _operands(tensor)))
         self._axes[self._key(tensor)] = axes
         return matrix_axes.level_of(axes, self._rank, [each.level for each in nodes])
 
-    def level_of_sum(self, tensor, node):
+    def level_of_sum(self, tensor: Tensor, node: Node) -> Any:
         operation = tensor.op
         positions = _constant_array(operation.inputs[1].op)
         if positions is None:
@@ -311,7 +317,7 @@ class _MatrixReader(_Reader):
         raise UnsupportedError("over some of the axes")
 
 
-def _operands(tensor):
+def _operands(tensor: Tensor) -> List[Tensor]:
     """Returns the inputs of a tensor's operation, except inputs that only describe a shape."""
     operation = tensor.op
     if operation.type == "Fill":
@@ -323,7 +329,7 @@ def _operands(tensor):
     return list(operation.inputs)
 
 
-def _constant(operation):
+def _constant(operation: Operation) -> Any:
     """Returns the number to which all elements of a constant are equal.
 
     Raises:
@@ -346,11 +352,11 @@ def _constant(operation):
     return first.item() if hasattr(first, "item") else first
 
 
-def _constant_array(operation) -> Optional[np.ndarray]:
+def _constant_array(operation: Operation) -> Optional[np.ndarray]:
     return tf.make_ndarray(operation.get_attr("value")) if operation.type == "Const" else None
 
 
-def _check(program):
+def _check(program: Program) -> None:
     """Raises an UnsupportedError if kernels do not support the program."""
     slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():

@@ -68,7 +68,7 @@ def folder() -> Path:
 
 
 @functools.lru_cache(maxsize=None)
-def _absolute(path):
+def _absolute(path: str) -> Path:
     return Path(path).absolute()  # also after the program changes its working directory
 
 
@@ -170,7 +170,7 @@ def load(source: str) -> Tuple[str, ctypes.CDLL]:
     return key, _loaded[key]
 
 
-def _prebuilt_library(key):
+def _prebuilt_library(key: str) -> Optional[ctypes.CDLL]:
     path = prebuilt(file_name(key))
     if path is not None:
         with contextlib.suppress(OSError):  # a damaged file
@@ -178,7 +178,7 @@ def _prebuilt_library(key):
     return None
 
 
-def _own_library(key, source):
+def _own_library(key: str, source: str) -> ctypes.CDLL:
     path = folder() / file_name(key)
     if not path.exists():
         compile_library(compiler(), source, ".c", path)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -151,7 +151,9 @@ def run(
         table.finish(scalar_slots, hoisted)
 
 
-def _update(table, value, slots, gradient, hoisted):
+def _update(
+    table: Any, value: np.ndarray, slots: Sequence[np.ndarray], gradient: np.ndarray, hoisted: Any
+) -> None:
     arrays = value.ctypes.data, _pointers(slots), gradient.ctypes.data, hoisted
     if table.sums:
         sums = np.zeros(table.sums)
@@ -160,7 +162,13 @@ def _update(table, value, slots, gradient, hoisted):
     table.update(*arrays, value.size)
 
 
-def _update_matrices(kernel, value, slots, gradient, hoisted):
+def _update_matrices(
+    kernel: Kernel,
+    value: np.ndarray,
+    slots: Mapping[str, np.ndarray],
+    gradient: np.ndarray,
+    hoisted: Any,
+) -> None:
     """Updates a stack of matrices; see `UpdateMatrices` in sources/update.h."""
     program, table = kernel.program, kernel.table
     count = value.shape[-1]
@@ -199,11 +207,17 @@ def _update_matrices(kernel, value, slots, gradient, hoisted):
         table.update_row(*arrays, hoisted, of_row.ctypes.data, of_columns.ctypes.data, count)
 
 
-def _row(program, value, slots, gradient, index):
+def _row(
+    program: Program,
+    value: np.ndarray,
+    slots: Mapping[str, np.ndarray],
+    gradient: np.ndarray,
+    index: Tuple[int, ...],
+) -> Tuple[int, Any, int]:
     """Returns pointers to the value, the slots and the gradient of a row."""
     here = _pointers([slots[each.name][index] for each in program.slots])
     return value[index].ctypes.data, here, gradient[index].ctypes.data
 
 
-def _pointers(arrays):
+def _pointers(arrays: Sequence[np.ndarray]) -> Any:
     return (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)

@@ -45,14 +45,14 @@ def failure(library: Path) -> str:
     return found
 
 
-def _identity(library):
+def _identity(library: Path) -> str:
     """Returns a hash that changes if another library or another TensorFlow is installed."""
     files = [str(library), tf.__file__]
     states = [(name, os.stat(name).st_size, os.stat(name).st_mtime_ns) for name in files]
     return hashlib.sha256(repr(states).encode()).hexdigest()[:32]
 
 
-def _failure_in_child(library):
+def _failure_in_child(library: Path) -> str:
     environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
     with contextlib.suppress(cache.NoCompilerError):
         environment[cache.FOLDER_VARIABLE] = str(cache.folder())

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import platform
 from pathlib import Path
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import tensorflow as tf
 
@@ -131,7 +131,7 @@ def opened(library_path: Path) -> Library:
     return Library(operations, functions)
 
 
-def check_server(library: Library, key: str, device: str, target: str) -> None:
+def check_server(library: Library, key: str, device: str, target: Optional[str]) -> None:
     """Checks that another process has the operations library and a kernel.
 
     The result of the check is cached for each process and kernel.
@@ -151,7 +151,7 @@ def check_server(library: Library, key: str, device: str, target: str) -> None:
 
 
 @functools.lru_cache(maxsize=None)
-def _lack_of_server(operations, key, process, target):
+def _lack_of_server(operations: Any, key: str, process: str, target: Optional[str]) -> str:
     """Returns what the process lacks, or an empty string."""
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
@@ -228,7 +228,15 @@ def update_rows(
     return _run(library, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, given)
 
 
-def _run(library, operation, kernel, variables, scalars, use_locking, inputs):
+def _run(
+    library: Library,
+    operation: str,
+    kernel: Kernel,
+    variables: Sequence[Any],
+    scalars: Sequence[Any],
+    use_locking: bool,
+    inputs: Dict[str, Any],
+) -> Any:
     if isinstance(variables[0], str):
         operation, inputs = operation + "_named", dict(inputs, names=list(variables))
     else:

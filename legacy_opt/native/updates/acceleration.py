@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from typing import Any, Dict, Iterator, Optional, Sequence, Type
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 
 from legacy_opt.core import gradient_pairs
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
@@ -108,12 +108,12 @@ def _nested(optimizer: Any) -> Iterator[V1Optimizer]:
         yield from _nested(each)
 
 
-def _is_of_contrib(optimizer):
+def _is_of_contrib(optimizer: V1Optimizer) -> bool:
     cls = type(optimizer)
     return cls.__module__.startswith("tensorflow.contrib.opt.") and cls.__name__ in OF_CONTRIB
 
 
-def _like_contrib(optimizer):
+def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
     """Returns this package's optimizer with the same arguments as a `tf.contrib.opt` optimizer."""
     cls, state = OF_CONTRIB[type(optimizer).__name__], vars(optimizer)
     if any(map(state.get, ("_slots", "_non_slot_dict"))):
@@ -147,15 +147,15 @@ class Accelerated(UpdateMethods):
         with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
             return super().apply_gradients(given, global_step=global_step, name=name, **options)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Tuple[Any, ...]:
         return _restored, (type(self).__bases__[1],), vars(self).copy()
 
 
 @functools.lru_cache(maxsize=None)
-def _accelerated(cls):
+def _accelerated(cls: Type[V1Optimizer]) -> Type[V1Optimizer]:
     names = ("__doc__", "__module__", "__qualname__")
     return type(cls.__name__, (Accelerated, cls), {name: getattr(cls, name) for name in names})
 
 
-def _restored(cls):
+def _restored(cls: Type[V1Optimizer]) -> V1Optimizer:
     return object.__new__(_accelerated(cls))

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import types
 import weakref
-from typing import Any, Iterator
+from typing import Any, Dict, Iterator, List, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -80,11 +80,11 @@ def without_eager_tensors(optimizer: V1Optimizer) -> Iterator[None]:
         state.update({name: eager[name] for name in eager if state.get(name) is hidden[name]})
 
 
-def _is_eager_tensor(value):
+def _is_eager_tensor(value: Any) -> bool:
     return isinstance(value, tf.Tensor) and not versions.is_symbolic(value)
 
 
-def _of_attribute(value, seen):
+def _of_attribute(value: Any, seen: Dict[int, int]) -> Any:
     if _is_eager_tensor(value):
         return value.dtype, value.shape.as_list()
     return _value(value, seen)
@@ -96,18 +96,18 @@ class _Same:
     If possible, the reference is weak, because the object may refer to the optimizer.
     """
 
-    def __init__(self, value):
+    def __init__(self, value: Any) -> None:
         try:
             self._value = weakref.ref(value)
         except TypeError:
             self._value = lambda: value
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> bool:
         value = self._value()
         return type(other) is _Same and value is not None and value is other._value()
 
 
-def _value(value, seen):
+def _value(value: Any, seen: Dict[int, int]) -> Any:
     """Returns an object for comparison with `==`.
 
     Args:
@@ -142,7 +142,7 @@ def _value(value, seen):
     return kind, _Same(value) if items is None else items, _state(value, seen)
 
 
-def _state(value, seen):
+def _state(value: Any, seen: Dict[int, int]) -> List[Tuple[str, Any]]:
     """Returns the attributes of an object."""
     state = getattr(value, "__dict__", {})
     if any(_is_of_library(cls) for cls in type(value).__mro__):  # for example a Keras model
@@ -150,5 +150,5 @@ def _state(value, seen):
     return [(name, _value(item, seen)) for name, item in list(state.items())]
 
 
-def _is_of_library(cls):
+def _is_of_library(cls: type) -> bool:
     return cls.__module__.partition(".")[0] in _LIBRARIES

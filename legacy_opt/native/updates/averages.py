@@ -26,7 +26,9 @@ class AverageFormulas(Formulas):
         return {"rate": self._rate}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        def update(value, average, slots, scalars):
+        def update(
+            value: Tensor, average: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
+        ) -> Results:
             del slots
             return Results(difference(average, value, scalars["rate"]), {})
 

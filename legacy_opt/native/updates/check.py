@@ -6,7 +6,7 @@ kernel's C code.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,12 +19,15 @@ from legacy_opt.native.compiler.program import (
     SCALAR,
     VALUE,
     Input,
+    Program,
     UnsupportedError,
 )
 from legacy_opt.native.compiler.trace import Results
 from legacy_opt.native.runtime import compiled_kernels
 
 v1 = tf.compat.v1
+Arrays = Dict[Input, np.ndarray]
+Rule = Callable[[Dict[Input, Any]], Results]
 ELEMENTS = 64
 # The largest allowed difference, in units in the last place. The result of a single operation
 # differs by up to 6 units between versions of TensorFlow, and a rule has several operations.
@@ -39,7 +42,7 @@ def check(
     kernel: compiled_kernels.Kernel,
     inputs: List[Input],
     shape: Optional[Sequence[Optional[int]]],
-    rule: Callable[[Dict[Input, Any]], Results],
+    rule: Rule,
 ) -> None:
     """Computes updates by the kernel and by TensorFlow, and compares the results.
 
@@ -65,7 +68,7 @@ def check(
         raise UnsupportedError(differences[-1])
 
 
-def _shapes(shape, has_matrices):
+def _shapes(shape: Optional[Sequence[Optional[int]]], has_matrices: bool) -> List[List[int]]:
     """Returns the shapes to compare. A rule that reads the shape in Python needs the last one."""
     rank = 1 if shape is None else len(shape)
     general = [2] * (rank - 2) + [4, ELEMENTS // 4] if has_matrices else [ELEMENTS] + [1] * rank
@@ -75,7 +78,9 @@ def _shapes(shape, has_matrices):
     return shapes
 
 
-def _difference(kernel, inputs, shape, rule):
+def _difference(
+    kernel: compiled_kernels.Kernel, inputs: List[Input], shape: List[int], rule: Rule
+) -> Optional[str]:
     """Compares results for random inputs, of which the variable has this shape.
 
     Returns:
@@ -110,7 +115,7 @@ def _difference(kernel, inputs, shape, rule):
     return ""
 
 
-def _other_branches(program, drawn):
+def _other_branches(program: Program, drawn: Arrays) -> Iterator[Arrays]:
     """Yields inputs with which the program's comparisons of a scalar and a number are different."""
     for node in program.nodes:
         if node.operation not in COMPARISONS or node.level != SCALAR:
@@ -124,7 +129,7 @@ def _other_branches(program, drawn):
                     yield {**drawn, given: np.array(value, drawn[given].dtype)}
 
 
-def _computed(kernel, arrays):
+def _computed(kernel: compiled_kernels.Kernel, arrays: Arrays) -> Arrays:
     """Returns the new values that the kernel computes: a dict from `Input` to array."""
     found = {each: array.copy() for each, array in arrays.items()}
     by_name = {each.name: array for each, array in found.items() if not each.is_slot}
@@ -135,7 +140,9 @@ def _computed(kernel, arrays):
     return found
 
 
-def _differs(before, after, wanted, moved, resolution):
+def _differs(
+    before: np.ndarray, after: np.ndarray, wanted: np.ndarray, moved: np.ndarray, resolution: float
+) -> np.ndarray:
     """Returns a mask of the elements at which the kernel's result `after` is wrong.
 
     `moved` is TensorFlow's result for inputs that are moved by a unit in the last place. It differs
@@ -149,7 +156,9 @@ def _differs(before, after, wanted, moved, resolution):
     return ~(close | is_same)
 
 
-def _drawn(random, given, shape, has_matrices):
+def _drawn(
+    random: np.random.RandomState, given: Input, shape: Sequence[int], has_matrices: bool
+) -> np.ndarray:
     """Returns realistic values: integers are 3, other scalars are below 1, slots are positive."""
     dtype = tf.as_dtype(given.dtype).as_numpy_dtype
     if given.level == SCALAR:
@@ -164,13 +173,13 @@ def _drawn(random, given, shape, has_matrices):
     return random.uniform(low, 2, shape).astype(dtype)
 
 
-def _moved(random, array, dtype):
+def _moved(random: np.random.RandomState, array: np.ndarray, dtype: str) -> np.ndarray:
     """Returns an array in which each number is moved by about a unit in the last place."""
     factors = 1 + _resolution(dtype) * random.choice([-1.0, 1.0], array.shape)
     return (array.astype(np.float64) * factors).astype(array.dtype)
 
 
-def _composed(rule, feeds):
+def _composed(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
     """Returns the new values that TensorFlow computes: for each feed, a dict from `Input` to array.
 
     The feeds are a list of dicts from `Input` to array, too.
@@ -195,7 +204,7 @@ def _composed(rule, feeds):
         ]
 
 
-def _resolution(dtype):
+def _resolution(dtype: str) -> float:
     if dtype.startswith("int") or dtype == "bool":
         return 0.0
-    return {"bfloat16": 2.0**-7}.get(dtype) or np.finfo(dtype).eps
+    return {"bfloat16": 2.0**-7}.get(dtype) or float(np.finfo(dtype).eps)

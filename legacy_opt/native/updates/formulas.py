@@ -271,7 +271,7 @@ class RuleFormulas(Formulas):
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
         return self._inputs(dtype).scalars()
 
-    def _inputs(self, dtype):
+    def _inputs(self, dtype: DType) -> Any:
         if dtype not in self._known_inputs:
             dtypes = dict.fromkeys([dtype, wide_dtype(dtype)])
             self._known_inputs[dtype] = self.optimizer._inputs(dtypes)
@@ -285,7 +285,9 @@ class RuleFormulas(Formulas):
         except NotImplementedError as error:
             raise UnsupportedError(str(error)) from None
 
-        def update(grad, value, slots, scalars):
+        def update(
+            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
+        ) -> Results:
             with _given(optimizer, inputs.replaced(scalars)), without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
                 result = run(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
@@ -299,7 +301,7 @@ class RuleFormulas(Formulas):
 
 
 @contextlib.contextmanager
-def _given(optimizer, inputs) -> Iterator[None]:
+def _given(optimizer: V1Optimizer, inputs: Any) -> Iterator[None]:
     """Scope in which an optimizer computes its hyperparameters from `inputs`."""
     before = optimizer._rule_step
     optimizer._rule_step = before.with_inputs(inputs)
@@ -325,7 +327,7 @@ class NoFormulas(Formulas):
         raise UnsupportedError(self._reason)
 
 
-def _shape(variable, by_rows):
+def _shape(variable: Variable, by_rows: bool) -> Optional[List[Optional[int]]]:
     """Returns the shape that the rule of a variable sees; see `trace`."""
     shape = variable.shape
     if tf.executing_eagerly() and not shape.is_fully_defined():
@@ -374,7 +376,7 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
     raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")
 
 
-def _change(change):
+def _change(change: Any) -> Tuple[str, Any, Any]:
     if isinstance(change, Addition):
         return ADD, change.value, None
     if isinstance(change, Fading):

@@ -129,12 +129,12 @@ def check_place(name: str, device: Optional[str]) -> None:
 
 def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
     """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
-    if _is_remote(device):
+    if device and _is_remote(device):
         operations, target = tensorflow_operations.load(), settings.target_of_sessions()
         tensorflow_operations.check_server(operations, kernel.key, device, target)
 
 
-def _is_remote(device):
+def _is_remote(device: Optional[str]) -> bool:
     """Whether a device is in another process."""
     return tf.DeviceSpec.from_string(device or "").job not in (None, "localhost")
 

@@ -16,6 +16,7 @@ from legacy_opt.core.variable_access import on_any_device
 from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, VALUE, Input, UnsupportedError
 from legacy_opt.native.compiler.trace import Results
 from legacy_opt.native.runtime import tensorflow_operations
+from legacy_opt.native.runtime.compiled_kernels import Kernel
 from legacy_opt.native.updates import kernel_choice
 from legacy_opt.native.updates.formulas import Formula
 
@@ -41,7 +42,7 @@ def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Te
         return tf.cast(tf.sqrt(total), tensors[0].dtype)
 
 
-def _kernel(tensors):
+def _kernel(tensors: Sequence[Tensor]) -> Kernel:
     process = _process_of(tensors)
     for each in tensors:
         kernel_choice.check_place("a gradient", each.device)
@@ -50,7 +51,7 @@ def _kernel(tensors):
     return kernel
 
 
-def _process_of(tensors):
+def _process_of(tensors: Sequence[Tensor]) -> str:
     """Returns the job and task of the tensors, such as "/job:worker/task:1"; "" if local."""
     found = set()
     for each in tensors:
@@ -63,7 +64,7 @@ def _process_of(tensors):
 
 
 @functools.lru_cache(maxsize=None)
-def _admitted(dtype):
+def _admitted(dtype: DType) -> Kernel:
     return kernel_choice.admitted(formula(dtype))
 
 

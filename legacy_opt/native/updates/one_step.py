@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -173,7 +173,9 @@ class NativeKernels(Kernels):
         return norms.global_norm(tensors, self._native)
 
 
-def _apply_together(formulas, grads_and_vars, alone):
+def _apply_together(
+    formulas: Formulas, grads_and_vars: Sequence[Tuple[Any, Variable]], alone: bool
+) -> Tuple[Dict[int, Any], List[GradAndVar]]:
     """Updates variables as `NativeKernels.start` does.
 
     Returns:
@@ -204,13 +206,15 @@ def _apply_together(formulas, grads_and_vars, alone):
     return done, others
 
 
-def _needs_dense(update):
+def _needs_dense(update: _Run) -> bool:
     """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
     whole = update.indices is not None and update.formulas.needs_whole_tensor(update.variable)
     return whole and update.kernel.program.needs_all_elements
 
 
-def _run_or_none(formulas, grad, variable, indices):
+def _run_or_none(
+    formulas: Formulas, grad: Tensor, variable: Variable, indices: Optional[Tensor]
+) -> Optional[_Run]:
     """Returns a `_Run`; warns and returns None if there is no kernel."""
     optimizer = formulas.optimizer
     name, sparse = type(optimizer).__name__, indices is not None
@@ -229,7 +233,7 @@ def _run_or_none(formulas, grad, variable, indices):
     return _Run(formulas, kernel, grad, variable, here(indices))
 
 
-def _group(update):
+def _group(update: _Run) -> Any:
     """Returns a key: a single operation can run all updates that have the same key."""
     variable = update.variable
     if update.indices is not None or _bytes(update) > GROUP_BYTES:
@@ -241,12 +245,12 @@ def _group(update):
     return update.kernel.key, names, variable.device, is_resource(variable), scalars
 
 
-def _bytes(update):
+def _bytes(update: _Run) -> int:
     count = update.variable.shape.num_elements()
     return GROUP_BYTES + 1 if count is None else count * update.variable.dtype.base_dtype.size
 
 
-def _parts(updates):
+def _parts(updates: List[_Run]) -> Iterator[List[_Run]]:
     """Splits updates into lists. Several updates in a list have at most `GROUP_BYTES` in total."""
     part, size = [], 0
     for update in updates:
@@ -258,7 +262,7 @@ def _parts(updates):
     yield part
 
 
-def _run(updates):
+def _run(updates: List[_Run]) -> Any:
     """Runs several updates with the same kernel and the same scalars by one operation."""
     formulas, kernel, grad, variable, indices = updates[0]
     optimizer, operations = formulas.optimizer, tensorflow_operations.load()
@@ -289,7 +293,7 @@ def _run(updates):
         return tensorflow_operations.update(operations, kernel, names, **given)
 
 
-def _resource_name(tensor):
+def _resource_name(tensor: Tensor) -> Optional[str]:
     """Returns the name of the resource variable with a handle; None if it has no such name here.
 
     A function needs the handle, because TensorFlow orders the operations of a function by their
@@ -302,5 +306,5 @@ def _resource_name(tensor):
     return tensor.op.get_attr("shared_name").decode()
 
 
-def _handle(variable):
+def _handle(variable: Variable) -> Any:
     return variable.handle if is_resource(variable) else versions.ref_of(variable)

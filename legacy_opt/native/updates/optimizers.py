@@ -61,7 +61,7 @@ def overrides_updates(optimizer: Any, base: type) -> bool:
     )
 
 
-def _updating_class(classes):
+def _updating_class(classes: Sequence[type]) -> type:
     methods = (*UPDATE_METHODS, "_apply_sparse_shared")  # the last is in Adam only
     return stock_rules.updating_class(classes, methods)
 

@@ -7,12 +7,12 @@ scalar, and multiplies them itself.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import DType, Tensor, Variable
+from legacy_opt.core.types import DType, Operation, Tensor, Variable
 from legacy_opt.core.variable_access import is_value_of_ref
 from legacy_opt.native.compiler.trace import Results
 from legacy_opt.native.updates.formulas import ChangedFormulas, Formulas
@@ -55,7 +55,9 @@ class ScaledFormulas(ChangedFormulas):
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         run = super().function(variable, sparse)
 
-        def update(grad, value, slots, scalars):
+        def update(
+            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
+        ) -> Results:
             for i, factor in enumerate(self.factors):
                 grad = _OPERATIONS[factor.operation](grad, scalars[_name(i)])
             return run(grad, value, slots, scalars)
@@ -63,7 +65,7 @@ class ScaledFormulas(ChangedFormulas):
         return update
 
 
-def _name(i):
+def _name(i: int) -> str:
     return f"gradient_factor_{i}"
 
 
@@ -99,7 +101,7 @@ def unscaled(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
     return ScaledFormulas(formulas, factors[::-1]), found
 
 
-def _operands(operation):
+def _operands(operation: Operation) -> Optional[Tuple[Tensor, Tensor]]:
     """Returns the tensor and the scalar that an operation multiplies or divides, or None."""
     if operation.type not in _OPERATIONS:
         return None
@@ -111,7 +113,7 @@ def _operands(operation):
     return None
 
 
-def _is_scaled(operation, tensor, scalar):
+def _is_scaled(operation: Operation, tensor: Tensor, scalar: Tensor) -> bool:
     ranks = operation.outputs[0].shape.rank, tensor.shape.rank
     if None in ranks or scalar.shape.num_elements() != 1:
         return False

@@ -43,7 +43,9 @@ class StockFormulas(Formulas):
             raise UnsupportedError(refused)
         function = self._rule.function_for(sparse)
 
-        def update(grad, value, slots, scalars):
+        def update(
+            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
+        ) -> Results:
             hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)
             new, changes = function(grad, value, SimpleNamespace(**slots), hyper)
             changes = {name: (ASSIGN, change, None) for name, change in changes.items()}

@@ -41,7 +41,9 @@ class DecayedFormulas(ChangedFormulas):
         if not decays or sparse and self.needs_whole_tensor(variable):
             return run
 
-        def update(grad, value, slots, scalars):
+        def update(
+            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
+        ) -> Results:
             decayed = value - scalars[_NAME] * value
             results = run(grad, decayed, slots, scalars)
             return Results(None, results.changes, results.new_value(decayed))
