@@ -18,16 +18,10 @@ from tests.support.checkpoints.checkpoint_arrays import (
     save_with_tensorflow,
     write,
 )
-from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 FORMATS = pytest.mark.parametrize("version", [v1.train.SaverDef.V1, v1.train.SaverDef.V2])
 OLD, NEW = ({name: np.full([9], value) for name in "abc"} for value in (1.0, 2.0))
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
 
 
 @FORMATS

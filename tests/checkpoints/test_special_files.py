@@ -12,15 +12,9 @@ import pytest
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes import programs
-from tests.support.processes.command_line import Screen
 
 NAMES = {"fifo": "a FIFO (named pipe)", "socket": "a socket", "device": "a character device"}
 KINDS = pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
 
 
 @contextlib.contextmanager

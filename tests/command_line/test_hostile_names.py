@@ -12,7 +12,6 @@ from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter
 from legacy_opt.compat.cli import tables
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
-from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 RESERVED = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -27,11 +26,6 @@ HOSTILE = {
         + ['"quoted"', "back\\slash", "x/part_0\n", "[bold]", "a\0b"]
     )
 }
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
 
 
 @pytest.mark.parametrize("name", IMPOSSIBLE)
