@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix bits native-differences native-wheel sanitize mutations defects coverage seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix bits native-differences native-wheel sanitize mutations coverage seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -68,9 +68,6 @@ sanitize: $(TOOLS) ## run native kernels under the sanitizers for addresses and 
 
 mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in copies; the tests must fail
 	$(NOX) $(call lanes,mutations,"mutations(2.15)" "mutations(2.21)")
-
-defects: $(TOOLS) ## check that the tests of fixed defects fail on an old commit: BEFORE=e1d2d3a
-	$(NOX) defects -- $(BEFORE) $(LANE)
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)

@@ -506,36 +506,6 @@ def mutations(session, lane):
 
 
 @nox.session(python=False)
-def defects(session):
-    """Runs the tests of fixed defects with the code of an old commit and with the current code."""
-    if not session.posargs:
-        session.error("usage: make defects BEFORE=<an old commit> [LANE=2.15]")
-    commit, *names = session.posargs
-    home = ENVIRONMENTS / "defects"
-    old, archive = home / "old", str(home / "old.tar")
-    shutil.rmtree(str(home), ignore_errors=True)
-    old.mkdir(parents=True)
-    session.run("git", "archive", "--output", archive, commit, external=True)
-    shutil.unpack_archive(archive, str(old))
-    shutil.rmtree(str(old / "tests"))  # the next line copies the current tests
-    shutil.copytree(str(ROOT / "tests"), str(old / "tests"))
-    shutil.copy(str(ROOT / "pyproject.toml"), str(old))
-    paths = []
-    for lane in [lane for lane in LANES if lane.name in (names or [lane.name])]:
-        for tree in (old, ROOT):
-            paths.append(str(home / (f"{lane.name}-{tree.name}.json")))
-            with session.chdir(str(tree)):
-                command = ["-m", "tests.tools.defects", "run", paths[-1]]
-                session.run(
-                    environment(session, lane),
-                    *command,
-                    env={"PYTHONPATH": str(tree)},
-                    external=True,
-                )
-    session.run(sys.executable, "tests/tools/defects.py", "compare", *paths, external=True)
-
-
-@nox.session(python=False)
 def demo(session):
     """Trains on a year of real flights, on the newest lane whose Python is installed."""
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]

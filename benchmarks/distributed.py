@@ -32,9 +32,8 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples_graph_mode"
 sys.path.insert(0, str(EXAMPLES))
 
 from flights.data import load_flights  # noqa: E402
-from flights.processes import Cluster, end_on_signals  # noqa: E402
+from flights.processes import SERVER, Cluster, end_on_signals  # noqa: E402
 
-SERVER = str(EXAMPLES / "flights/processes.py")
 SERVERS = 2
 SECONDS = 1800
 FLIGHTS = 64 * 1000  # a training with more steps repeats them
@@ -83,14 +82,6 @@ def runs_here(way, processes):
     return way != "mirrored" or not hasattr(tf, "contrib")
 
 
-def write_flights(folder):
-    """Writes the flights to a file that all processes read."""
-    flights = load_flights().first(FLIGHTS)
-    names = ("ids", "dense", "late", "vocabulary_size")
-    path = os.path.join(folder, "flights.npz")
-    np.savez(path, **{name: getattr(flights, name) for name in names})
-
-
 def main():
     """Runs the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -102,7 +93,7 @@ def main():
     print(f"TensorFlow {tf.__version__}")
     print(ROW % ("", "gradients", "processes", "CPU ms/step", "kB/step"), flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        write_flights(folder)
+        load_flights().first(FLIGHTS).save(os.path.join(folder, "flights.npz"))
         for name, way in WAYS.items():
             if arguments.ways and way not in arguments.ways:
                 continue

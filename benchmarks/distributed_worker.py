@@ -4,7 +4,6 @@ import os
 import pathlib
 import sys
 
-import numpy as np
 import tensorflow as tf
 
 import legacy_opt
@@ -15,6 +14,7 @@ EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples_graph_mode"
 sys.path.insert(0, str(EXAMPLES))
 
 from flights.cluster_worker import build_graph, session_config  # noqa: E402
+from flights.data import read_flights  # noqa: E402
 from flights.model import Settings, build_logits, build_loss, build_optimizer  # noqa: E402
 from flights.processes import my_place, stop_with_parent  # noqa: E402
 
@@ -46,29 +46,26 @@ class Batches:
     """The batches of one of n processes: every n-th batch of the file, repeatedly."""
 
     def __init__(self, folder, index, processes):
-        with np.load(os.path.join(folder, "flights.npz")) as file:
-            self.flights = dict(file)
+        self.flights = read_flights(os.path.join(folder, "flights.npz"))
         self.index, self.processes = index, processes
-        self.count = len(self.flights["late"]) // BATCH
-        self.fields = self.flights["ids"].shape[1]
-        self.features = self.flights["dense"].shape[1]
-        self.vocabulary = int(self.flights["vocabulary_size"])
 
     def get(self, step):
         """Returns the arrays ids, dense and late of a step."""
-        first = (step * self.processes + self.index) % self.count * BATCH
-        return [self.flights[name][first : first + BATCH] for name in ("ids", "dense", "late")]
+        flights = self.flights
+        first = (step * self.processes + self.index) % (flights.size // BATCH) * BATCH
+        rows = slice(first, first + BATCH)
+        return [flights.ids[rows], flights.dense[rows], flights.late[rows]]
 
 
 def train_in_a_session(batches, gradients, steps, hvd=None):
     """Trains in a Session: as a rank of Horovod if `hvd` is given, otherwise alone."""
     inputs = [
-        v1.placeholder(tf.int32, [None, batches.fields]),
-        v1.placeholder(tf.float32, [None, batches.features]),
+        v1.placeholder(tf.int32, [None, batches.flights.ids.shape[1]]),
+        v1.placeholder(tf.float32, [None, batches.flights.dense.shape[1]]),
         v1.placeholder(tf.float32, [None]),
     ]
     global_step = v1.train.get_or_create_global_step()
-    logits = build_logits(*inputs[:2], batches.vocabulary, SETTINGS)
+    logits = build_logits(*inputs[:2], batches.flights.vocabulary_size, SETTINGS)
     hooks = []
     if hvd is None:
         optimizer = make_optimizer(gradients)(SETTINGS, global_step)
@@ -87,8 +84,8 @@ def train_with_servers(batches, gradients, steps, cluster, synchronous):
     """Trains as a worker that stores the variables on parameter servers."""
     index = batches.index
     server = v1.train.Server(cluster, "worker", index, config=session_config(index))
-    sizes = {name: getattr(batches, name) for name in ("fields", "features", "vocabulary")}
-    graph = build_graph(cluster, index, sizes, SETTINGS, synchronous, make_optimizer(gradients))
+    make = make_optimizer(gradients)
+    graph = build_graph(cluster, index, batches.flights, SETTINGS, synchronous, make)
     with v1.train.MonitoredTrainingSession(
         server.target,
         is_chief=index == 0,
@@ -110,9 +107,8 @@ def train_mirrored(batches, gradients, steps):
 
     strategy = getattr(tf.distribute, "MultiWorkerMirroredStrategy", None)
     strategy = (strategy or tf.distribute.experimental.MultiWorkerMirroredStrategy)()
-    sizes = batches.fields, batches.features, batches.vocabulary
     with strategy.scope():
-        model = keras_model.build_model(*sizes, SETTINGS.embedding_dim)
+        model = keras_model.new_model(batches.flights, SETTINGS)
         optimizer = to_keras(build_optimizer(SETTINGS, None))
 
     def in_replica(ids, dense, late):

@@ -9,7 +9,6 @@ from typing import Any, Callable, NamedTuple
 import tensorflow as tf
 
 import legacy_opt
-from benchmarks import limits
 
 v1 = tf.compat.v1
 
@@ -37,10 +36,6 @@ class Entry(NamedTuple):
         None if this ratio is not measured. If `goals` contains "W4", the report also has this
         ratio for the stock optimizer.
       family: the heading of the optimizer's table in the report.
-      loop: a pair: the name of a C loop over the same memory (see `limits.Loop`), and the largest
-        accepted ratio of the optimizer's step time to the step time of the C loop on W1. None if
-        the optimizer is not compared with a C loop. If `growth` is also given, the report has the
-        growth of the C loop, too.
     """
 
     name: str
@@ -49,7 +44,6 @@ class Entry(NamedTuple):
     goals: dict
     growth: Any = None
     family: str = ""
-    loop: Any = None
 
     def goal(self, workload, variables):
         """Returns the goal for a workload's name and "ref" or "resource" variables."""
@@ -103,8 +97,8 @@ _WITH_W4 = dict(_INFORMATION, W4=None)
 #: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of the batch.
 _FLAT = 1.2
 #: `Entry.growth` of the same optimizers with native kernels. Native kernels mostly read and write
-#: memory, which takes longer in larger tables: the C loop takes 2.3 times as long on W4 as on W3.
-_AS_A_LOOP = 2.0
+#: memory, which takes longer in larger tables: a loop in C took 2.3 times as long on W4 as on W3.
+_OF_MEMORY = 2.0
 
 _ADAGRAD = [
     # The same optimizer under two names: the ratio shows the noise of the measurement.
@@ -206,36 +200,11 @@ def _natives(stock, goals):
     known = {entry.name: entry for entry in _ADAGRAD + _MOMENTUM + _ROW_WISE + _WHOLE_TABLE}
     found = []
     for name, each in goals.items():
-        made = Entry(f"{name}, native", _native(known[name].make), stock, each)
-        if name in _SLOTS:
-            passes = 2.2 if name in ("LAMB", "LARS") else 1.3  # both read their input twice
-            made = made._replace(loop=(loop_name(_SLOTS[name]), passes))
-            if stock == "stock Adagrad" and known[name].growth:
-                made = made._replace(growth=_AS_A_LOOP)
-        found.append(made)
+        growth = _OF_MEMORY if stock == "stock Adagrad" and known[name].growth else None
+        found.append(Entry(f"{name}, native", _native(known[name].make), stock, each, growth))
     return found
 
 
-def loop_name(slots):
-    """Returns the name of the C loop over a variable with a number of slots."""
-    return f"C loop, {slots} slot" + ("s" if slots > 1 else "")
-
-
-#: A dict from the name of each C loop to its number of slots.
-LOOPS = {loop_name(slots): slots for slots in range(1, limits.MOST_SLOTS + 1)}
-_SLOTS = {
-    "AdagradDecay": 1,
-    "AdamW": 2,
-    "AdamWeightDecay": 2,
-    "AddSign": 1,
-    "DiffGrad": 3,
-    "LAMB": 2,
-    "LARS": 1,
-    "LazyAdam": 2,
-    "MomentumW": 1,
-    "Nadam": 2,
-    "PowerSign": 1,
-}
 _NATIVE_BESIDE_ADAM = {
     "Adafactor": {"W1": 1.20, "W2": None},
     "AdagradDecay": {"W1": 0.50, "W2": 0.60},
@@ -265,9 +234,6 @@ _ACCELERATED = {
     "stock Adagrad": {"W1": 0.80, "W2": 0.60, "W3": None},
     "stock Momentum": {"W1": 0.80, "W2": 0.60, "W3": None},
 }
-_LIMITS = [
-    Entry("only TensorFlow's unique", limits.OnlyUnique, "stock Adagrad", {"W3": None}),
-]
 
 #: The entries by family; the keys are headings of the report.
 FAMILIES = {
@@ -283,8 +249,7 @@ NATIVE_FAMILIES = {
         Entry("clipping and AdamWeightDecay, native", _native(_clipped), "stock Adam", {"W1": 1.0}),
         Entry("clipping and AdamWeightDecay", _clipped, "stock Adam", {"W1": None}),
     ],
-    "Native kernels, compared with Adagrad": _natives("stock Adagrad", _NATIVE_BESIDE_ADAGRAD)
-    + _LIMITS,
+    "Native kernels, compared with Adagrad": _natives("stock Adagrad", _NATIVE_BESIDE_ADAGRAD),
     "Native kernels of TensorFlow's own optimizers": [
         Entry(f"{name}, native", _native(STOCK[name]), name, goals)
         for name, goals in _ACCELERATED.items()

@@ -31,7 +31,7 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 import tensorflow as tf
 
 import legacy_opt.native
-from benchmarks import against, keras_bridge, limits, optimizers, report, timing, workloads
+from benchmarks import against, keras_bridge, optimizers, report, timing, workloads
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import tensorflow_operations
 
@@ -150,16 +150,9 @@ def comparisons(workload, variables, entries):
     ]
     if workload.grown_from:
         goals = {entry.stock: None for entry in beside_stock if entry.growth}
-        goals.update({entry.loop[0]: None for entry in entries if entry.loop and entry.growth})
         goals.update({entry.name: entry.growth for entry in entries if entry.growth})
         for optimizer, goal in goals.items():
             found.append(((name, optimizer), (workload.grown_from, optimizer), goal))
-    elif name == "W1":  # on W2 and W3, most of a step is spent on work other than memory access
-        found += [
-            ((name, entry.name), (name, entry.loop[0]), entry.loop[1])
-            for entry in beside_stock
-            if entry.loop
-        ]
     return found
 
 
@@ -177,8 +170,6 @@ def measure(workload, variables, sizes, rounds):
     """
 
     def contestant(name, optimizer):
-        if optimizer in optimizers.LOOPS:
-            return limits.Loop(sizes[name], optimizers.LOOPS[optimizer])
         make = optimizers.MAKERS[optimizer]
         if variables == FUNCTION:
             return keras_bridge.Step(sizes[name], make)

@@ -6,52 +6,32 @@
 
 The optimizers train one after the other, each in a new TF1 graph and Session, so that they do not
 slow each other down. Every batch of flights is predicted before the model trains on it. The
-default learning rates (flights/optimizers.py), except Shampoo's, are the results of sweeps on
-January to June. Therefore a training on the whole year is scored by the log-loss and the AUC of
-July to December only. With one model, one data set and one seed, the program shows how the
-optimizers behave, but not which optimizer is the best.
+default learning rates (flights/optimizers.py) were tuned on January to June. Therefore a training
+on the whole year is scored by the log-loss and the AUC of July to December only. With one model,
+one data set and one seed, the program shows how the optimizers behave, but not which optimizer is
+the best.
 
-The program writes compare.csv, compare_over_time.png and compare_ranking.png to the output
-directory. With --sweep it writes compare_sweep.csv instead.
+The program prints a table, and writes it to compare.csv in the output directory.
 """
 
 import argparse
-import dataclasses
 import os
 import sys
 import time
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import tensorflow.compat.v1 as tf
 
-from flights.arguments import positive_float, positive_int
+from flights.arguments import new_parser, positive_float, positive_int
 from flights.data import load_flights
 from flights.model import Settings
-from flights.optimizer_ranking import format_ranking, ranking, write_over_time, write_ranking
 from flights.optimizers import CATALOGUE
-from flights.sweep import ALL_SEEDS, tune
+from flights.report import score
 from flights.training import Trainer, replacing
 
 QUICK_STEPS = 600
 WARM_UP_STEPS = 10  # not timed
-
-
-@dataclasses.dataclass(frozen=True)
-class Outcome:
-    """The results of one optimizer.
-
-    Attributes:
-      predictions: float32 [flights], the probability of each flight, predicted before the training
-        on this flight.
-      milliseconds: the median time of a training step.
-      state_bytes: the size of the optimizer's variables.
-    """
-
-    predictions: Any
-    milliseconds: float
-    state_bytes: int
 
 
 def named_rate(text):
@@ -68,127 +48,80 @@ def named_rate(text):
         raise argparse.ArgumentTypeError(f"the rate {rate!r} in {text!r} is not a number") from None
 
 
-def make_parser():
-    """Returns the parser of the command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--out", default="flights_compare_out", metavar="DIR", help="(default: %(default)s)")
-    add(
-        "--optimizers",
-        nargs="+",
-        choices=CATALOGUE,
-        default=list(CATALOGUE),
-        metavar="NAME",
-        help=f"train only these optimizers; possible names: {', '.join(CATALOGUE)}",
-    )
-    add(
-        "--learning-rate",
-        nargs="+",
-        action="append",
-        type=named_rate,
-        default=[],
-        metavar="NAME=RATE",
-        help="learning rates that replace the tuned learning rates",
-    )
-    length = parser.add_mutually_exclusive_group()
-    length.add_argument(
-        "--steps", type=positive_int, help="number of training steps (default: the whole year)"
-    )
-    length.add_argument("--quick", action="store_true", help=f"train {QUICK_STEPS} steps only")
-    add(
-        "--batch-size",
-        type=positive_int,
-        default=64,
-        help="flights per step (default: %(default)s)",
-    )
-    add("--seed", type=int, default=0, help="(default: %(default)s)")
-    add("--sweep", action="store_true", help="only tune the learning rates, on January to June")
-    add(
-        "--trials",
-        type=positive_int,
-        default=10,
-        help="sweep: how many trials each optimizer gets (default: %(default)s)",
-    )
-    add(
-        "--seeds",
-        type=positive_int,
-        default=2,
-        help="sweep: how many seeds the best trials get (default: %(default)s)",
-    )
-    return parser
-
-
 def parse_arguments(argv=None):
     """Returns a namespace, in which `learning_rate` is a dict from optimizer name to rate."""
-    parser = make_parser()
+    parser = new_parser(__doc__, "flights_compare_out")
+    add, names = parser.add_argument, ", ".join(CATALOGUE)
+    chosen = {"nargs": "+", "choices": CATALOGUE, "default": list(CATALOGUE), "metavar": "NAME"}
+    rates = {"nargs": "+", "action": "append", "type": named_rate, "metavar": "NAME=RATE"}
+    add("--optimizers", help=f"train only these optimizers; possible names: {names}", **chosen)
+    add("--learning-rate", default=[], help="rates that replace the tuned learning rates", **rates)
+    add("--seed", type=int, default=0, help="(default: %(default)s)")
+    length = parser.add_mutually_exclusive_group()
+    steps = "number of training steps (default: the whole year)"
+    length.add_argument("--steps", type=positive_int, help=steps)
+    length.add_argument("--quick", action="store_true", help=f"train {QUICK_STEPS} steps only")
     arguments = parser.parse_args(argv)
     arguments.learning_rate = dict(pair for pairs in arguments.learning_rate for pair in pairs)
     for name in arguments.learning_rate:
         if name not in arguments.optimizers:
             parser.error(f"--learning-rate: {name} is not among the --optimizers")
-        if arguments.sweep:
-            parser.error("--learning-rate: --sweep tries its own rates")
     return arguments
 
 
-def make_settings(arguments):
-    """Returns a dict from optimizer name to `Settings`, in the order of the catalogue."""
-    return {
-        name: Settings(
-            optimizer=name,
-            learning_rate=arguments.learning_rate.get(name, choice.learning_rate),
-            seed=arguments.seed,
-        )
-        for name, choice in CATALOGUE.items()
-        if name in arguments.optimizers
-    }
+def scored(flights):
+    """Returns a mask of the flights whose predictions are scored, and their description.
+
+    After a training on the whole year, these are July to December only, because the learning rates
+    were tuned on January to June. After a shorter training, all flights are scored.
+    """
+    if flights.month[-1] == 12:
+        return flights.month >= 7, "July-December"
+    return np.ones(flights.size, bool), f"the first {flights.size:,} flights"
 
 
 def train(flights, settings, batch_size):
-    """Trains once on all `flights` with one optimizer, in a new graph."""
+    """Trains once on all `flights` with one optimizer, in a new graph.
+
+    Returns:
+      A row of the table, a dict.
+    """
     trainer = Trainer(flights, {settings.optimizer: settings}, batch_size)
     (predictions,) = trainer.train_once(f"{settings.optimizer:<16}")
-    timed = trainer.step_seconds[WARM_UP_STEPS:] or trainer.step_seconds
-    return Outcome(predictions, 1000 * float(np.median(timed)), trainer.state_bytes())
-
-
-def sweep(flights, arguments):
-    """Tunes every optimizer; prints the best learning rates, and returns all trials."""
-    seeds = range(arguments.seed + 1, arguments.seed + 1 + arguments.seeds)
-    tables = []
-    for name, settings in make_settings(arguments).items():
-        print(f"{name}:")
-        sizes = arguments.trials, seeds, arguments.batch_size
-        best, table = tune(flights, [name], *sizes, base=settings)
-        rates = sorted(table["learning_rate"])
-        rate = best[name].learning_rate
-        edge = " (at the end of the range: widen it)" if rate in (rates[0], rates[-1]) else ""
-        print(f"{name} {rate:g}, log-loss {table[ALL_SEEDS].min():.4f}{edge}")
-        tables.append(table)
-    return pd.concat(tables)
+    seconds = trainer.step_seconds[WARM_UP_STEPS:] or trainer.step_seconds
+    inside, _ = scored(flights)
+    loss, auc = score(flights.late[inside], predictions[inside])
+    return {
+        "log_loss": loss,
+        "auc": auc,
+        "milliseconds_per_step": 1000 * float(np.median(seconds)),
+        "state_bytes": trainer.state_bytes(),
+        "learning_rate": settings.learning_rate,
+        "tensorflows_own": CATALOGUE[settings.optimizer].stock,
+    }
 
 
 def compare(flights, arguments):
-    """Trains with every optimizer; prints the ranking, and writes a CSV and two plots.
+    """Trains with every optimizer; prints the table, and writes a CSV.
 
     Raises:
-      SystemExit: an optimizer diverged. The CSV and the plots are written in this case, too.
+      SystemExit: an optimizer diverged. The CSV is written in this case, too.
     """
-    settings = make_settings(arguments)
-    outcomes = {name: train(flights, one, arguments.batch_size) for name, one in settings.items()}
-    table = ranking(flights, outcomes, settings)
-    print(format_ranking(flights, table))
-    paths = [
-        os.path.join(arguments.out, name)
-        for name in ("compare.csv", "compare_over_time.png", "compare_ranking.png")
-    ]
-    with replacing(paths[0]) as temporary:
+    rows = {}
+    for name in [each for each in CATALOGUE if each in arguments.optimizers]:
+        rate = arguments.learning_rate.get(name, CATALOGUE[name].learning_rate)
+        rows[name] = train(flights, Settings(name, rate, seed=arguments.seed), arguments.batch_size)
+    table = pd.DataFrame.from_dict(rows, orient="index").sort_values("log_loss", kind="mergesort")
+    inside, period = scored(flights)
+    late = flights.late[inside]
+    constant = score(late, np.full(late.shape, late.mean()))[0]
+    print(f"Predictions of {period}, each made before training on its flight:")
+    print(table.to_string(float_format="{:.4g}".format))
+    print(f"Always predicting the share of late flights would score {constant:.4f}.")
+    csv = os.path.join(arguments.out, "compare.csv")
+    with replacing(csv) as temporary:
         table.to_csv(temporary, index_label="optimizer")
-    write_over_time(paths[1], flights, {name: one.predictions for name, one in outcomes.items()})
-    write_ranking(paths[2], flights, table)
-    print("Wrote {}, {} and {}.".format(*tuple(paths)))
+    print(f"Wrote {csv}.")
     diverged = list(table.index[table["log_loss"].isna()])
     if diverged:
         sys.exit(f"{', '.join(diverged)} diverged; give a lower --learning-rate NAME=RATE")
@@ -203,12 +136,8 @@ def main(argv=None):
         sys.exit(f"--out: cannot create the directory: {error}")
     begin = time.time()
     flights = load_flights()
-    if arguments.sweep:
-        with replacing(os.path.join(arguments.out, "compare_sweep.csv")) as temporary:
-            sweep(flights, arguments).to_csv(temporary, index=False)
-    else:
-        steps = QUICK_STEPS if arguments.quick else arguments.steps
-        compare(flights.first(steps * arguments.batch_size) if steps else flights, arguments)
+    steps = QUICK_STEPS if arguments.quick else arguments.steps
+    compare(flights.first(steps * arguments.batch_size) if steps else flights, arguments)
     print(f"{time.time() - begin:.0f} s.")
 
 

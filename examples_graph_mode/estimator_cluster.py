@@ -25,7 +25,7 @@ import tempfile
 import tensorflow.compat.v1 as tf
 
 from estimator_flights import make_estimator, make_input_fn
-from flights.arguments import one_optimizer_parser, positive_int
+from flights.arguments import add_cluster_options, one_optimizer_parser
 from flights.data import load_flights
 from flights.processes import Cluster, end_on_signals, my_place, stop_with_parent
 from legacy_opt.compat import estimator
@@ -36,15 +36,9 @@ EVALUATED = 20000  # the number of flights that the evaluator predicts
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
-    add = parser.add_argument
-    add(
-        "--steps",
-        type=positive_int,
-        default=4000,
-        help="steps of chief and worker together (default: %(default)s)",
-    )
-    add("--restart", action="store_true", help="start processes again that are killed by a signal")
-    add("--timeout", type=positive_int, default=300, help="seconds (default: %(default)s)")
+    add_cluster_options(parser, steps=4000)
+    restart = "start processes again that are killed by a signal"
+    parser.add_argument("--restart", action="store_true", help=restart)
     return parser.parse_args(argv)
 
 

@@ -29,7 +29,6 @@ import legacy_opt
 from flights.arguments import one_optimizer_parser, one_optimizer_settings
 from flights.data import load_flights
 from flights.model import build_logits, build_loss, build_optimizer
-from flights.report import score
 from flights.training import progress_pace
 from legacy_opt.compat import estimator
 
@@ -189,16 +188,6 @@ def export(model, flights, directory):
     return model.export_saved_model(directory, serving_input).decode()
 
 
-def base_rate_loss(flights, month):
-    """Returns the log-loss in `month` of a constant prediction.
-
-    The prediction is the share of late flights before `month`.
-    """
-    share = flights.late[flights.month < month].mean()
-    late = flights.late[flights.month == month]
-    return score(late, np.full(late.shape, share))[0]
-
-
 def main(argv=None):
     """Runs the example; returns a DataFrame with one row per month."""
     arguments = parse_arguments(argv)
@@ -219,16 +208,14 @@ def main(argv=None):
             "to step": int(metrics["global_step"]),
             "log-loss": float(metrics["log_loss"]),
             "AUC": float(metrics["auc"]),
-            "base rate's log-loss": base_rate_loss(flights, month),
         }
         print(f"{name}: steps {start} to {metrics['global_step']}.")
     table = pd.DataFrame.from_dict(rows, orient="index")
     if rows:
         print(f"\n{arguments.optimizer}, each month predicted by the model trained until then:")
         print(table.to_string(float_format="{:.4f}".format))
-        for column in ("log-loss", "base rate's log-loss"):
-            mean = np.average(table[column], weights=table["flights"])
-            print(f"Mean {column}: {mean:.4f}")
+        mean = np.average(table["log-loss"], weights=table["flights"])
+        print(f"Mean log-loss: {mean:.4f}")
     if arguments.export:
         print(f"Exported to {export(model, flights, arguments.export)}")
     print(f"{time.time() - begin:.0f} s.")

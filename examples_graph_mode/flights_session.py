@@ -2,7 +2,6 @@
 
     python examples_graph_mode/flights_session.py
     python examples_graph_mode/flights_session.py --resume
-    python examples_graph_mode/flights_session.py --sweep
 
 The models train on all flights of 2013 once, in time order. Every batch is predicted before the
 models train on it, so the log-loss measures each optimizer on unseen data ("progressive
@@ -10,11 +9,9 @@ validation"). The program trains on a flight's label at once, although in realit
 known hours later.
 
 The program writes metrics.csv, running_log_loss.png and checkpoints to the output directory. A run
-that continues from a checkpoint with --resume gives the same numbers as an uninterrupted run. With
---sweep the program tunes the optimizers instead, and writes sweep_trials.csv and sweep_seeds.csv.
+that continues from a checkpoint with --resume gives the same numbers as an uninterrupted run.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -23,64 +20,29 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 
 import legacy_opt
-from flights.arguments import decay_rate, positive_float, positive_int
+from flights.arguments import model_parser, positive_float, positive_int, settings_of
 from flights.data import load_flights
-from flights.model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, MODELS, OPTIMIZERS, Settings
-from flights.report import format_table, metrics_table, summary, write_csv, write_plot
-from flights.sweep import sweep
-from flights.training import CheckpointedRun, Trainer, replacing
+from flights.model import LEARNING_RATES, OPTIMIZERS
+from flights.report import format_table, metrics_table, write_plot
+from flights.training import CheckpointedRun, Trainer, first_difference, replacing
 
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add(
-        "--out",
-        default="flights_out",
-        metavar="DIR",
-        help="output directory (default: %(default)s)",
-    )
+    parser = model_parser(__doc__, "flights_out")
+    add, default = parser.add_argument, "(default: %(default)s)"
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
-    add("--model", choices=MODELS, default="mlp", help="logistic: without the MLP")
-    add(
-        "--batch-size",
-        type=positive_int,
-        default=64,
-        help="flights per step (default: %(default)s)",
-    )
-    add("--steps", type=positive_int, help="stop after so many steps (default: the whole year)")
-    add("--embedding-dim", type=positive_int, default=8, help="(default: %(default)s)")
-    for name in OPTIMIZERS:
-        tuned = ", ".join(f"{model} {LEARNING_RATES[model][name]:g}" for model in MODELS)
+    for name, rate in LEARNING_RATES.items():
         option = "--learning-rate-" + name.lower()
-        add(option, type=positive_float, metavar="RATE", help=f"(default: {tuned})")
-    add(
-        "--decay-step",
-        type=positive_int,
-        default=DECAY_STEP,
-        metavar="T",
-        help="AdagradDecay: steps between decays (default: %(default)s). DeepRec's default of "
-        "100000 is for longer streams: with it nothing would ever decay in the 5,115 steps of a "
-        "year, and AdagradDecay would never differ from Adagrad",
-    )
-    add(
-        "--decay-rate",
-        type=decay_rate,
-        default=DECAY_RATE,
-        metavar="RATE",
-        help="AdagradDecay: factor of the accumulator (default: %(default)s)",
-    )
+        add(option, type=positive_float, default=rate, metavar="RATE", help=default)
+    add("--steps", type=positive_int, help="stop after so many steps (default: the whole year)")
     add(
         "--native",
         choices=["auto", "require"],
         help="run the optimizers of legacy_opt with compiled kernels (first run legacy-opt "
         "build-kernels); require: stop if an optimizer of legacy_opt has no kernel",
     )
-    add("--seed", type=int, default=0, help="(default: %(default)s)")
-    add("--checkpoint-every", type=positive_int, default=1000, help="steps (default: %(default)s)")
+    add("--checkpoint-every", type=positive_int, default=1000, help="steps " + default)
     add("--resume", action="store_true", help="continue from the latest checkpoint in --out")
     add(
         "--verify-resume",
@@ -88,64 +50,26 @@ def parse_arguments(argv=None):
         help="run twice, once interrupted and resumed in a new graph and session; fail unless "
         "all predictions and variables are equal, bit for bit",
     )
-    add(
-        "--sweep",
-        action="store_true",
-        help="tune each optimizer on January-June, then measure July-December over --seeds seeds; "
-        "takes minutes, does not save checkpoints",
-    )
-    add(
-        "--trials",
-        type=positive_int,
-        default=24,
-        help="sweep: trials of each optimizer (default: %(default)s)",
-    )
-    add(
-        "--seeds",
-        type=positive_int,
-        default=5,
-        help="sweep: number of seeds for ranking the best trials and for measuring July-December "
-        "(default: %(default)s)",
-    )
     return parser.parse_args(argv)
 
 
-def make_settings(arguments):
-    """Returns a dict from optimizer name to `Settings`."""
-    settings = {}
-    for name in OPTIMIZERS:
-        if name in arguments.optimizers:
-            given = getattr(arguments, "learning_rate_" + name.lower())
-            settings[name] = Settings(
-                optimizer=name,
-                learning_rate=given or LEARNING_RATES[arguments.model][name],
-                decay_step=arguments.decay_step,
-                decay_rate=arguments.decay_rate,
-                model=arguments.model,
-                embedding_dim=arguments.embedding_dim,
-                seed=arguments.seed,
-            )
-    return settings
-
-
-def report(arguments, flights, settings, predictions):
+def report(arguments, flights, predictions):
     """Prints the table and writes CSV and PNG.
 
     Raises:
       SystemExit: if a prediction is not finite.
     """
-    flights = flights.first(predictions.shape[1])
-    names = list(settings)
-    if not np.isfinite(predictions).all():
-        bad = [name for name, values in zip(names, predictions) if not np.isfinite(values).all()]
+    bad = [name for name, values in predictions.items() if not np.isfinite(values).all()]
+    if bad:
         sys.exit(f"{', '.join(bad)} diverged; give a lower --learning-rate-<optimizer>")
-    table = metrics_table(flights, predictions, names)
+    table = metrics_table(flights, predictions)
     print(format_table(table))
-    print(summary(table, names, settings, -(-flights.size // arguments.batch_size)))
     csv = os.path.join(arguments.out, "metrics.csv")
     png = os.path.join(arguments.out, "running_log_loss.png")
-    write_csv(csv, table)
-    write_plot(png, flights, predictions, settings, arguments.batch_size)
+    with replacing(csv) as temporary:
+        table.to_csv(temporary, index=False)
+    title = "Late arrivals 2013, each batch predicted before training on it"
+    write_plot(png, flights, predictions, dict.fromkeys(predictions, {}), title)
     print(f"Wrote {csv} and {png}.")
 
 
@@ -167,13 +91,11 @@ def verify_resume(arguments, flights, settings, steps, predictions, variables):
         trainer = Trainer(flights, settings, arguments.batch_size)
         run = CheckpointedRun(trainer, directory, every)
         resumed, resumed_variables = run.run(stop_at, resume=resume, save_at_end=resume)
-    different = [
-        name for name in variables if not np.array_equal(variables[name], resumed_variables[name])
-    ]
-    if not np.array_equal(predictions, resumed):
-        different.append("predictions")
-    if different:
-        sys.exit(f"Resumed run differs from uninterrupted run in: {', '.join(different)}")
+    difference = first_difference(
+        dict(variables, predictions=predictions), dict(resumed_variables, predictions=resumed)
+    )
+    if difference:
+        sys.exit(f"Resumed run differs from uninterrupted run: {difference}.")
     print(
         f"Stopped at step {stop}, resumed from step {every}: all {resumed.size} predictions "
         f"and {len(variables)} variables are equal to those of the uninterrupted run, bit for "
@@ -193,20 +115,17 @@ def main(argv=None):
         f"{flights.size} flights, {100 * flights.late.mean():.1f} % late, "
         f"{flights.vocabulary_size} ids; TensorFlow {tf.__version__}."
     )
-    settings = make_settings(arguments)
-    if arguments.sweep:
-        base = next(iter(settings.values()))
-        sizes = arguments.trials, arguments.seeds, arguments.batch_size
-        tables = sweep(flights, list(settings), *sizes, base=base)
-        for name, table in zip(("sweep_trials.csv", "sweep_seeds.csv"), tables):
-            with replacing(os.path.join(arguments.out, name)) as temporary:
-                table.to_csv(temporary, index=False)
-        return
+    rates = {name: getattr(arguments, "learning_rate_" + name.lower()) for name in OPTIMIZERS}
+    settings = {
+        name: settings_of(arguments, name, rate)
+        for name, rate in rates.items()
+        if name in arguments.optimizers
+    }
     trainer = Trainer(flights, settings, arguments.batch_size)
     steps = min(arguments.steps or trainer.steps, trainer.steps)
     run = CheckpointedRun(trainer, arguments.out, arguments.checkpoint_every)
     predictions, variables = run.run(steps, resume=arguments.resume)
-    report(arguments, flights, settings, predictions)
+    report(arguments, flights.first(predictions.shape[1]), dict(zip(settings, predictions)))
     if arguments.verify_resume:
         verify_resume(arguments, flights, settings, steps, predictions, variables)
     print(f"{time.time() - begin:.0f} s.")

@@ -12,87 +12,72 @@
 The optimizers are AdagradDecay and Adam, which `to_keras` converts to optimizers of `tf.keras`. The
 variable `iterations` and Adam's powers of beta must be updated once per training step.
 
-If the installed Keras cannot `fit` under a strategy even with its own Adam, the error is printed
-and a custom training loop is used instead of `fit`.
+The training loops are custom loops, which work with Keras 2 and Keras 3. docs/keras.md shows where
+`fit` works under these strategies.
 
 The exit code is 0 if all compared values are equal, and 1 if not.
 """
 
-import argparse
 import os
 import sys
 import tempfile
-import textwrap
 import time
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from flights.arguments import positive_int
-from flights.data import load_flights
-from flights.processes import Cluster, my_place, stop_with_parent
-from legacy_opt import AdagradDecayOptimizer
+from flights.arguments import add_cluster_options, new_parser
+from flights.data import load_flights, read_flights
+from flights.keras_model import new_model
+from flights.model import Settings, build_optimizer
+from flights.processes import SERVER, Cluster, my_place, stop_with_parent
+from flights.training import first_difference
 from legacy_opt.compat import to_keras
 from legacy_opt.versions import keras_facts
 
-keras = tf.keras
-SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flights/processes.py")
+SETTINGS = Settings("AdagradDecay", 0.1, decay_step=10)
 BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}
 
 
 def bridged_optimizers():
     """Returns a dict from name to a function that creates a v1 optimizer converted to Keras."""
-    decay = {"accumulator_decay_step": 10, "accumulator_decay_rate": 0.7}
     return {
-        "AdagradDecay": lambda: to_keras(AdagradDecayOptimizer(0.1, None, **decay)),
+        "AdagradDecay": lambda: to_keras(build_optimizer(SETTINGS, None)),
         "Adam": lambda: to_keras(tf.compat.v1.train.AdamOptimizer(0.003)),
     }
-
-
-def keras_own():
-    """Creates Keras' own Adam, with the same base class as the optimizers of `to_keras`."""
-    if keras_facts()["generation"] == 3:
-        return keras.optimizers.Adam()
-    return getattr(keras.optimizers, "legacy", keras.optimizers).Adam()
 
 
 # --- the model and its training
 
 
-class Flights:
-    """The training data of all processes, in time order, without an incomplete batch at the end."""
+class Batches(NamedTuple):
+    """The training data of all processes: `Flights`, and the number of flights per step."""
 
-    def __init__(self, path, batch_size):
-        with np.load(path) as file:
-            self.ids, self.dense, self.late = file["ids"], file["dense"], file["late"]
-            self.vocabulary_size = int(file["vocabulary_size"])
-        self.batch_size = batch_size
-        self.steps = len(self.late) // batch_size
+    flights: Any
+    size: int
+
+    @property
+    def steps(self):
+        """The number of steps in one pass."""
+        return self.flights.size // self.size
 
     def dataset(self):
-        arrays = ((self.ids, self.dense), self.late[:, np.newaxis])
-        return tf.data.Dataset.from_tensor_slices(arrays).batch(self.batch_size)
+        """Returns a dataset of all batches, in time order."""
+        arrays = (self.flights.ids, self.flights.dense), self.flights.late[:, np.newaxis]
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(self.size)
 
     def log_loss(self, model):
         """Returns the mean log-loss of all flights."""
-        logits = model([tf.constant(self.ids), tf.constant(self.dense)])[:, 0]
-        losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=self.late)
+        logits = model([tf.constant(self.flights.ids), tf.constant(self.flights.dense)])[:, 0]
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=self.flights.late)
         return float(tf.reduce_mean(losses))
 
 
-def build_model(flights, optimizer):
-    """Returns a compiled model from ids and dense features to a logit."""
-    layers = keras.layers
-    ids = keras.Input([flights.ids.shape[1]], dtype="int32")
-    dense = keras.Input([flights.dense.shape[1]])
-    normal = keras.initializers.RandomNormal(stddev=0.05, seed=1)
-    embedded = layers.Embedding(flights.vocabulary_size, 8, embeddings_initializer=normal)(ids)
-    hidden = layers.Concatenate()([layers.Flatten()(embedded), dense])
-    for units, activation in ((32, "relu"), (1, None)):
-        glorot = keras.initializers.GlorotUniform(seed=units)
-        hidden = layers.Dense(units, activation, kernel_initializer=glorot)(hidden)
-    model = keras.Model([ids, dense], hidden)
-    model.compile(optimizer, loss=keras.losses.BinaryCrossentropy(from_logits=True))
+def build_model(batches, optimizer):
+    """Returns a new model with its optimizer."""
+    model = new_model(batches.flights, SETTINGS)
+    model.compile(optimizer)
     return model
 
 
@@ -135,37 +120,6 @@ def once_per_step(values, steps):
     return all(values[name] == expected[name] for name in expected if name in values)
 
 
-def first_difference(one, other):
-    """Returns a text that names a difference between two `state`s, or None if they are equal."""
-    if set(one) != set(other):
-        names = ", ".join(sorted(set(one) ^ set(other)))
-        return names + ", which only one of the two trainings has"
-    different = [name for name in one if not np.array_equal(one[name], other[name])]
-    return different[0] if different else None
-
-
-def try_fit(fit, optimizer):
-    """Calls `fit(optimizer)`.
-
-    Returns:
-      The result of `fit`. If `fit` fails both with `optimizer` and with Keras' own Adam, Adam's
-      error is printed and the result is None.
-    """
-    try:
-        return fit(optimizer)
-    except Exception:  # the type depends on the versions of Keras and TensorFlow
-        try:
-            fit(keras_own)
-        except Exception as error:
-            what = type(error).__name__, textwrap.shorten(str(error), 70, placeholder=" …")
-            say(
-                "fit fails here even with Keras' own Adam ({}: {}). A custom training loop is used "
-                "instead:".format(*what)
-            )
-            return None
-        raise
-
-
 def say(text):
     """Prints a line that begins with the name of this process."""
     _, job, index = my_place()
@@ -181,39 +135,23 @@ def public(name):
     return getattr(tf.distribute, name, None) or getattr(tf.distribute.experimental, name)
 
 
-def be_worker(flights, out):
+def be_worker(batches, out):
     """Trains as one of two workers, and writes the final state to a file."""
     strategy = public("MultiWorkerMirroredStrategy")()
     options = tf.data.Options()
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    dataset = flights.dataset().with_options(options)
-
-    def fit(optimizer):
+    dataset = batches.dataset().with_options(options)
+    for name, optimizer in bridged_optimizers().items():
         with strategy.scope():
-            model = build_model(flights, optimizer())
-        model.fit(dataset, verbose=0)
-        return model
-
-    def loop(optimizer):
-        with strategy.scope():
-            model = build_model(flights, optimizer())
-        train = training_step(strategy, model, flights.batch_size)
+            model = build_model(batches, optimizer())
+        train = training_step(strategy, model, batches.size)
         for inputs, late in strategy.experimental_distribute_dataset(dataset):
             train(inputs, late)
-        return model
-
-    train = fit
-    for name, optimizer in bridged_optimizers().items():
-        model = try_fit(fit, optimizer) if train is fit else None
-        if model is None:
-            train, model = loop, loop(optimizer)
-        values = state(model)
-        index = my_place()[2]
-        np.savez(os.path.join(out, f"{name} {index}.npz"), **values)
-        say(f"{name}, {flights.steps} steps, log-loss {flights.log_loss(model):.4f}")
+        np.savez(os.path.join(out, f"{name} {my_place()[2]}.npz"), **state(model))
+        say(f"{name}, {batches.steps} steps, log-loss {batches.log_loss(model):.4f}")
 
 
-def be_coordinator(flights, out):
+def be_coordinator(batches, out):
     """Trains with one worker at a time, then with both workers at the same time.
 
     For comparison, the first training is repeated without a cluster.
@@ -226,55 +164,37 @@ def be_coordinator(flights, out):
     coordinator = public("coordinator").ClusterCoordinator(strategy)
     for name, optimizer in bridged_optimizers().items():
         with strategy.scope():
-            model = build_model(flights, optimizer())
-        alone = build_model(flights, optimizer())
+            model = build_model(batches, optimizer())
+        alone = build_model(batches, optimizer())
         alone.set_weights(model.get_weights())
-        train = training_step(strategy, model, flights.batch_size)
-        train_alone = training_step(tf.distribute.get_strategy(), alone, flights.batch_size)
-        for inputs, late in flights.dataset():
+        train = training_step(strategy, model, batches.size)
+        train_alone = training_step(tf.distribute.get_strategy(), alone, batches.size)
+        for inputs, late in batches.dataset():
             coordinator.schedule(train, args=(inputs, late))
             coordinator.join()
             train_alone(inputs, late)
         np.savez(os.path.join(out, name + " cluster.npz"), **state(model))
         np.savez(os.path.join(out, name + " alone.npz"), **state(alone))
         text = "%s, %d steps one after the other, log-loss %.4f"
-        say(text % (name, flights.steps, flights.log_loss(model)))
-    train_together(coordinator, flights)
+        say(text % (name, batches.steps, batches.log_loss(model)))
+    train_together(coordinator, batches)
 
 
-def train_together(coordinator, flights):
+def train_together(coordinator, batches):
     """Lets both workers train at the same time, in an order that is not reproducible.
 
     Adam is not used here, because it reads and writes the whole slots of an embedding. It would
     overwrite values that the other worker has written in the meantime.
     """
-    strategy, name = coordinator.strategy, "AdagradDecay"
-    optimizer = bridged_optimizers()[name]
-
-    def fit(optimizer):
-        with strategy.scope():
-            model = build_model(flights, optimizer())
-        creator = getattr(getattr(keras.utils, "experimental", None), "DatasetCreator", None)
-
-        def endless(context=None):  # a DatasetCreator calls this function on each worker
-            return flights.dataset().repeat()
-
-        dataset = creator(endless) if creator else endless()
-        model.fit(dataset, steps_per_epoch=flights.steps, verbose=0)
-        return model
-
-    def loop(optimizer):
-        with strategy.scope():
-            model = build_model(flights, optimizer())
-        train = training_step(strategy, model, flights.batch_size)
-        for inputs, late in flights.dataset():
-            coordinator.schedule(train, args=(inputs, late))
-        coordinator.join()
-        return model
-
-    model = try_fit(fit, optimizer) or loop(optimizer)
+    name = "AdagradDecay"
+    with coordinator.strategy.scope():
+        model = build_model(batches, bridged_optimizers()[name]())
+    train = training_step(coordinator.strategy, model, batches.size)
+    for inputs, late in batches.dataset():
+        coordinator.schedule(train, args=(inputs, late))
+    coordinator.join()
     text = "%s, %d steps at the same time, log-loss %.4f"
-    say(text % (name, flights.steps, flights.log_loss(model)))
+    say(text % (name, batches.steps, batches.log_loss(model)))
 
 
 # --- the program
@@ -282,25 +202,8 @@ def train_together(coordinator, flights):
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--steps", type=positive_int, default=40, help="(default: %(default)s)")
-    add(
-        "--batch-size",
-        type=positive_int,
-        default=64,
-        help="flights per step (default: %(default)s)",
-    )
-    add(
-        "--timeout",
-        type=positive_int,
-        default=300,
-        help="time limit of each cluster in seconds (default: %(default)s)",
-    )
-    add("--role", choices=["worker", "coordinator"], help=argparse.SUPPRESS)
-    add("--directory", help=argparse.SUPPRESS)
+    parser = new_parser(__doc__, None)
+    add_cluster_options(parser, steps=40)
     return parser.parse_args(argv)
 
 
@@ -317,53 +220,42 @@ def main(argv=None):
             f"2.15, 2.21); this is {tf.__version__}. flights_session.py and "
             "estimator_flights.py run here."
         )
-    if arguments.role:
-        be_child(arguments)
+    if "TF_CONFIG" in os.environ:
+        be_process(arguments)
     begin = time.time()
     facts = keras_facts()
     print(f"TensorFlow {tf.__version__}, Keras {facts['version']}.")
     with tempfile.TemporaryDirectory() as directory:
-        write_flights(directory, arguments.steps * arguments.batch_size)
-        compare_workers(arguments, directory)
-        compare_with_parameter_server(arguments, directory)
+        flights = load_flights().first(arguments.steps * arguments.batch_size)
+        out = arguments.out or directory
+        os.makedirs(out, exist_ok=True)
+        flights.save(os.path.join(out, "flights.npz"))
+        compare_workers(arguments, out)
+        compare_with_parameter_server(arguments, out)
     print(f"{time.time() - begin:.0f} s.")
 
 
-def write_flights(directory, count):
-    """Writes the first `count` flights to a file that all processes read."""
-    flights = load_flights().first(count)
-    np.savez(
-        os.path.join(directory, "flights.npz"),
-        ids=flights.ids,
-        dense=flights.dense,
-        late=flights.late,
-        vocabulary_size=flights.vocabulary_size,
-    )
-
-
-def be_child(arguments):
+def be_process(arguments):
     """Runs a worker or the coordinator in this process, then exits."""
     stop_with_parent()
-    flights = Flights(os.path.join(arguments.directory, "flights.npz"), arguments.batch_size)
-    {"worker": be_worker, "coordinator": be_coordinator}[arguments.role](
-        flights, arguments.directory
-    )
+    flights = read_flights(os.path.join(arguments.out, "flights.npz"))
+    be = {"worker": be_worker, "chief": be_coordinator}[my_place()[1]]
+    be(Batches(flights, arguments.batch_size), arguments.out)
     sys.stdout.flush()
     os._exit(0)  # TensorFlow's shutdown may wait for other processes
 
 
-def child(role, arguments, directory):
-    """Returns the program and the arguments of a process with this role."""
+def this_program(arguments, directory):
+    """Returns this program and its arguments in a process of a cluster."""
     size = str(arguments.batch_size)
-    command = [os.path.abspath(__file__), "--role", role, "--directory", directory]
-    return command + ["--batch-size", size]
+    return [os.path.abspath(__file__), "--batch-size", size, "--out", directory]
 
 
 def compare_workers(arguments, directory):
     """Trains in two processes under MultiWorkerMirroredStrategy, and compares their results."""
     print("MultiWorkerMirroredStrategy, two processes:")
     with Cluster(arguments.timeout, worker=2) as cluster:
-        cluster.start("worker", *child("worker", arguments, directory))
+        cluster.start("worker", *this_program(arguments, directory))
         cluster.wait("worker")
     report(arguments, directory, "0", "1", "the two processes")
 
@@ -374,7 +266,7 @@ def compare_with_parameter_server(arguments, directory):
     with Cluster(arguments.timeout, chief=1, worker=2, ps=1) as cluster:
         cluster.start("ps", SERVER)
         cluster.start("worker", SERVER)
-        cluster.start("chief", *child("coordinator", arguments, directory))
+        cluster.start("chief", *this_program(arguments, directory))
         cluster.wait("chief")
     report(arguments, directory, "cluster", "alone", "the cluster and a single process")
 

@@ -19,89 +19,45 @@ import sys
 import time
 
 import numpy as np
-import pandas as pd
 import tensorflow as tf
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from flights.arguments import one_optimizer_parser, one_optimizer_settings, positive_int
 from flights.data import load_flights
-from flights.keras_model import KERAS, fit, new_model, run_of, set_weights
+from flights.keras_model import KERAS, fit, new_model, set_weights, state_of
 from flights.model import build_optimizer
-from flights.report import WINDOW, format_table, loss_per_flight, metrics_table
-from flights.run_comparison import first_difference, make_trainer, run_of_session
-from flights.training import replacing
+from flights.report import format_table, metrics_table, write_plot
+from flights.training import first_difference, with_ref_variables
 from legacy_opt.compat import to_keras
+
+STYLES = {
+    "Session": dict(color="gold", linewidth=7),
+    "Keras": dict(color="black", linewidth=1.5, linestyle=(0, (4, 3))),
+}
 
 
 def train_in_session(flights, settings, batch_size):
     """Trains in a TF1 graph and a Session.
 
     Returns:
-      The `Run` (predictions, variables and slots), and the variables' initial values as a dict of
-      arrays.
+      The results (predictions, variables and slots) and the initial values, as dicts of arrays.
     """
-    trainer = make_trainer(flights, settings, batch_size)
+    trainer = with_ref_variables(flights, {settings.optimizer: settings}, batch_size)
     predictions = trainer.new_predictions()
     with trainer.session() as session:
         session.run(trainer.initializer)
-        start = run_of_session(None, trainer, session).variables
+        start = session.run(trainer.named_variables())
         trainer.train(session, predictions, 0, trainer.steps, label="Session")
-        return run_of_session(predictions[0], trainer, session), start
+        return dict(session.run(trainer.named_variables()), predictions=predictions[0]), start
 
 
 def train_in_keras(flights, settings, batch_size, start):
-    """Trains with `fit` from the initial values `start`; returns the `Run`."""
+    """Trains with `fit` from the initial values `start`; returns the results."""
     model = new_model(flights, settings)
     set_weights(model, start)
     # No global step is passed, because `to_keras` uses Keras' `iterations` instead.
     optimizer = to_keras(build_optimizer(settings, global_step=None))
     predictions = fit(model, optimizer, flights, batch_size, label="Keras")
-    return run_of(predictions, model, optimizer)
-
-
-def write_plot(path, flights, runs, title):
-    """Plots the running log-loss of both trainings in one diagram.
-
-    Args:
-      path: the path of the PNG.
-      flights: `Flights`.
-      runs: the `Run`s of Session and Keras.
-      title: the title of the plot.
-    """
-    window = max(1, min(WINDOW, flights.size // 10))
-    shown = slice(window - 1, None, max(1, flights.size // 4000))
-    styles = [
-        dict(color="gold", linewidth=7, label="TF1 graph in a Session"),
-        dict(color="black", linewidth=1.5, linestyle=(0, (4, 3)), label=KERAS + ", model.fit"),
-    ]
-    figure = Figure(figsize=(11, 5.5))
-    FigureCanvasAgg(figure)  # pyplot is not used, because it may look for a display
-    axes = figure.subplots()
-    for run, style in zip(runs, styles):
-        loss = loss_per_flight(flights.late, run.predictions)
-        running = pd.Series(loss).rolling(window).mean().to_numpy()
-        axes.plot(flights.time[shown], running[shown], **style)
-    axes.set_title(title)
-    axes.set_ylabel(f"log-loss, mean of the last {window:,} flights")
-    axes.set_xlabel("scheduled departure")
-    axes.grid(color="0.92")
-    axes.legend(loc="lower left")
-    figure.tight_layout()
-    with replacing(path) as temporary:
-        figure.savefig(temporary, dpi=110)
-
-
-# --- the program
-
-
-def parse_arguments(argv=None):
-    """Returns the command line as a namespace."""
-    parser = one_optimizer_parser(__doc__, "flights_keras_out")
-    parser.add_argument(
-        "--steps", type=positive_int, help="stop after so many steps (default: the whole year)"
-    )
-    return parser.parse_args(argv)
+    return dict(state_of(model, optimizer), predictions=predictions)
 
 
 def main(argv=None):
@@ -110,7 +66,10 @@ def main(argv=None):
     Raises:
       SystemExit: if the results of the trainings differ, or if the model diverged.
     """
-    arguments = parse_arguments(argv)
+    parser = one_optimizer_parser(__doc__, "flights_keras_out")
+    steps = "stop after so many steps (default: the whole year)"
+    parser.add_argument("--steps", type=positive_int, help=steps)
+    arguments = parser.parse_args(argv)
     os.makedirs(arguments.out, exist_ok=True)
     begin = time.time()
     flights = load_flights()
@@ -119,34 +78,31 @@ def main(argv=None):
     settings = one_optimizer_settings(arguments)
     print(f"{flights.size} flights; TensorFlow {tf.__version__}, {KERAS}.")
     session, start = train_in_session(flights, settings, arguments.batch_size)
-    keras_run = train_in_keras(flights, settings, arguments.batch_size, start)
-    report(flights, settings, session, keras_run, arguments)
+    keras = train_in_keras(flights, settings, arguments.batch_size, start)
+    report(flights, settings, session, keras, arguments.out)
     print(f"{time.time() - begin:.0f} s.")
 
 
-def report(flights, settings, session, keras_run, arguments):
+def report(flights, settings, session, keras, folder):
     """Prints scores and the result of the comparison, and writes the plot.
 
     Raises:
       SystemExit: if the results of the trainings differ, or if the model diverged.
     """
-    if not np.isfinite(session.predictions).all():
+    predictions = {"Session": session["predictions"], "Keras": keras["predictions"]}
+    if not np.isfinite(predictions["Session"]).all():
         sys.exit(f"{settings.optimizer} diverged; give a lower --learning-rate")
-    names = ["Session", "Keras"]
-    predictions = [session.predictions, keras_run.predictions]
-    print(format_table(metrics_table(flights, predictions, names)))
-    difference = first_difference(session, keras_run, arguments.batch_size)
-    verdict = "equal bit for bit" if difference is None else "not equal"
-    png = os.path.join(arguments.out, "session_and_keras.png")
-    title = f"Late arrivals 2013, {settings.optimizer} in a Session and in Keras: {verdict}"
-    write_plot(png, flights, (session, keras_run), title)
+    print(format_table(metrics_table(flights, predictions)))
+    png = os.path.join(folder, "session_and_keras.png")
+    title = f"Late arrivals 2013, {settings.optimizer} in a Session and in {KERAS}"
+    write_plot(png, flights, predictions, STYLES, title)
     print(f"Wrote {png}.")
-    if difference is not None:
-        sys.exit("Session and Keras differ. " + difference)
+    difference = first_difference(session, keras)
+    if difference:
+        sys.exit(f"Session and Keras differ in {difference}.")
     print(
-        f"Session and Keras are equal bit for bit: {len(session.predictions)} predictions, "
-        f"{len(session.variables)} variables and {len(session.slots)} slots "
-        f"({sum(value.size for part in session[1:] for value in part.values())} numbers)."
+        f"Session and Keras are equal bit for bit: {flights.size} predictions and "
+        f"{len(session) - 1} variables and slots."
     )
 
 

@@ -30,7 +30,6 @@ rows.json, and all checkpoints and values are written to the output directory.
 """
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
@@ -39,9 +38,9 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from flights.arguments import positive_int
+from flights.arguments import new_parser
 from flights.data import load_flights
-from flights.training import replacing
+from flights.training import write_json
 from migration.files import Story, periods_of, read_story, write_story
 
 OPTIMIZERS = ("Adagrad", "AdagradDecay")
@@ -50,20 +49,11 @@ QUICK_STEPS = 25  # per month
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__, "flights_migration_out")
     add = parser.add_argument
     add("--old", metavar="PYTHON", help="a Python with the old TensorFlow (default: this Python)")
     add("--new", metavar="PYTHON", help="a Python with the new TensorFlow (default: this Python)")
-    add("--out", default="flights_migration_out", metavar="DIR", help="(default: %(default)s)")
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
-    add(
-        "--batch-size",
-        type=positive_int,
-        default=64,
-        help="flights per step (default: %(default)s)",
-    )
     add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
     add("--stages", nargs="+", help=argparse.SUPPRESS)  # for processes that `run_stages` starts
     arguments = parser.parse_args(argv)
@@ -104,58 +94,49 @@ def run_all_stages(arguments):
     run_stages(arguments, arguments.new, "A")
     run_stages(arguments, arguments.old, "B")
     run_stages(arguments, arguments.new, "C", "exit")
-    again = with_another_keras(arguments)
-    if again:
-        python, old = arguments.new or sys.executable, {"TF_USE_LEGACY_KERAS": "1"}
-        run_stages(arguments, python, "exit", optimizers=again, environment=old)
+    story, _ = read_story(arguments.out)
+    again = [
+        name
+        for name in arguments.optimizers
+        if any(row.get("other_keras") for row in story.load_rows(name))
+    ]
+    if again:  # repeat the exit with Keras 2, which is installed beside Keras 3
+        arguments = argparse.Namespace(**dict(vars(arguments), optimizers=again))
+        keras_2 = {"TF_USE_LEGACY_KERAS": "1"}
+        run_stages(arguments, arguments.new or sys.executable, "exit", environment=keras_2)
 
 
-def run_stages(arguments, python, *stages, optimizers=None, environment=()):
+def run_stages(arguments, python, *stages, environment=()):
     """Runs stages with another Python, or in this process.
 
     Args:
       arguments: the command line.
       python: the path of the other Python, or None for this process.
       *stages: the names of the stages.
-      optimizers: the names of the optimizers; None means all.
       environment: additional environment variables for the other process.
 
     Raises:
       SystemExit: if a stage fails.
     """
-    optimizers = optimizers or arguments.optimizers
     if python is None:
-        run_stages_here(arguments.out, optimizers, stages)
+        run_stages_here(arguments, stages)
         return
     command = [python, os.path.abspath(__file__), "--out", arguments.out]
-    command += ["--optimizers", *optimizers, "--stages", *stages]
+    command += ["--optimizers", *arguments.optimizers, "--stages", *stages]
     sys.stdout.flush()
     code = subprocess.call(command, env=dict(os.environ, **dict(environment)))
     if code:
         sys.exit(f"{python} ended with {code}: {' '.join(command[1:])}")
 
 
-def run_stages_here(directory, optimizers, stages):
+def run_stages_here(arguments, stages):
     """Runs stages in this process."""
     from migration.stages import run_stage
 
-    story, flights = read_story(directory)
+    story, flights = read_story(arguments.out)
     for stage in stages:
-        for optimizer in optimizers:
+        for optimizer in arguments.optimizers:
             run_stage(stage, story, flights, optimizer)
-
-
-def with_another_keras(arguments):
-    """Returns the names of the optimizers whose stage "exit" can be repeated with Keras 2.
-
-    This is possible if the stage used Keras 3, and tf_keras (Keras 2) is installed, too.
-    """
-    story, _ = read_story(arguments.out)
-    return [
-        name
-        for name in arguments.optimizers
-        if any(row.get("other_keras") for row in story.load_rows(name))
-    ]
 
 
 def tell(arguments):
@@ -171,10 +152,7 @@ def tell(arguments):
     for name, rows in judged.items():
         print(f"\n{name}\n{report.format_rows(rows)}")
     print("\n" + report.NOTES)
-    with replacing(os.path.join(arguments.out, "rows.json")) as temporary, open(
-        temporary, "w"
-    ) as file:
-        json.dump(judged, file, indent=2)
+    write_json(os.path.join(arguments.out, "rows.json"), judged)
     png = os.path.join(arguments.out, "story.png")
     report.write_plot(png, story, flights, judged)
     print(f"Wrote {png}.")
@@ -192,7 +170,7 @@ def main(argv=None):
     """
     arguments = parse_arguments(argv)
     if arguments.stages:
-        run_stages_here(arguments.out, arguments.optimizers, arguments.stages)
+        run_stages_here(arguments, arguments.stages)
         return
     start = time.time()
     begin(arguments)

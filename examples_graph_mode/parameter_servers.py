@@ -21,8 +21,7 @@ worker was killed, it continues from the variables on the servers. Try `kill -9`
 printed process ids. A process that ends with an error still stops all processes.
 """
 
-import dataclasses
-import json
+import argparse
 import os
 import sys
 import tempfile
@@ -30,49 +29,33 @@ import tempfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from flights.arguments import one_optimizer_parser, one_optimizer_settings, positive_int
+from flights.arguments import (
+    add_cluster_options,
+    one_optimizer_parser,
+    one_optimizer_settings,
+    positive_int,
+)
+from flights.cluster_worker import be_worker
 from flights.data import load_flights
-from flights.processes import Cluster, end_on_signals
-from flights.report import score
+from flights.model import loss_per_flight
+from flights.processes import SERVER, Cluster, end_on_signals
 from flights.restarts import POSITIONS
 from flights.training import Trainer
-
-HERE = os.path.dirname(os.path.abspath(__file__))
-SERVER = os.path.join(HERE, "flights/processes.py")
-WORKER = os.path.join(HERE, "flights/cluster_worker.py")
 
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
-    add = parser.add_argument
-    add(
-        "--steps",
-        type=positive_int,
-        default=1000,
-        help="number of batches, of all workers together (default: %(default)s)",
-    )
-    add(
-        "--sync",
-        action="store_true",
-        help="each update applies the mean of as many gradients as there are workers",
-    )
+    add_cluster_options(parser, steps=1000)
+    add, default = parser.add_argument, "(default: %(default)s)"
+    add("--sync", action="store_true", help="each update applies one gradient of each worker")
     add("--native", action="store_true", help="the servers update by native kernels")
     add("--restart", action="store_true", help="start processes again that are killed by a signal")
-    add("--servers", type=positive_int, default=2, help="parameter servers (default: %(default)s)")
-    add("--workers", type=positive_int, default=2, help="(default: %(default)s)")
-    add(
-        "--checkpoint-every",
-        type=positive_int,
-        default=1000,
-        help="steps between two checkpoints (default: %(default)s)",
-    )
-    add(
-        "--timeout",
-        type=positive_int,
-        default=300,
-        help="seconds after which the workers must have ended (default: %(default)s)",
-    )
+    add("--servers", type=positive_int, default=2, help="parameter servers " + default)
+    add("--workers", type=positive_int, default=2, help=default)
+    add("--checkpoint-every", type=positive_int, default=1000, help="steps " + default)
+    add("--directory", help=argparse.SUPPRESS)  # of a worker: the folder with the flights
+    add("--last-step", type=int, help=argparse.SUPPRESS)  # of a worker
     arguments = parser.parse_args(argv)
     if arguments.steps % arguments.workers:
         parser.error(f"--steps: {arguments.steps} is no multiple of --workers")
@@ -109,37 +92,25 @@ def first_step(arguments):
 
 def write_flights(flights, directory):
     """Writes a file with the flights, and a file for the workers' predictions."""
-    arrays = {name: getattr(flights, name) for name in ("ids", "dense", "late", "vocabulary_size")}
-    np.savez(os.path.join(directory, "flights.npz"), **arrays)
+    flights.save(os.path.join(directory, "flights.npz"))
     nothing = np.full(flights.late.shape, np.nan, np.float32)
     np.save(os.path.join(directory, "predictions.npy"), nothing)
 
 
-def train_in_cluster(arguments, settings, flights, first, directory):
+def train_in_cluster(arguments, argv, directory):
     """Starts the processes, waits for the workers, and stops all processes.
 
-    Returns:
-      A dict from the name of each restarted process to the number of restarts.
+    Args:
+      arguments: the command line.
+      argv: the options of the workers.
+      directory: the folder for the results.
 
     Raises:
       SystemExit: if a process fails, or if the workers have not ended after --timeout seconds.
     """
-    write_flights(flights, directory)
-    options = {
-        "--directory": directory,
-        "--settings": json.dumps(dataclasses.asdict(settings)),
-        "--batch-size": str(arguments.batch_size),
-        "--last-step": str(first + arguments.steps // arguments.workers),
-        "--checkpoint-every": str(arguments.checkpoint_every),
-    }
-    if arguments.out:
-        options["--checkpoints"] = arguments.out
-    command = [word for option in options.items() for word in option]
-    command += ["--sync"] * arguments.sync + ["--restart"] * arguments.restart
-    native = ["--native"] * arguments.native
     with Cluster(arguments.timeout, ps=arguments.servers, worker=arguments.workers) as cluster:
-        cluster.start("ps", SERVER, *native)
-        cluster.start("worker", WORKER, *command, *native)
+        cluster.start("ps", SERVER, *["--native"] * arguments.native)
+        cluster.start("worker", os.path.abspath(__file__), *argv, "--directory", directory)
         if arguments.restart:
             pids = [f"{name} {each.pid}" for name, (each, _) in cluster.processes.items()]
             print("Processes: " + ", ".join(pids), flush=True)
@@ -148,32 +119,25 @@ def train_in_cluster(arguments, settings, flights, first, directory):
     return cluster.restarts
 
 
-def read_results(arguments, directory):
-    """Returns the workers' results: a list of dicts."""
-    found = []
-    for index in range(arguments.workers):
-        with np.load(os.path.join(directory, f"worker {index}.npz")) as file:
-            found.append(dict(file))
-    return found
-
-
 def report_restarts(arguments, restarts):
     """Prints the last checkpoint's step and batches, and how often each process was restarted."""
     checkpoint = tf.train.latest_checkpoint(arguments.out)
     step, batches = (
         tf.train.load_variable(checkpoint, name) for name in ("global_step", POSITIONS)
     )
-    for index, count in enumerate(batches):
-        print(f"  worker {index}: {count} batches")
+    print(f"Batches of each worker: {', '.join(map(str, batches))}.")
     print(f"Global step {step}, {batches.sum()} batches.")
     times = [f"{name} {count} times" for name, count in sorted(restarts.items())]
     print(f"Restarted: {', '.join(times) or 'no process'}.")
 
 
-def report_workers(arguments, first, workers):
+def report_workers(arguments, first, directory):
     """Prints the speed of each worker, and checks the global step."""
-    for index, worker in enumerate(workers):
-        steps, seconds = int(worker["steps"]), float(worker["seconds"])
+    workers = []
+    for index in range(arguments.workers):
+        with np.load(os.path.join(directory, f"worker {index}.npz")) as file:
+            workers.append(dict(file))
+        steps, seconds = workers[-1]["steps"], workers[-1]["seconds"]
         rate = steps / seconds
         print(f"  worker {index}: {steps} steps in {seconds:.1f} s, {rate:.0f} a second")
     check_steps(arguments, first, workers)
@@ -206,26 +170,7 @@ def check_steps(arguments, first, workers):
     print(text + ".")
 
 
-def print_placement(directory, servers):
-    """Prints the variables on each parameter server."""
-    with open(os.path.join(directory, "devices.json"), encoding="utf-8") as file:
-        devices = json.load(file)
-    for index in range(servers):
-        here = f"/job:ps/task:{index}"
-        names = [name for name, device in sorted(devices.items()) if device.startswith(here)]
-        print(f"  ps {index}: {', '.join(names)}")
-
-
-def merged(workers):
-    """Returns the predictions of all workers; nan for a flight that no worker predicted."""
-    predictions = workers[0]["predictions"].copy()
-    for worker in workers[1:]:
-        predicted = np.isfinite(worker["predictions"])
-        predictions[predicted] = worker["predictions"][predicted]
-    return predictions
-
-
-def compare_with_one_process(arguments, settings, flights, predictions):
+def compare_with_one_process(arguments, flights, predictions):
     """Prints the log-loss of the cluster and of a single process, for the same flights.
 
     With --sync, each update of the cluster uses as many batches as there are workers. Therefore,
@@ -235,10 +180,14 @@ def compare_with_one_process(arguments, settings, flights, predictions):
       SystemExit: if a prediction is not finite.
     """
     batch_size = arguments.batch_size * (arguments.workers if arguments.sync else 1)
+    settings = one_optimizer_settings(arguments)
     alone = Trainer(flights, {settings.optimizer: settings}, batch_size)
     alone_predictions = alone.train_once("one process")[0]
     both = ~np.isnan(predictions)
-    losses = [score(flights.late[both], each[both])[0] for each in (predictions, alone_predictions)]
+    losses = [
+        loss_per_flight(flights.late[both], each[both]).mean()
+        for each in (predictions, alone_predictions)
+    ]
     if not np.isfinite(losses).all():
         sys.exit("The training diverged; give a lower --learning-rate.")
     text = "Log-loss of %d flights before training on them: cluster %.4f, one process %.4f."
@@ -263,29 +212,31 @@ def flights_of(arguments, first):
 
 def main(argv=None):
     """Runs the example."""
+    argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_arguments(argv)
-    settings = one_optimizer_settings(arguments)
+    if arguments.directory:
+        be_worker(arguments)
     first = first_step(arguments)
     flights = flights_of(arguments, first)
     how = "synchronous" if arguments.sync else "asynchronous"
     print(
-        f"TensorFlow {tf.__version__}, {arguments.servers} parameter servers, "
-        f"{arguments.workers} workers, {how}: {settings.optimizer} from step {first}."
+        f"TensorFlow {tf.__version__}, {arguments.servers} parameter servers, {arguments.workers} "
+        f"workers, {how}: {arguments.optimizer} from step {first}."
     )
+    argv += ["--last-step", str(first + arguments.steps // arguments.workers)]
     with tempfile.TemporaryDirectory() as directory:
         if arguments.restart and not arguments.out:
             arguments.out = os.path.join(directory, "checkpoints")
-        restarts = train_in_cluster(arguments, settings, flights, first, directory)
-        print_placement(directory, arguments.servers)
+            argv += ["--out", arguments.out]
+        write_flights(flights, directory)
+        restarts = train_in_cluster(arguments, argv, directory)
         if arguments.restart:
             report_restarts(arguments, restarts)
-            predictions = np.load(os.path.join(directory, "predictions.npy"))
         else:
-            workers = read_results(arguments, directory)
-            report_workers(arguments, first, workers)
-            predictions = merged(workers)
+            report_workers(arguments, first, directory)
+        predictions = np.load(os.path.join(directory, "predictions.npy"))
     if not first:
-        compare_with_one_process(arguments, settings, flights, predictions)
+        compare_with_one_process(arguments, flights, predictions)
 
 
 if __name__ == "__main__":

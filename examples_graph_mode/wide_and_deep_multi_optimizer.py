@@ -16,13 +16,10 @@ three optimizers together have 0.456. The program shows how to combine optimizer
 variables of each optimizer and the size of its state.
 """
 
-import argparse
-
-import pandas as pd
 import tensorflow.compat.v1 as tf
 
 import legacy_opt
-from flights.arguments import positive_int
+from flights.arguments import new_parser, positive_int
 from flights.data import load_flights
 from flights.model import DECAY_STEP, Settings, build_optimizer
 from flights.optimizers import CATALOGUE
@@ -52,56 +49,28 @@ def make_optimizer(settings, global_step):
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = new_parser(__doc__, "wide_and_deep_out")
     add = parser.add_argument
-    add(
-        "--out",
-        default="wide_and_deep_out",
-        metavar="DIR",
-        help="output directory (default: %(default)s)",
-    )
     add("--quick", action="store_true", help=f"{QUICK_STEPS} steps, for a first look")
     add("--steps", type=positive_int, help="stop after so many steps (default: the whole year)")
-    add(
-        "--batch-size",
-        type=positive_int,
-        default=64,
-        help="flights per step (default: %(default)s)",
-    )
     add("--resume", action="store_true", help="continue from the latest checkpoint in --out")
     return parser.parse_args(argv)
 
 
-def table_of_optimizers(tower):
-    """Returns a table of a model's optimizers, with each optimizer's variables and state size."""
+def print_optimizers(tower):
+    """Prints a model's optimizers, with each optimizer's variables and state size."""
     optimizer = tower.optimizer
-    shares = [(optimizer, tower.variables)]
-    if isinstance(optimizer, legacy_opt.MultiOptimizer):
-        shares = optimizer.route(tower.variables)
-    rows = []
+    is_multi = isinstance(optimizer, legacy_opt.MultiOptimizer)
+    shares = optimizer.route(tower.variables) if is_multi else [(optimizer, tower.variables)]
     for inner, variables in shares:
-        rows.append(
-            {
-                "optimizer": type(inner).__name__,
-                "variables": len(variables),
-                "elements": sum(each.shape.num_elements() for each in variables),
-                "state bytes": sum(size_in_bytes(each) for each in inner.variables()),
-                "names": " ".join(each.op.name.split("/", 1)[1] for each in variables),
-            }
-        )
-    return pd.DataFrame(rows)
+        names = " ".join(each.op.name.split("/", 1)[1] for each in variables)
+        state = sum(size_in_bytes(each) for each in inner.variables())
+        print(f"  {type(inner).__name__}, {state} bytes of state: {names}")
 
 
 def size_in_bytes(variable):
     """Returns the size of a variable in bytes."""
     return variable.shape.num_elements() * variable.dtype.base_dtype.size
-
-
-def print_table(title, table):
-    """Prints a table under a title."""
-    print(f"\n{title}\n{table.to_string(index=False)}")
 
 
 def new_trainer(flights, batch_size):
@@ -121,10 +90,10 @@ def main(argv=None):
     trainer = new_trainer(flights, arguments.batch_size)
     for name, tower in zip(trainer.settings, trainer.towers):
         with trainer.graph.as_default():
-            print_table(f"{name}:", table_of_optimizers(tower))
+            print(f"{name}:")
+            print_optimizers(tower)
     wanted = arguments.steps or (QUICK_STEPS if arguments.quick else trainer.steps)
     steps = min(wanted, trainer.steps)
-    print()
     CheckpointedRun(trainer, arguments.out, every=1000).run(-(-steps // 2), arguments.resume)
     print("Saved a checkpoint; continuing from it in a new graph and session.")
     trainer = new_trainer(flights, arguments.batch_size)
@@ -132,8 +101,9 @@ def main(argv=None):
     predictions, variables = run.run(steps, resume=True)
     late = flights.late[: predictions.shape[1]]
     scores = {name: score(late, each) for name, each in zip(trainer.settings, predictions)}
-    table = pd.DataFrame(scores, index=["log-loss", "AUC"]).T.rename_axis("optimizer").reset_index()
-    print_table(f"After {variables[MULTI + '/global_step']} steps:", table)
+    print(f"After {variables[MULTI + '/global_step']} steps:")
+    for name, (loss, auc) in scores.items():
+        print(f"  {name}: log-loss {loss:.4f}, AUC {auc:.4f}")
     return {name: loss for name, (loss, _) in scores.items()}
 
 

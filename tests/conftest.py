@@ -87,6 +87,14 @@ def cell(full):
     return exactness.cell if full else functools.partial(exactness.cell, steps=9)
 
 
+@pytest.fixture
+def screen(capsys):
+    """Returns an object that runs the command `legacy-opt` in this process."""
+    from tests.support.processes.command_line import Screen
+
+    return Screen(capsys)
+
+
 @pytest.fixture(autouse=True)
 def no_garbage_collection_of_keras(request):
     """Disables garbage collection in Keras tests on TensorFlow 1.15.

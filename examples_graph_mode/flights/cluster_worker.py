@@ -1,11 +1,6 @@
-"""A worker of `parameter_servers.py`: builds the graph with variables on the servers, and trains.
+"""A worker of `parameter_servers.py`: its graph with variables on the servers, and its training."""
 
-Run as a program, this file is one worker process.
-"""
-
-import argparse
 import itertools
-import json
 import os
 import sys
 import time
@@ -14,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-if not __package__:  # run as a program: the package flights is in the folder above
-    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-
 import legacy_opt
-from flights.model import Settings, build_logits, build_loss, build_optimizer
+from flights.arguments import one_optimizer_settings
+from flights.data import read_flights
+from flights.model import build_logits, build_loss, build_optimizer
 from flights.processes import my_place, stop_with_parent
-from flights.restarts import LOST, RestartableTraining
+from flights.restarts import LOST, RestartableTraining, train_on_batch
 
 
 class LeastLoaded:
@@ -66,7 +60,7 @@ class WorkerGraph(NamedTuple):
     hooks: list
 
 
-def build_graph(cluster, index, sizes, settings, sync, make_optimizer=build_optimizer):
+def build_graph(cluster, index, flights, settings, sync, make_optimizer=build_optimizer):
     """Builds the flights model for one worker in the default graph.
 
     Each worker builds its own graph. All workers share the variables, which are on the servers and
@@ -75,8 +69,7 @@ def build_graph(cluster, index, sizes, settings, sync, make_optimizer=build_opti
     Args:
       cluster: dict from "ps" and "worker" to addresses.
       index: the worker's number.
-      sizes: dict with the numbers of "fields" and "features", and the number of rows of the tables
-        as "vocabulary".
+      flights: `Flights`, for the sizes of the model.
       settings: `Settings`.
       sync: whether workers wait for each other. If true, each update applies the mean of several
         gradients; the number of gradients is the number of workers.
@@ -89,11 +82,11 @@ def build_graph(cluster, index, sizes, settings, sync, make_optimizer=build_opti
         ps_strategy=LeastLoaded(len(cluster["ps"])),
     )
     with tf.device(placing):
-        ids = tf.placeholder(tf.int32, [None, sizes["fields"]], "ids")
-        dense = tf.placeholder(tf.float32, [None, sizes["features"]], "dense")
+        ids = tf.placeholder(tf.int32, [None, flights.ids.shape[1]], "ids")
+        dense = tf.placeholder(tf.float32, [None, flights.dense.shape[1]], "dense")
         late = tf.placeholder(tf.float32, [None], "late")
         global_step = tf.train.get_or_create_global_step()
-        logits = build_logits(ids, dense, sizes["vocabulary"], settings)
+        logits = build_logits(ids, dense, flights.vocabulary_size, settings)
         optimizer = make_optimizer(settings, global_step)
         hooks = []
         if sync:
@@ -129,47 +122,13 @@ def session_config(index):
     return tf.ConfigProto(device_filters=filters, intra_op_parallelism_threads=1)
 
 
-def train(graph, session, flights, batches, batch_size, last_step=None):
-    """Predicts each batch, then trains on it.
-
-    Args:
-      graph: a `WorkerGraph`.
-      session: a session of its graph.
-      flights: dict of the arrays ids, dense and late.
-      batches: the indices of the batches to train on.
-      batch_size: flights per batch.
-      last_step: the global step to stop at; None stops after the last batch.
-
-    Returns:
-      The number of steps, and the predictions of all flights; nan for flights that are in none of
-      the `batches`.
-    """
-    steps, predictions = 0, np.full(flights["late"].shape, np.nan, np.float32)
-    for batch in batches:
-        rows = slice(batch * batch_size, (batch + 1) * batch_size)
-        feed = {getattr(graph, name): flights[name][rows] for name in ("ids", "dense", "late")}
-        # The gradient depends on the prediction, which is therefore computed before the update.
-        prediction, reached = session.run([graph.prediction, graph.train], feed)
-        if np.isnan(predictions[rows]).all():  # this worker has not trained on the batch yet
-            predictions[rows] = prediction
-        steps += 1
-        if last_step is not None and reached >= last_step:
-            break
-    return steps, predictions
-
-
-def report_placement(path):
-    """Writes the device of each variable and slot as JSON, by name."""
-    devices = {each.op.name: each.device for each in tf.global_variables()}
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(devices, file)
-
-
 def be_worker(arguments, make_training=RestartableTraining):
-    """Trains on this worker's share of the batches and writes the results.
+    """Trains on this worker's share of the batches, then exits.
+
+    The predictions of all workers are stored in predictions.npy.
 
     Args:
-      arguments: the command line.
+      arguments: the command line of `parameter_servers.py`.
       make_training: the class that trains with --restart.
     """
     stop_with_parent()
@@ -177,41 +136,32 @@ def be_worker(arguments, make_training=RestartableTraining):
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
     if arguments.native:
         legacy_opt.native.enable(require=True, target=server.target)
-    with np.load(os.path.join(arguments.directory, "flights.npz")) as file:
-        flights = dict(file)
+    flights = read_flights(os.path.join(arguments.directory, "flights.npz"))
+    predictions = np.load(os.path.join(arguments.directory, "predictions.npy"), mmap_mode="r+")
+    settings = one_optimizer_settings(arguments)
+
+    def new_graph():
+        return build_graph(cluster, index, flights, settings, arguments.sync)
+
+    batches, workers = flights.size // arguments.batch_size, len(cluster["worker"])
+    shares = [range(worker, batches, workers) for worker in range(workers)]
+    inputs = flights, predictions, index
     if arguments.restart:
-        train_with_restarts(arguments, server.target, cluster, index, flights, make_training)
+        sizes = np.array(list(map(len, shares)))
+        train_with_restarts(server.target, new_graph, make_training, *inputs, sizes, arguments)
     else:
-        train_once(arguments, server.target, cluster, index, flights)
-    if index == 0:
-        report_placement(os.path.join(arguments.directory, "devices.json"))
+        train_once(server.target, new_graph(), *inputs, shares[index], arguments)
     sys.stdout.flush()
     os._exit(0)  # the server threads would keep the process alive
 
 
-def build_graph_of(arguments, cluster, index, flights):
-    """Returns the `WorkerGraph` for the command line's arguments."""
-    sizes = {
-        "fields": flights["ids"].shape[1],
-        "features": flights["dense"].shape[1],
-        "vocabulary": int(flights["vocabulary_size"]),
-    }
-    settings = Settings(**json.loads(arguments.settings))
-    return build_graph(cluster, index, sizes, settings, arguments.sync)
-
-
-def train_once(arguments, target, cluster, index, flights):
-    """Trains in a MonitoredTrainingSession, and writes the worker's results to a file."""
-    workers, chief = len(cluster["worker"]), index == 0
-    share = range(index, flights["late"].size // arguments.batch_size, workers)
-    stop = {}
-    if arguments.sync:  # a worker may do more steps than it has batches
-        share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
-    graph = build_graph_of(arguments, cluster, index, flights)
+def train_once(target, graph, flights, predictions, index, share, arguments):
+    """Trains in a MonitoredTrainingSession, and writes the steps and seconds of this worker."""
+    is_chief, steps = index == 0, 0
     with tf.train.MonitoredTrainingSession(
         target,
-        is_chief=chief,
-        checkpoint_dir=arguments.checkpoints if chief else None,
+        is_chief=is_chief,
+        checkpoint_dir=arguments.out if is_chief else None,
         save_checkpoint_steps=arguments.checkpoint_every,
         save_summaries_steps=None,
         save_summaries_secs=None,
@@ -221,54 +171,37 @@ def train_once(arguments, target, cluster, index, flights):
         stop_grace_period_secs=1,
     ) as session:
         begin = time.time()
-        steps, predictions = train(graph, session, flights, share, arguments.batch_size, **stop)
-        seconds = time.time() - begin
+        # With --sync, a worker may do more steps than it has batches.
+        for batch in itertools.cycle(share) if arguments.sync else share:
+            inputs = flights, predictions, batch, arguments.batch_size
+            reached = train_on_batch(session, graph, graph.train, *inputs)
+            steps += 1
+            if arguments.sync and reached >= arguments.last_step:
+                break
+        found = {"steps": steps, "seconds": time.time() - begin}
         session.run(graph.finish)
-        found = {"steps": steps, "seconds": seconds, "predictions": predictions}
-        if chief:  # the chief writes the last checkpoint after all workers have finished
+        if is_chief:  # the chief writes the last checkpoint after all workers have finished
             session.run(graph.wait_for_all)
             found["global_step"] = session.run(graph.global_step)
     np.savez(os.path.join(arguments.directory, f"worker {index}.npz"), **found)
 
 
-def train_with_restarts(arguments, target, cluster, index, flights, make_training):
+def train_with_restarts(target, new_graph, make_training, *inputs):
     """Trains until all batches are done, and creates a new session whenever a server was killed.
 
-    The predictions of all workers are stored in predictions.npy; all variables are stored in the
-    last checkpoint.
+    All variables are stored in the last checkpoint.
+
+    Args:
+      target: the target of the sessions.
+      new_graph: a function that builds the worker's graph.
+      make_training: `RestartableTraining` or a subclass.
+      *inputs: the arguments of this class after the graph.
     """
-    workers, batches = len(cluster["worker"]), flights["late"].size // arguments.batch_size
-    shares = np.array([len(range(worker, batches, workers)) for worker in range(workers)])
-    path = os.path.join(arguments.directory, "predictions.npy")
-    predictions = np.load(path, mmap_mode="r+")
     while True:
         tf.reset_default_graph()
         try:  # with native kernels, building the graph needs the servers, too
-            graph = build_graph_of(arguments, cluster, index, flights)
-            training = make_training(graph, flights, predictions, index, shares, arguments)
-            with tf.Session(target, config=session_config(index)) as session:
+            training = make_training(new_graph(), *inputs)
+            with tf.Session(target, config=session_config(training.index)) as session:
                 return training.run(session)
         except LOST:
             pass
-
-
-def parse_arguments(argv=None):
-    """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    add = parser.add_argument
-    add("--directory", required=True, help="folder of the flights and of the results")
-    add("--settings", required=True, help="`Settings` as JSON")
-    add("--batch-size", type=int, required=True)
-    add("--sync", action="store_true")
-    add("--native", action="store_true", help="use native kernels")
-    add("--restart", action="store_true", help="continue when processes are restarted")
-    add("--last-step", type=int, help="with --sync: the global step to stop at")
-    add("--checkpoints", help="directory")
-    add("--checkpoint-every", type=int, default=1000)
-    return parser.parse_args(argv)
-
-
-if __name__ == "__main__":
-    tf.logging.set_verbosity(tf.logging.ERROR)
-    tf.disable_v2_behavior()
-    be_worker(parse_arguments())

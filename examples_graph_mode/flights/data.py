@@ -78,9 +78,19 @@ class Flights:
         starts = [np.argmax(self.month == month) for month in np.unique(self.month)]
         return self._slice(np.concatenate([np.arange(start, start + size) for start in starts]))
 
+    def save(self, path):
+        """Writes the flights to a file, for `read_flights` in other processes."""
+        np.savez(path, **vars(self))
+
     def _slice(self, rows):
         names = ("ids", "dense", "late", "month", "time")
         return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+
+def read_flights(path):
+    """Reads the `Flights` that `Flights.save` has written."""
+    with np.load(path) as file:
+        return Flights(**dict(file, vocabulary_size=int(file["vocabulary_size"])))
 
 
 def data_directory():

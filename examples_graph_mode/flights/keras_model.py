@@ -5,7 +5,6 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from flights.model import HIDDEN_UNITS
-from flights.run_comparison import Run
 from legacy_opt.versions import keras_facts
 
 keras = tf.keras
@@ -153,16 +152,16 @@ def fit(model, optimizer, flights, batch_size, label=KERAS):
     return value_of(predictions.values)
 
 
-def run_of(predictions, model, optimizer):
-    """Returns a `Run` with the current values of a model and its optimizer from `to_keras`."""
-    weights = weights_of(model)
-    slots = {
-        (name, slot): optimizer.get_slot(weight, slot)
-        for slot in optimizer.get_slot_names()
-        for name, weight in weights.items()
-    }
-    return Run(
-        predictions,
-        {name: value_of(weight) for name, weight in weights.items()},
-        {key: value_of(slot) for key, slot in slots.items()},
-    )
+def state_of(model, optimizer):
+    """Returns a dict of arrays with the names of `Trainer.named_variables`.
+
+    Args:
+      model: a model of `new_model`.
+      optimizer: its optimizer, from `to_keras`.
+    """
+    found = {"global_step": optimizer.iterations}
+    for name, weight in weights_of(model).items():
+        found[name] = weight
+        for slot in optimizer.get_slot_names():
+            found[f"{name}/{slot}"] = optimizer.get_slot(weight, slot)
+    return {name: value_of(variable) for name, variable in found.items()}

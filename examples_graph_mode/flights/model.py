@@ -8,19 +8,14 @@ and `embedding_lookup`. It uses neither tf.layers nor tf.contrib.
 import dataclasses
 from typing import Any
 
+import numpy as np
 import tensorflow.compat.v1 as tf
 
 from flights.optimizers import CATALOGUE
 
 HIDDEN_UNITS = 32
 OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # the optimizers of most examples
-MODELS = ("mlp", "logistic")
-
-# The best learning rates of `flights_session.py --sweep`, which tunes on January to June only.
-LEARNING_RATES = {
-    "mlp": {name: CATALOGUE[name].learning_rate for name in OPTIMIZERS},
-    "logistic": {"Adagrad": 0.575, "AdagradDecay": 0.323, "SGD": 0.323},
-}
+LEARNING_RATES = {name: CATALOGUE[name].learning_rate for name in OPTIMIZERS}
 DECAY_STEP = 100
 DECAY_RATE = 0.7
 
@@ -33,7 +28,6 @@ class Settings:
     learning_rate: float
     decay_step: int = DECAY_STEP
     decay_rate: float = DECAY_RATE
-    model: str = "mlp"
     embedding_dim: int = 8
     seed: int = 0
     activation: str = "relu"  # the name of a function in tf.nn
@@ -58,7 +52,7 @@ def build_logits(ids, dense, vocabulary_size, settings):
       ids: int32 tensor [batch, fields], row numbers of the embedding table that all fields share.
       dense: float32 tensor [batch, features].
       vocabulary_size: number of rows of the table.
-      settings: `Settings`; the model "logistic" is the wide part alone.
+      settings: `Settings`.
     """
     fields, features = ids.shape[1], dense.shape[1]
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
@@ -67,8 +61,6 @@ def build_logits(ids, dense, vocabulary_size, settings):
     # The gradient of a lookup is IndexedSlices, which has only the rows of the batch.
     logits = bias + tf.reduce_sum(tf.nn.embedding_lookup(wide, ids), axis=1)
     logits += tf.squeeze(tf.matmul(dense, wide_dense), axis=1)
-    if settings.model == "logistic":
-        return logits
 
     def normal(name, shape, stddev, number):
         # Every variable has its own seed, so that all optimizers start from the same values.
@@ -90,6 +82,21 @@ def build_logits(ids, dense, vocabulary_size, settings):
 def build_loss(logits, late):
     """Returns the mean log-loss of the batch."""
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=late, logits=logits))
+
+
+def clipped(predictions):
+    """Returns float64 probabilities, clipped to the range from 1e-7 to 1 - 1e-7.
+
+    Clipping makes the log-loss finite. Do not rely on the clipping of scikit-learn, because it
+    depends on the version of scikit-learn.
+    """
+    return np.clip(np.asarray(predictions, np.float64), 1e-7, 1 - 1e-7)
+
+
+def loss_per_flight(late, predictions):
+    """Returns the log-loss of each flight as an array, float64."""
+    probability = clipped(predictions)
+    return -np.log(np.where(late > 0, probability, 1 - probability))
 
 
 def build_optimizer(settings, global_step):
@@ -117,13 +124,3 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimiz
         optimizer = make_optimizer(settings, global_step)
         train_op = optimizer.minimize(loss, global_step=global_step, var_list=variables)
         return Tower(tf.nn.sigmoid(logits), loss, train_op, global_step, optimizer, variables)
-
-
-def decay_steps(steps, decay_step):
-    """Returns the training steps in `range(steps)` in which a new period of AdagradDecay begins.
-
-    The number of the period is (global_step + 1) // decay_step, computed before the update. In the
-    first step of a new period the accumulators of dense variables decay. The accumulator of a
-    table's row decays when the row is next updated.
-    """
-    return range(decay_step - 1, steps, decay_step)

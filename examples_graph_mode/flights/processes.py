@@ -19,6 +19,7 @@ import threading
 import time
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
+SERVER = os.path.abspath(__file__)  # the program of a server
 STARTED = "FLIGHTS_STARTED_BY_CLUSTER"  # environment variable of processes started by `Cluster`
 
 
@@ -152,7 +153,12 @@ def my_place():
 
 
 def end_on_signals():
-    """Makes Ctrl-C and SIGTERM raise SystemExit, so that `with` blocks stop the processes."""
+    """Makes Ctrl-C and SIGTERM raise SystemExit, so that `with` blocks stop the processes.
+
+    Does nothing in a process that a `Cluster` has started.
+    """
+    if STARTED in os.environ:
+        return
 
     def end(number, frame):
         sys.exit(f"{signal.Signals(number).name}: all processes are stopped.")

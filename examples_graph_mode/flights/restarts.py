@@ -24,18 +24,42 @@ POSITIONS = "batches_done"
 PAUSE = 0.1  # seconds between two checks while a worker waits for other workers
 
 
+def train_on_batch(session, graph, train, flights, predictions, batch, batch_size):
+    """Predicts a batch, then trains on it.
+
+    Args:
+      session: a session of the graph.
+      graph: a `WorkerGraph`.
+      train: the tensor that trains.
+      flights: `Flights`.
+      predictions: float32 array [flights], in which the prediction is stored.
+      batch: the number of the batch.
+      batch_size: flights per batch.
+
+    Returns:
+      The value of `train`.
+    """
+    rows = slice(batch * batch_size, (batch + 1) * batch_size)
+    feed = {getattr(graph, name): getattr(flights, name)[rows] for name in ("ids", "dense", "late")}
+    # The gradient depends on the prediction, which is therefore computed before the update.
+    prediction, value = session.run([graph.prediction, train], feed)
+    if np.isnan(predictions[rows]).all():  # else the model was trained on these flights
+        predictions[rows] = prediction
+    return value
+
+
 class RestartableTraining:
     """The training of one worker, built into the default graph.
 
     Args:
       graph: a `WorkerGraph`.
-      flights: dict of the arrays ids, dense and late.
+      flights: `Flights`.
       predictions: float32 array [flights], nan at flights without a prediction. The array should be
         mapped to a file, which outlives this process.
       index: the worker's number; worker 0 is the chief.
       shares: int array [workers], the number of batches that each worker has to train on.
-      arguments: namespace with `batch_size`, the directory `checkpoints`, and `checkpoint_every`,
-        the number of batches of all workers between two checkpoints.
+      arguments: namespace with `batch_size`, the directory of the checkpoints as `out`, and
+        `checkpoint_every`, the number of batches of all workers between two checkpoints.
     """
 
     def __init__(self, graph, flights, predictions, index, shares, arguments):
@@ -88,7 +112,7 @@ class RestartableTraining:
 
     def prepare(self, session):
         """Restores or initializes all variables if a server was started or restarted."""
-        state = tf.train.get_checkpoint_state(self.arguments.checkpoints)
+        state = tf.train.get_checkpoint_state(self.arguments.out)
         path = state.model_checkpoint_path if state else None
         if not session.run(self.is_complete):
             self.restore(session, path)
@@ -106,15 +130,9 @@ class RestartableTraining:
 
     def step(self, session, position):
         """Trains on the batch at a position in this worker's share; returns the new positions."""
-        size, batch = self.arguments.batch_size, self.index + position * len(self.shares)
-        rows = slice(batch * size, (batch + 1) * size)
-        feed = {
-            getattr(self.graph, name): self.flights[name][rows] for name in ("ids", "dense", "late")
-        }
-        prediction, positions = session.run([self.graph.prediction, self.train], feed)
-        if np.isnan(self.predictions[rows]).all():  # else the model was trained on these flights
-            self.predictions[rows] = prediction
-        return positions
+        batch = self.index + position * len(self.shares)
+        inputs = self.flights, self.predictions, batch, self.arguments.batch_size
+        return train_on_batch(session, self.graph, self.train, *inputs)
 
     def save_if_due(self, session, batches, finished):
         """Saves a checkpoint after enough batches, and at the end.
@@ -124,7 +142,7 @@ class RestartableTraining:
         """
         due = batches if finished else self.saved + self.arguments.checkpoint_every
         if self.saved < due <= batches:
-            path = os.path.join(self.arguments.checkpoints, "model.ckpt")
+            path = os.path.join(self.arguments.out, "model.ckpt")
             self.saver.save(session, path, batches, write_meta_graph=False)
             self.saved = batches
 

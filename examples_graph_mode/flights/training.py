@@ -38,6 +38,26 @@ def replacing(path):
             os.remove(temporary)
 
 
+def write_json(path, value):
+    """Writes a JSON file, replacing an existing file at once."""
+    with replacing(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=2)
+
+
+def first_difference(one, other):
+    """Returns in words the first difference of two dicts of arrays, or None if all are equal."""
+    if set(one) != set(other):
+        return f"{', '.join(sorted(set(one) ^ set(other)))}, which only one of the two has"
+    for name, value in one.items():
+        if np.shape(value) != np.shape(other[name]):
+            return f"{name}, with the shapes {np.shape(value)} and {np.shape(other[name])}"
+        if not np.array_equal(value, other[name]):
+            count = np.sum(np.not_equal(value, other[name]))
+            gap = np.max(np.abs(np.float64(value) - other[name]))
+            return f"{name}, in {count} of {np.size(value)} numbers, by up to {gap:.3g}"
+    return None
+
+
 def progress_pace():
     """Returns the arguments of tqdm that update the bar once a minute if stderr is no terminal."""
     return {} if sys.stderr.isatty() else {"mininterval": 60, "maxinterval": 60}
@@ -133,6 +153,20 @@ class Trainer:
             self.train(session, predictions, 0, self.steps, label=label)
         return predictions
 
+    def named_variables(self):
+        """Returns a dict of the variables, slots and global step of the only tower.
+
+        A variable's name has no scope; a slot has the name "<variable>/<slot>".
+        """
+        (tower,) = self.towers
+        found = {"global_step": tower.global_step}
+        for variable in tower.variables:
+            name = variable.op.name.split("/")[-1]
+            found[name] = variable
+            for slot in tower.optimizer.get_slot_names():
+                found[f"{name}/{slot}"] = tower.optimizer.get_slot(variable, slot)
+        return found
+
     def state_bytes(self):
         """Returns the bytes of all variables except trained variables and global steps."""
         with self.graph.as_default():
@@ -147,6 +181,17 @@ class Trainer:
         """Returns a dict of arrays: all variables, including slots and global steps."""
         with self.graph.as_default():
             return session.run({each.op.name: each for each in tf.global_variables()})
+
+
+def with_ref_variables(*arguments):
+    """Returns a `Trainer` whose graph has ref variables, the default of TensorFlow 1."""
+    before = tf.resource_variables_enabled()
+    tf.disable_resource_variables()
+    try:
+        return Trainer(*arguments)
+    finally:
+        if before:
+            tf.enable_resource_variables()
 
 
 class CheckpointedRun:

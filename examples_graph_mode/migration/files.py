@@ -4,11 +4,12 @@ The folder of a `Story` contains::
 
     story.json, flights.npz                     the training data of all stages
     Adagrad/checkpoints/Jan-Jun/model.ckpt.*    the state at the end of a period
-    Adagrad/moved/Jul-Aug.npz                   the migrated training: a `Run` of one period
-    Adagrad/never moved/Jul-Aug.npz             the training without migration: a `Run`, too
+    Adagrad/moved/Jul-Aug.npz                   a period of the migrated training
+    Adagrad/never moved/Jul-Aug.npz             a period of the training without migration
     Adagrad/rows/1 2.21.0 Keras 3.15.1.json     the row of stage A (number 1) in the table
 
-A `Run` has the predictions, variables and slots of a training.
+The file of a period has the predictions, and the variables and slots at the end of the period, with
+the names of `Trainer.named_variables`. In Python it is a dict of arrays.
 """
 
 import dataclasses
@@ -18,13 +19,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flights.data import Flights
-from flights.run_comparison import Run
-from flights.training import replacing
+from flights.data import read_flights
+from flights.training import replacing, write_json
 
 LAST_MONTHS = {"Jan-Jun": 6, "Jul-Aug": 8, "Sep-Oct": 10, "Nov-Dec": 12}
 STAYED, NUDGED, MOVED, SESSION = "never moved", "nudged", "moved", "Session"
-ARRAYS = ("ids", "dense", "late", "month", "time")
 
 
 class Period(NamedTuple):
@@ -33,11 +32,6 @@ class Period(NamedTuple):
     name: str
     start: int
     stop: int
-
-    @property
-    def steps(self):
-        """The number of steps."""
-        return self.stop - self.start
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,31 +69,18 @@ class Story:
         return flights.first(last).after(first)
 
     def save_run(self, run, optimizer, who, period):
-        """Writes a `Run` of a period; `who` is the name of the training, such as `MOVED`."""
-        arrays = {"predictions": run.predictions}
-        arrays.update(("variables/" + name, value) for name, value in run.variables.items())
-        arrays.update(("slots/{}/{}".format(*key), value) for key, value in run.slots.items())
+        """Writes the results of a period; `who` is the name of the training, such as `MOVED`."""
         with replacing(self.path(optimizer, who, period.name + ".npz")) as temporary:
-            np.savez(temporary, **arrays)
+            np.savez(temporary, **run)
 
     def load_run(self, optimizer, who, period):
-        """Reads a `Run` that `save_run` has written."""
-        run = Run(None, {}, {})
+        """Reads the results that `save_run` has written."""
         with np.load(self.path(optimizer, who, period.name + ".npz")) as file:
-            for key in file.files:
-                kind, _, name = key.partition("/")
-                if kind == "predictions":
-                    run = run._replace(predictions=file[key])
-                else:
-                    getattr(run, kind)[tuple(name.split("/")) if "/" in name else name] = file[key]
-        return run
+            return dict(file)
 
     def save_row(self, optimizer, name, row):
         """Writes the dict `row`, the results of a stage."""
-        with replacing(self.path(optimizer, "rows", name + ".json")) as temporary, open(
-            temporary, "w"
-        ) as file:
-            json.dump(row, file, indent=2)
+        write_json(self.path(optimizer, "rows", name + ".json"), row)
 
     def load_rows(self, optimizer):
         """Returns the results of all stages, sorted by the names of the rows."""
@@ -118,24 +99,17 @@ def write_story(story, flights):
     last bits, because the logarithm differs between NumPy versions.
     """
     with replacing(os.path.join(story.directory, "flights.npz")) as temporary:
-        arrays = {name: getattr(flights, name) for name in ARRAYS}
-        np.savez(temporary, vocabulary_size=flights.vocabulary_size, **arrays)
-    with replacing(os.path.join(story.directory, "story.json")) as temporary, open(
-        temporary, "w"
-    ) as file:
-        json.dump(dataclasses.asdict(story), file, indent=2)
+        flights.save(temporary)
+    write_json(os.path.join(story.directory, "story.json"), dataclasses.asdict(story))
 
 
 def read_story(directory):
     """Returns the `Story` of a folder and its `Flights`."""
     with open(os.path.join(directory, "story.json"), encoding="utf-8") as file:
         saved = json.load(file)
-    saved["directory"] = directory
-    saved["periods"] = tuple(Period(*period) for period in saved["periods"])
-    with np.load(os.path.join(directory, "flights.npz")) as file:
-        arrays = {name: file[name] for name in ARRAYS}
-        flights = Flights(vocabulary_size=int(file["vocabulary_size"]), **arrays)
-    return Story(**saved), flights
+    periods = tuple(Period(*period) for period in saved["periods"])
+    flights = read_flights(os.path.join(directory, "flights.npz"))
+    return Story(directory, saved["batch_size"], periods), flights
 
 
 def periods_of(flights, batch_size):

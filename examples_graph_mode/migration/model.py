@@ -15,7 +15,7 @@ from legacy_opt.compat import to_keras
 SCOPE = "flights"  # the variable scope of the graph
 FIELDS, FEATURES, VOCABULARY_SIZE = 11, 11, 10741
 SETTINGS = {
-    name: Settings(name, LEARNING_RATES["mlp"][name], activation="softsign")
+    name: Settings(name, LEARNING_RATES[name], activation="softsign")
     for name in ("Adagrad", "AdagradDecay")
 }
 # The functions below, as arguments of `legacy-opt convert --model`.

@@ -6,14 +6,12 @@ returns a row of the table that migration_story.py prints at the end.
 """
 
 import importlib.util
-import json
 
 import numpy as np
 import tensorflow as tf
 
-from flights.keras_model import fit, keras, run_of
-from flights.run_comparison import first_difference, make_trainer, run_of_session
-from flights.training import replacing
+from flights.keras_model import fit, keras, state_of
+from flights.training import first_difference, with_ref_variables, write_json
 from legacy_opt import compat
 from legacy_opt.compat import cli
 from legacy_opt.versions import keras_facts
@@ -37,56 +35,30 @@ class OldProgram:
       story: the `Story`.
       flights: the story's flights.
       optimizer: the optimizer's name.
+
+    Attributes:
+      trainer: the `Trainer`.
+      variables: a dict of all variables of the graph.
     """
 
     def __init__(self, story, flights, optimizer):
         self.story = story
-        settings = migration_model.SETTINGS[optimizer]
-        self.trainer = make_trainer(flights, settings, story.batch_size, migration_model.SCOPE)
+        settings = {migration_model.SCOPE: migration_model.SETTINGS[optimizer]}
+        self.trainer = with_ref_variables(flights, settings, story.batch_size)
+        self.variables = self.trainer.named_variables()
         self.predictions = self.trainer.new_predictions()
 
-    def session(self):
-        """Returns a Session of the program's graph."""
-        return self.trainer.session()
-
-    def state(self, session, predictions=None):
-        """Returns a `Run` with the predictions, the variables, the global step and the slots."""
-        run = run_of_session(predictions, self.trainer, session)
-        return with_step(run, session.run(self.trainer.global_step))
-
     def train(self, session, period, label):
-        """Trains on the flights of a period; returns the `Run`."""
+        """Trains on the flights of a period; returns the results."""
         label = f"{label}, {period.name}"
         self.trainer.train(session, self.predictions, period.start, period.stop, label=label)
         rows = slice(period.start * self.story.batch_size, period.stop * self.story.batch_size)
-        return self.state(session, self.predictions[0, rows])
+        return dict(session.run(self.variables), predictions=self.predictions[0, rows])
 
-    def all_variables(self):
-        """Returns all variables of the graph."""
-        return self.trainer.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-
-    def assign(self, session, run):
-        """Assigns the values of a `Run` to all variables.
-
-        Raises:
-          ValueError: if the `Run` does not have one value per variable.
-        """
-        (tower,) = self.trainer.towers
-        values = {tower.global_step: run.variables["global_step"]}
-        for variable in tower.variables:
-            name = variable.op.name.split("/")[-1]
-            values[variable] = run.variables[name]
-            for slot in tower.optimizer.get_slot_names():
-                values[tower.optimizer.get_slot(variable, slot)] = run.slots[name, slot]
-        if len(values) != len(self.all_variables()):
-            raise ValueError(f"{len(values)} values for {self.all_variables()}")
-        for variable, value in values.items():
-            variable.load(value, session)
-
-
-def with_step(run, step):
-    """Returns the `Run` with the global step among its variables."""
-    return run._replace(variables=dict(run.variables, global_step=np.asarray(step)))
+    def assign(self, session, values):
+        """Assigns values to all variables."""
+        for name, variable in self.variables.items():
+            variable.load(values[name], session)
 
 
 def stay(story, flights, optimizer, first):
@@ -98,31 +70,30 @@ def stay(story, flights, optimizer, first):
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)
     checkpoint = story.checkpoint(optimizer, first)
-    with program.session() as session:
+    with program.trainer.session() as session:
         session.run(program.trainer.initializer)
         for period in story.periods:
             run = program.train(session, period, f"{optimizer}, never moved")
             story.save_run(run, optimizer, STAYED, period)
             if period is first:
                 program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
-    with program.session() as session:
+    with program.trainer.session() as session:
         program.trainer.saver.restore(session, checkpoint)
-        nudge(program.all_variables(), session)
+        program.assign(session, nudged(session.run(program.variables)))
         for period in story.periods[1:]:
             run = program.train(session, period, f"{optimizer}, nudged")
             story.save_run(run, optimizer, NUDGED, period)
     return {"to": SESSION_HERE, "run": STAYED}
 
 
-def nudge(variables, session):
-    """Replaces each float by the next larger or the next smaller float, at random."""
-    random = np.random.RandomState(0)
-    for variable in variables:
-        value = session.run(variable)
+def nudged(values):
+    """Replaces each float of the arrays by the next larger or the next smaller one, at random."""
+    random, found = np.random.RandomState(0), dict(values)
+    for name, value in values.items():
         if np.issubdtype(value.dtype, np.floating):
             up = random.uniform(size=value.shape) < 0.5
-            towards = np.where(up, np.inf, -np.inf).astype(value.dtype)
-            variable.load(np.nextafter(value, towards), session)
+            found[name] = np.nextafter(value, np.where(up, np.inf, -np.inf).astype(value.dtype))
+    return found
 
 
 # --- moves to Keras and back
@@ -142,20 +113,10 @@ class KerasProgram:
         self.model, self.optimizer = migration_model.model_and_optimizer(optimizer)
         self.names = migration_model.names_in_graph(self.model)
 
-    def state(self, predictions=None, optimizer=None):
-        """Returns a `Run` with the predictions, the variables, the global step and the slots.
-
-        The slots are those of `optimizer`, which `to_keras` or `from_plain_keras` has created.
-        """
-        optimizer = optimizer or self.optimizer
-        run = run_of(predictions, self.model, optimizer)
-        return with_step(run, keras.backend.get_value(optimizer.iterations))
-
     def train(self, optimizer, period, label):
         """Trains on the flights of a period; returns the predictions."""
         flights = self.story.flights_of(self.flights, period)
-        label = f"{label}, {period.name}"
-        return fit(self.model, optimizer, flights, self.story.batch_size, label)
+        return fit(self.model, optimizer, flights, self.story.batch_size, f"{label}, {period.name}")
 
 
 def go_to_keras(story, flights, optimizer, period_name):
@@ -175,14 +136,14 @@ def go_to_keras(story, flights, optimizer, period_name):
         legacy_opt("inspect", original)
     loaded = compat.load_v1_checkpoint(original, program.model, program.optimizer, program.names)
     witness = OldProgram(story, flights, optimizer)
-    with witness.session() as session:
+    with witness.trainer.session() as session:
         witness.trainer.saver.restore(session, original)
-        restored = witness.state(session)
+        restored = session.run(witness.variables)
         session_run = witness.train(session, period, f"{optimizer}, Session")
     story.save_run(session_run, optimizer, SESSION, period)
-    arrived = first_difference(restored, program.state(), story.batch_size)
+    arrived = first_difference(restored, state_of(program.model, program.optimizer))
     predictions = program.train(program.optimizer, period, f"{optimizer}, {KERAS}")
-    run = program.state(predictions)
+    run = dict(state_of(program.model, program.optimizer), predictions=predictions)
     story.save_run(run, optimizer, MOVED, period)
     path = story.checkpoint(optimizer, period)
     model_and_names = program.model, program.optimizer, program.names
@@ -191,7 +152,7 @@ def go_to_keras(story, flights, optimizer, period_name):
         "to": KERAS_HERE,
         "tensors": len(loaded.transferred),
         "arrived": arrived,
-        "difference": first_difference(session_run, run, story.batch_size),
+        "difference": first_difference(session_run, run),
         "run": MOVED,
     }
 
@@ -206,33 +167,32 @@ def roll_back(story, flights, optimizer, period_name):
       The row of the table.
     """
     period, before = story.period(period_name)
-    saved_run = story.load_run(optimizer, MOVED, before)
+    saved = state_at(story, optimizer, before)
     witness = OldProgram(story, flights, optimizer)
-    with witness.session() as session:
-        witness.assign(session, saved_run)
+    with witness.trainer.session() as session:
+        witness.assign(session, saved)
         expected = witness.train(session, period, f"{optimizer}, Session with assigned values")
     program = OldProgram(story, flights, optimizer)
-    with program.session() as session:
+    with program.trainer.session() as session:
         program.trainer.saver.restore(session, story.checkpoint(optimizer, before))
-        restored = program.state(session)
+        restored = session.run(program.variables)
         run = program.train(session, period, f"{optimizer}, rolled back")
         checkpoint = story.checkpoint(optimizer, period)
         program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
     story.save_run(run, optimizer, MOVED, period)
-    names = "Keras", "the restored Session"
-    saved_run = saved_run._replace(predictions=None)
     return {
         "to": SESSION_HERE,
-        "tensors": len(program.all_variables()),
-        "arrived": first_difference(saved_run, restored, story.batch_size, names),
-        "difference": first_difference(
-            expected,
-            run,
-            story.batch_size,
-            ("the Session with assigned values", "the restored one"),
-        ),
+        "tensors": len(restored),
+        "arrived": first_difference(saved, restored),
+        "difference": first_difference(expected, run),
         "run": MOVED,
     }
+
+
+def state_at(story, optimizer, period):
+    """Returns the variables and slots of the migrated training at the end of a period."""
+    run = story.load_run(optimizer, MOVED, period)
+    return {name: value for name, value in run.items() if name != "predictions"}
 
 
 # --- the exit
@@ -261,19 +221,18 @@ def leave(story, flights, optimizer, period_name):
     status = checkpoint.restore(converted)
     if not tf.executing_eagerly():
         status.initialize_or_restore(keras.backend.get_session())
-    restored = story.load_run(optimizer, MOVED, before)._replace(predictions=None)
-    names = "the Session", "the converted checkpoint"
-    arrived = first_difference(restored, program.state(), story.batch_size, names)
+    saved = state_at(story, optimizer, before)
+    arrived = first_difference(saved, state_of(program.model, program.optimizer))
     plain = compat.to_plain_keras(program.optimizer, variables=variables)
     predictions = program.train(plain.optimizer, period, f"{optimizer}, {KERAS}'s own")
     # `from_plain_keras` gives the slots the names that they have in the Session.
     v1_optimizer = migration_model.v1_optimizer(optimizer)
     back = compat.from_plain_keras(plain.optimizer, v1_optimizer, variables=variables)
-    run = program.state(predictions, back.optimizer)
+    run = dict(state_of(program.model, back.optimizer), predictions=predictions)
     story.save_run(run, optimizer, KERAS, period)
     return {
         "to": KERAS_HERE,
-        "tensors": len(restored.variables) + len(restored.slots),
+        "tensors": len(saved),
         "arrived": arrived,
         "run": KERAS,
         "grade": plain.grade,
@@ -294,8 +253,7 @@ def convert(story, optimizer, period):
     checkpoint = story.checkpoint(optimizer, period)
     place = optimizer, "checkpoints", period.name, KERAS.replace(" ", "-")
     converted, name_map = story.path(*place, "ckpt"), story.path(*place, "names.json")
-    with replacing(name_map) as temporary, open(temporary, "w") as file:
-        json.dump(names, file, indent=2)
+    write_json(name_map, names)
     function = migration_model.FUNCTIONS[optimizer]
     options = ["--to", "keras", "--model", function, "--name-map", name_map, "--overwrite"]
     legacy_opt("convert", checkpoint, converted, *options)

@@ -18,19 +18,12 @@ from tests.support.checkpoints.checkpoint_arrays import (
     save_with_tensorflow,
     write,
 )
-from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 FORMATS = pytest.mark.parametrize("version", [v1.train.SaverDef.V1, v1.train.SaverDef.V2])
 OLD, NEW = ({name: np.full([9], value) for name in "abc"} for value in (1.0, 2.0))
 
 
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
-
-
-@pytest.mark.defect(17)
 @FORMATS
 def test_reading_after_the_checkpoint_was_overwritten(tmp_path, version):
     save_with_tensorflow(tmp_path / "model", OLD, version=version)
@@ -43,7 +36,6 @@ def test_reading_after_the_checkpoint_was_overwritten(tmp_path, version):
     assert np.array_equal(open_checkpoint(tmp_path / "model").read("b"), NEW["b"])
 
 
-@pytest.mark.defect(17)
 @FORMATS
 def test_reading_after_the_checkpoint_was_deleted(tmp_path, version):
     save_with_tensorflow(tmp_path / "model", OLD, version=version)
@@ -55,7 +47,6 @@ def test_reading_after_the_checkpoint_was_deleted(tmp_path, version):
     assert "corrupt" not in str(caught.value)
 
 
-@pytest.mark.defect(17)
 def test_data_that_are_deleted_or_replaced_before_the_index(tmp_path):
     write(tmp_path / "model", OLD)
     write(tmp_path / "other", NEW)
@@ -83,7 +74,6 @@ def test_files_replaced_by_equal_copies_are_no_change(tmp_path):
     assert_holds(tmp_path / "new", {"b": OLD["b"]})
 
 
-@pytest.mark.defect(17)
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, change):
     """The source changes after the tensor "a" was written.
@@ -110,7 +100,6 @@ def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, c
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.defect(17)
 def test_the_source_of_copies_changes_before_they_are_written(tmp_path):
     write(tmp_path / "model", OLD)
     checkpoint = open_checkpoint(tmp_path / "model")
@@ -122,7 +111,6 @@ def test_the_source_of_copies_changes_before_they_are_written(tmp_path):
     assert not [name for name in files_in(tmp_path) if name.startswith(("new", "."))]
 
 
-@pytest.mark.defect(17)
 def test_the_checkpoint_changes_during_loading(tmp_path, monkeypatch):
     """The checkpoint is overwritten after it was verified and its first tensor was read."""
     write(tmp_path / "model", dict(OLD, global_step=np.int64(1)))

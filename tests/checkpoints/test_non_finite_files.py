@@ -93,7 +93,7 @@ def spoiled_in_keras(make, api):
 # v1 checkpoints.
 
 
-@pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.defect(6)) for how in PARTS])
+@pytest.mark.parametrize("how", PARTS)
 @pytest.mark.parametrize("saver", SAVERS)
 @EVERY_API
 def test_loading_a_v1_checkpoint(api, saver, how, tmp_path):
@@ -103,7 +103,6 @@ def test_loading_a_v1_checkpoint(api, saver, how, tmp_path):
     assert_same(training.state(), state)
 
 
-@pytest.mark.defect(6)
 @EVERY_API
 def test_loading_what_was_saved(api, tmp_path):
     training = spoiled_in_keras(lazy_adam, api)
@@ -127,7 +126,6 @@ def test_saving_like_another_checkpoint(api, how, tmp_path):
         assert_same(session.state(), state)
 
 
-@pytest.mark.defect(6)
 @EVERY_API
 def test_a_scalar_slot_of_each_part(api, tmp_path):
     """Each partition has a scalar slot `count`. The counts can be joined, because all are NaN."""
@@ -141,10 +139,7 @@ def test_a_scalar_slot_of_each_part(api, tmp_path):
 # Conversions by `legacy-opt convert`.
 
 
-@pytest.mark.parametrize(
-    "make, how",
-    [(adam, "whole"), pytest.param(row_adagrad, "part by part", marks=pytest.mark.defect(6))],
-)
+@pytest.mark.parametrize("make, how", [(adam, "whole"), (row_adagrad, "part by part")])
 def test_convert_to_another_format(make, how, tmp_path, capsys):
     source, _ = spoiled_in_v1(tmp_path / "old", make, how, SAVERS["V1" if how == "whole" else "V2"])
     screen = Screen(capsys)
@@ -244,7 +239,6 @@ def test_to_keras_own_and_back(api, name):
         assert any(np.array_equal(np.isnan(value), np.isnan(each)) for each in moved[1:])
 
 
-@pytest.mark.defect(6)
 @EVERY_API
 def test_a_power_of_beta_that_is_nan_is_refused(api):
     """Keras computes the power from `iterations`, so the NaN would be lost without the error."""

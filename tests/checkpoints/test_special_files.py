@@ -12,17 +12,9 @@ import pytest
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes import programs
-from tests.support.processes.command_line import Screen
 
 NAMES = {"fifo": "a FIFO (named pipe)", "socket": "a socket", "device": "a character device"}
-KINDS = pytest.mark.parametrize(
-    "kind", [pytest.param("fifo", marks=pytest.mark.defect(12)), "socket", "device"]
-)
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
+KINDS = pytest.mark.parametrize("kind", ["fifo", "socket", "device"])
 
 
 @contextlib.contextmanager
@@ -134,7 +126,6 @@ def test_audit_of_a_folder_goes_on(folder, screen, kind):
     assert NAMES[kind] in report["uses"][0]["advice"]
 
 
-@pytest.mark.defect(12)
 @pytest.mark.parametrize("command", ["audit", "run"])
 def test_a_fifo_without_a_writer_does_not_block(folder, command):
     os.mkfifo("s")

@@ -26,7 +26,6 @@ with CheckpointWriter(sys.argv[1]) as writer:
 """
 
 
-@pytest.mark.defect(3)
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_the_second_is_refused_and_the_first_completes(tmp_path, overwrite):
     with CheckpointWriter(tmp_path / "model") as writer:
@@ -56,7 +55,6 @@ def test_a_refused_writer_keeps_the_folder_of_the_other(tmp_path):
     assert_holds(tmp_path / "new" / "other", ARRAYS)
 
 
-@pytest.mark.defect(3)
 def test_many_threads(tmp_path, monkeypatch):
     """One of the threads succeeds, and all tensors of the checkpoint come from this thread."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
@@ -84,7 +82,6 @@ def test_many_threads(tmp_path, monkeypatch):
     assert not [name for name in files_in(tmp_path) if "writing" in name]
 
 
-@pytest.mark.defect(3)
 def test_two_processes(tmp_path):
     go_on = tmp_path / "go on"
     with programs.started("-c", PROGRAM, tmp_path / "model", go_on) as program:
@@ -96,7 +93,6 @@ def test_two_processes(tmp_path):
     assert_holds(tmp_path / "model", {"x": np.float32(1), "y": np.float32(2)})
 
 
-@pytest.mark.defect(3)
 def test_the_checkpoint_file_names_the_checkpoints_of_all_threads(tmp_path, monkeypatch):
     read = tf.train.get_checkpoint_state
 

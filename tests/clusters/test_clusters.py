@@ -2,18 +2,13 @@
 
 import contextlib
 import json
-import sys
 import time
 
 import pytest
 import tensorflow as tf
 
-from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
-
-sys.path.insert(0, str(EXAMPLES))
-
-from flights.processes import free_addresses
+from tests.support.processes.local_cluster import free_addresses
 
 # The tests with Keras 3 have the marker `every_lane` (tests/README.md), because the oldest Keras 3
 # raises errors in some of these trainings, and newer versions of Keras 3 do not.

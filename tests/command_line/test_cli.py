@@ -8,7 +8,7 @@ import pytest
 
 from legacy_opt.compat import plain_text, user_objects
 from legacy_opt.compat.cli import tables, terminal
-from tests.support.processes.command_line import ROOT, Screen, forget_module, start
+from tests.support.processes.command_line import ROOT, forget_module, start
 
 TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")], "title")
 PLAIN = """\
@@ -23,11 +23,6 @@ b               9,000
 class Terminal(io.StringIO):
     def isatty(self):
         return True
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
 
 
 @pytest.mark.parametrize("command", ["inspect", "convert", "compare", "audit"])

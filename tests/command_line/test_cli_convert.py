@@ -13,7 +13,7 @@ import tensorflow as tf
 import legacy_opt
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import assert_equal, tensors, write_tensors
-from tests.support.processes.command_line import ROOT, Screen, start
+from tests.support.processes.command_line import ROOT, start
 
 v1 = tf.compat.v1
 DECAY = dict(accumulator_decay_step=2, accumulator_decay_rate=0.5)
@@ -30,11 +30,6 @@ def decaying_v1(step):
 
 def decaying_v2(step):
     return legacy_opt.AdagradDecayOptimizerV2(0.1, step, **DECAY)
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
 
 
 def draw(*shape, dtype=np.float32):

@@ -188,7 +188,6 @@ def test_a_guess_needs_something_to_compare_with(tmp_path, screen, source, words
     assert f"--name-map guess needs {needed}" in error
 
 
-@pytest.mark.defect(21)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])
 def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, argument):

@@ -11,14 +11,9 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import tensors
-from tests.support.processes.command_line import ROOT, Screen, forget_module
+from tests.support.processes.command_line import ROOT, forget_module
 
 DATA = ROOT / "tests" / "data"
-
-
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
 
 
 def test_a_recorded_checkpoint_of_adam(screen):

@@ -12,7 +12,6 @@ from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter
 from legacy_opt.compat.cli import tables
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
-from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 RESERVED = "_CHECKPOINTABLE_OBJECT_GRAPH"
@@ -29,12 +28,6 @@ HOSTILE = {
 }
 
 
-@pytest.fixture
-def screen(capsys):
-    return Screen(capsys)
-
-
-@pytest.mark.defect(7)
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 @pytest.mark.parametrize("way", ["add", "copy"])
 def test_the_writer_refuses_impossible_names(tmp_path, name, way):
@@ -97,7 +90,6 @@ print(cli.main(words), flush=True)
 """
 
 
-@pytest.mark.defect(7)
 def test_an_empty_name_is_refused_everywhere(tmp_path):
     done = programs.run("-c", PROGRAM, tmp_path, seconds=120)
     assert done.returncode == 0, done.stderr[-2000:]
@@ -115,7 +107,7 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
 @pytest.mark.parametrize(
     ["work", "old"],
     [
-        pytest.param(save_v1_checkpoint, "w/Momentum", marks=pytest.mark.defect(7)),
+        (save_v1_checkpoint, "w/Momentum"),
         (save_v1_checkpoint, "w"),
         (load_v1_checkpoint, "w/Momentum"),
         (load_v1_checkpoint, "w"),
@@ -140,12 +132,12 @@ def test_a_variable_name_with_a_line_break_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ["content", "words"],
     [
-        pytest.param(f'{{"x": "{RESERVED}"}}', "is reserved", marks=pytest.mark.defect(7)),
-        pytest.param('{"x": "\\u0000y"}', "begins with a NUL", marks=pytest.mark.defect(7)),
-        pytest.param('{"x": "\\ud800"}', "UTF-8 does not have", marks=pytest.mark.defect(7)),
-        pytest.param('{"x": "y", "x": "z"}', "has 'x' twice", marks=pytest.mark.defect(7)),
+        (f'{{"x": "{RESERVED}"}}', "is reserved"),
+        ('{"x": "\\u0000y"}', "begins with a NUL"),
+        ('{"x": "\\ud800"}', "UTF-8 does not have"),
+        ('{"x": "y", "x": "z"}', "has 'x' twice"),
         ("{'x': 'y', 'x': 'z'}", "has 'x' twice"),
-        pytest.param('{"a":' * 100000, "map.json' cannot be read", marks=pytest.mark.defect(7)),
+        ('{"a":' * 100000, "map.json' cannot be read"),
         ("{'x': open('y')}", "cannot be read"),
         ("{'x': {'y': 'z'}}", "must be one object"),
         ('{"x": {}}', "must be one object"),
@@ -168,7 +160,6 @@ def assert_printable(text):
     assert all(line.isprintable() for line in text.split("\n")), ascii(text)
 
 
-@pytest.mark.defect(12)
 def test_inspect_prints_names_as_one_line_each(tmp_path, screen):
     write(tmp_path / "model", HOSTILE)
     code, output, errors = screen.run("inspect", tmp_path / "model")
@@ -185,7 +176,6 @@ def test_json_has_unescaped_names(tmp_path, screen):
     assert {each["name"] for each in result["variables"]} == set(HOSTILE)
 
 
-@pytest.mark.defect(12)
 def test_convert_prints_each_hostile_name_on_one_line(tmp_path, screen):
     write(tmp_path / "old", HOSTILE)
     code, output, errors = screen.run("convert", tmp_path / "old", tmp_path / "new")
@@ -205,7 +195,6 @@ def test_convert_writes_hostile_names(tmp_path, screen):
     assert_holds(tmp_path / "new", HOSTILE)
 
 
-@pytest.mark.defect(12)
 def test_audit_prints_paths_on_one_line(tmp_path, screen):
     path = tmp_path / "a\n\x1b[31mb.py"
     path.write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
@@ -217,7 +206,6 @@ def test_audit_prints_paths_on_one_line(tmp_path, screen):
     assert_printable(screen.run("audit", path)[1])
 
 
-@pytest.mark.defect(12)
 def test_control_characters_of_arguments_and_environment_are_escaped(screen, monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "\x1b[31m")
     assert_printable(screen.run("doctor")[1])
@@ -226,7 +214,6 @@ def test_control_characters_of_arguments_and_environment_are_escaped(screen, mon
     assert_printable(screen.run("compare", "no_module\x1b:make")[2])
 
 
-@pytest.mark.defect(12)
 def test_characters_that_a_stream_cannot_encode_are_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     tables.show(("ü\n", tables.Table(("name",), [("日\x1b",)])), stream)

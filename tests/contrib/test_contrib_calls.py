@@ -61,13 +61,7 @@ def loss():
     return tf.reduce_sum(tf.square(v1.get_variable("w", initializer=[1.0, 2.0])))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        pytest.param(name, marks=() if name == "ShampooOptimizer" else pytest.mark.defect(11))
-        for name in READ
-    ],
-)
+@pytest.mark.parametrize("name", READ)
 def test_attributes_that_subclasses_read(name):
     """Compares our attributes with the original's attributes, before and after a training step."""
     found = []
@@ -174,32 +168,7 @@ def multiplying(module):
     return (module if module is legacy_opt else contrib_training).multiply_gradients
 
 
-# Calls for which legacy_opt and the original once raised errors of different classes.
-WERE_OTHERS = {
-    "a name that is none",
-    "clipping",
-    "decay steps",
-    "learning rate",
-    "loss",
-    "multiplied",
-    "multipliers",
-    "no rate",
-    "one summary",
-    "optimizer",
-    "optimizer is none",
-    "optimizer function returns no optimizer",
-    "rates",
-    "steps",
-}
-
-
-@pytest.mark.parametrize(
-    "what",
-    [
-        pytest.param(what, marks=pytest.mark.defect(11) if what in WERE_OTHERS else ())
-        for what in CALLS
-    ],
-)
+@pytest.mark.parametrize("what", CALLS)
 def test_an_error_is_one_of_the_originals_class(what):
     with tf.Graph().as_default(), pytest.raises(Exception) as original:
         CALLS[what](opt)
@@ -207,7 +176,6 @@ def test_an_error_is_one_of_the_originals_class(what):
         CALLS[what](legacy_opt)
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize(
     "name, step",
     [

@@ -40,12 +40,6 @@ MAKERS.update(
         ),
     }
 )
-# tests/tools/defects.py lists defects. The optimizers in COMPOSED once had defect 5, and the
-# optimizers in BY_STEP once had defect 4.
-COMPOSED = ["AdamWeightDecay", "LAMB", "Adafactor", "Shampoo", "Damped"]
-COMPOSED += ["MultiOptimizer", "MovingAverage", "MovingAverage beside"]
-BY_STEP = ["AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "LAMB", "Adafactor"]
-BY_STEP += ["AdagradDecayV2 with weight decay", "PowerSign base, beta, decay", *WRAPPERS]
 
 
 class Training:
@@ -113,13 +107,6 @@ def plain(training):
 OTHERS = [in_a_loop, with_gradients_of_a_branch, with_gradients_of_a_loop]
 
 
-def cells(marked, number):
-    """Returns a parameter for each optimizer. Optimizers in `marked` get the mark of a defect."""
-    assert set(marked) <= set(MAKERS)
-    mark = pytest.mark.defect(number)
-    return [pytest.param(name, marks=mark if name in marked else ()) for name in MAKERS]
-
-
 def assert_same(found, expected, name, exactly=True):
     for one, other in zip(found, expected):
         for key, value in other.items():
@@ -129,7 +116,7 @@ def assert_same(found, expected, name, exactly=True):
                 np.testing.assert_allclose(one[key], value, 1e-5, 1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", cells(COMPOSED, 5))
+@pytest.mark.parametrize("name", MAKERS)
 def test_conditions_and_loops_change_nothing(name, full):
     """Compares the variables' values with eager execution.
 
@@ -149,7 +136,7 @@ def test_conditions_and_loops_change_nothing(name, full):
 # Without the argument `global_step`, the optimizers warn that perhaps nothing increments the global
 # step.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
-@pytest.mark.parametrize("name", cells(BY_STEP, 4))
+@pytest.mark.parametrize("name", MAKERS)
 def test_the_global_step_is_created_in_the_function(name):
     """The first trace creates the global step. Later traces reuse it. Nothing increments it."""
     found = {}

@@ -37,7 +37,6 @@ def speechless(*_, **__):
 # Paths.
 
 
-@pytest.mark.defect(21)
 @pytest.mark.parametrize("function", [load_v1_checkpoint, save_v1_checkpoint])
 def test_arguments_in_another_order(function, tmp_path):
     variable = tf.compat.v2.Variable(np.float32([1.0]), name="w")
@@ -47,7 +46,6 @@ def test_arguments_in_another_order(function, tmp_path):
         function([variable], str(tmp_path / "model"), optimizer)
 
 
-@pytest.mark.defect(21)
 @pytest.mark.parametrize("path", [None, 3, {}])
 def test_wrong_paths(path, tmp_path):
     with pytest.raises(TypeError, match="path must be the path of a checkpoint, a string"):
@@ -60,7 +58,6 @@ def test_wrong_paths(path, tmp_path):
 # Variables for to_v1.
 
 
-@pytest.mark.defect(21)
 @pytest.mark.parametrize("given", [["w"], [1.0], [None]])
 def test_wrong_var_list_of_to_v1(given):
     variable = tf.compat.v2.Variable([1.0])
@@ -71,7 +68,6 @@ def test_wrong_var_list_of_to_v1(given):
 # Exceptions whose `__str__` raises another exception.
 
 
-@pytest.mark.defect(21)
 def test_get_config_that_raises():
     class Mine(OPTIMIZER_V2.optimizers.SGD):
         get_config = speechless
@@ -80,7 +76,6 @@ def test_get_config_that_raises():
         to_v1(Mine(0.1))
 
 
-@pytest.mark.defect(21)
 def test_from_config_that_raises():
     class Mine(OPTIMIZER_V2.optimizers.SGD):
         from_config = speechless
@@ -89,7 +84,6 @@ def test_from_config_that_raises():
         to_v1(Mine(0.1))
 
 
-@pytest.mark.defect(21)
 def test_a_gradient_transformer_that_raises():
     """A gradient transformer, which is an option of Keras 2, fails for sparse gradients."""
     if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
@@ -105,7 +99,6 @@ def test_a_gradient_transformer_that_raises():
     assert "training raises Unspeakable" in str(report)
 
 
-@pytest.mark.defect(21)
 def test_a_users_module_that_raises(tmp_path, monkeypatch, capsys):
     (tmp_path / "speechless_module.py").write_text(
         "class Unspeakable(Exception):\n"

@@ -11,7 +11,6 @@ from legacy_opt import versions
 from tests.support.processes import programs
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.defect(21)
 
 
 def sgd():

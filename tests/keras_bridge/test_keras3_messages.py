@@ -15,7 +15,6 @@ pytestmark = pytest.mark.keras3
 keras = versions.keras_3()
 
 
-@pytest.mark.defect(21)
 def test_there_is_no_minimize():
     optimizer = bridged("Adam")
     assert not hasattr(optimizer, "minimize")
@@ -31,7 +30,6 @@ def test_a_variable_of_keras_3_and_an_optimizer_of_keras_3():
     np.testing.assert_array_equal(variable.numpy(), [0.5, 0.5])
 
 
-@pytest.mark.defect(21)
 @pytest.mark.parametrize("method", ["minimize", "apply_gradients"])
 def test_a_variable_of_keras_3_and_an_optimizer_of_keras_2(method):
     variable = keras.Variable(np.ones(2, "f"))

@@ -51,9 +51,7 @@ def test_averages_are_equal_bit_for_bit(dtype, sequential, use_resource, fresh):
     # The first operation updates the table, the second updates the two other variables, and the
     # third updates all averages.
     assert len([each for each in types if "LegacyOptUpdate" in each]) == 3
-    assert sorted(actual) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+    np.testing.assert_equal(actual, expected)
 
 
 @pytest.mark.parametrize("way", ending_datasets.WAYS)

@@ -58,9 +58,7 @@ def test_same_bits_as_by_handle(make, fresh):
     actual, types = values_after_steps(make())
     assert types.count(NAMED) == 1
     assert "LegacyOptUpdate" not in types
-    assert sorted(actual) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+    np.testing.assert_equal(actual, expected)
 
 
 def test_undo(fresh):

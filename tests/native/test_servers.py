@@ -4,7 +4,6 @@ The operations library is the library of TensorFlow operations that run native k
 """
 
 import contextlib
-import sys
 
 import numpy as np
 import pytest
@@ -14,14 +13,10 @@ import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache
-from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
+from tests.support.processes.local_cluster import free_addresses
 
 from .training import START, is_native
-
-sys.path.insert(0, str(EXAMPLES))
-
-from flights.processes import free_addresses
 
 pytestmark = pytest.mark.every_lane  # each TensorFlow version has its own operations library
 v1 = tf.compat.v1
@@ -62,12 +57,6 @@ def trained(target, device, use_resource):
         return values, {each.type for each in graph.get_operations()}
 
 
-def assert_same(actual, expected):
-    assert sorted(actual) == sorted(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_a_server_with_kernels(use_resource, fresh):
     with server() as target:
@@ -76,7 +65,7 @@ def test_a_server_with_kernels(use_resource, fresh):
     assert is_native(types)
     expected, types = trained("", "", use_resource)
     assert is_native(types)
-    assert_same(actual, expected)
+    np.testing.assert_equal(actual, expected)
 
 
 def test_a_server_without_an_operations_library(fresh):
@@ -91,7 +80,7 @@ def test_a_server_without_an_operations_library(fresh):
     assert not is_native(types)
     fresh.setenv("LEGACY_OPT_NATIVE", "off")
     fresh.setattr(legacy_opt.native.settings, "_setting", None)
-    assert_same(actual, trained("", "", True)[0])
+    np.testing.assert_equal(actual, trained("", "", True)[0])
 
 
 def test_a_server_with_another_folder_of_kernels(fresh, tmp_path, kernels_folder):

@@ -57,7 +57,6 @@ def fails_by_itself(statement):
     return versions.has_contrib() and first in no
 
 
-@pytest.mark.defect(18)
 @pytest.mark.parametrize("statement", [each for each in IMPORTS if not fails_by_itself(each)])
 def test_a_module_keeps_what_it_imported(statement, module_of):
     use = IMPORTS[statement]
@@ -77,7 +76,6 @@ def test_a_module_keeps_what_it_imported(statement, module_of):
     assert module.use() is expected
 
 
-@pytest.mark.defect(18)
 def test_each_patch_has_the_same_names_and_modules():
     home, held, names = "tensorflow.python.training.adam_async", [], []
     for _ in range(3):
@@ -91,7 +89,6 @@ def test_each_patch_has_the_same_names_and_modules():
     assert held[0].AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
 
 
-@pytest.mark.defect(18)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 0, 2, 1)])
 def test_patches_may_be_undone_in_any_order(order):
     with contextlib.ExitStack() as undone:
@@ -106,7 +103,6 @@ def test_patches_may_be_undone_in_any_order(order):
     assert held.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
 
 
-@pytest.mark.defect(18)
 def test_after_an_error_in_the_block_imported_modules_keep_their_names(module_of):
     code = "from tensorflow.python.training import adam_async\n"
     with pytest.raises(ZeroDivisionError), compat.patch_tensorflow():
@@ -127,7 +123,6 @@ def test_a_module_can_be_reloaded_only_while_a_patch_is_active(module_of):
         assert importlib.reload(module).held.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
 
 
-@pytest.mark.defect(18)
 def test_attributes_that_users_add_to_a_created_module_stay(monkeypatch):
     home = "tensorflow.python.training.adam_async"
     with compat.patch_tensorflow():

@@ -168,7 +168,6 @@ def test_without_the_line_the_rate_is_that_of_the_step():
     assert np.array_equal(values[1], values[0]) and not np.array_equal(values[2], values[1])
 
 
-@pytest.mark.defect(22)
 def test_the_code_in_the_docs_repeats_the_original():
     rate_at = rate_of_the_page()
     values = trained(ours(lambda step: rate_at(step + 1)))
@@ -177,7 +176,6 @@ def test_the_code_in_the_docs_repeats_the_original():
     assert np.array_equal(trained(ours(rate_at)), trained(ours(berts_schedule)))
 
 
-@pytest.mark.defect(22)
 def test_the_rates_in_the_docs():
     rows = [
         line for line in PAGE.read_text(encoding="utf-8").splitlines() if "the line dropped" in line

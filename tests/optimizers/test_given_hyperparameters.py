@@ -95,7 +95,6 @@ def test_every_argument_of_every_class(name, kind, api, full):
 @pytest.mark.parametrize("kind", ["function", "function of a tensor"])
 @pytest.mark.parametrize("name", ["Adam", "LazyAdam", "AdamW"])
 @EVERY_API
-@pytest.mark.defect(8)
 def test_betas_that_are_functions(api, name, kind):
     """Compares the Keras optimizer in a tf.function with the v1 optimizer in a Session."""
     case, one_problem = CASES[name], keras_ways.mixed("float32", (), 3)
@@ -113,9 +112,7 @@ def adam(given, step=None):
     return v1.train.AdamOptimizer(0.1, beta1=given, beta2=0.5)
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.defect(8)) for kind in GIVEN]
-)
+@pytest.mark.parametrize("kind", GIVEN)
 @EVERY_API
 def test_v1_checkpoints(api, kind, tmp_path):
     make = functools.partial(adam, GIVEN[kind](0.75))
@@ -136,7 +133,6 @@ def test_to_v1_returns_the_same_hyperparameters(api, kind):
 @pytest.mark.parametrize("kind", GIVEN)
 @pytest.mark.parametrize("what", ["get_config", "to_plain_keras"])
 @EVERY_API
-@pytest.mark.defect(8)
 def test_configs_that_cannot_be_saved(api, what, kind):
     optimizer = to_keras(adam(GIVEN[kind](0.75)), api=api)
     with pytest.raises(ValueError, match="argument beta1 is .*Or pass a number"):
@@ -144,7 +140,6 @@ def test_configs_that_cannot_be_saved(api, what, kind):
 
 
 @EVERY_API
-@pytest.mark.defect(8)
 def test_functions_are_not_called_before_there_is_training(api):
     """Checks that beta2 can be set even if beta1 is a function that cannot be called yet."""
     calls = []

@@ -73,20 +73,17 @@ def is_refused(step, make):
         trained_from(step, make, steps=1)
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("name", BY_STEP)
 def test_an_int32_step_that_cannot_advance_is_an_error(name):
     is_refused(np.int32(LAST), CASES[name].make)
     assert np.all(np.isfinite(trained_from(np.int32(LAST - 1), CASES[name].make, steps=1)))
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("step", [-1, -LAST - 1])
 def test_a_negative_int32_step_is_an_error(step):
     is_refused(np.int32(step), AdamGSOptimizer)
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("traced", [False, True])
 def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     step, variable = tf.Variable(LAST, dtype=tf.int32), tf.Variable(VALUE)
@@ -105,7 +102,6 @@ def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
 # AdafactorOptimizer keeps the rate below 1.
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("factored", [True, False])
 def test_adafactor_starts_at_any_step(factored):
     def make(_):
@@ -117,7 +113,6 @@ def test_adafactor_starts_at_any_step(factored):
     np.testing.assert_allclose(late, early, rtol=1e-6)
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("exponent, step", [(1.0, 2**25), (0.8, 2**32)])
 def test_an_increasing_decay_rate_stays_below_1(exponent, step):
     rate = adafactor_decay_rate_pow(exponent)
@@ -150,7 +145,6 @@ def test_decays_over_many_steps(make, decay_steps):
         np.testing.assert_allclose(found, DECAYS[make](share), rtol=0, atol=1e-6)
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("make", DECAYS)
 def test_an_int32_step_with_more_decay_steps_than_int32_has(make):
     for decay_steps in (2**31, 2**33):
@@ -158,7 +152,6 @@ def test_an_int32_step_with_more_decay_steps_than_int32_has(make):
         np.testing.assert_allclose(decay.numpy(), DECAYS[make](2**30 / decay_steps), atol=1e-6)
 
 
-@pytest.mark.defect(20)
 @pytest.mark.parametrize("make", DECAYS)
 def test_decay_steps_beyond_int64(make):
     with pytest.raises(ValueError, match="decay_steps must be an int64"):

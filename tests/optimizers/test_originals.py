@@ -59,7 +59,6 @@ def powers_of(optimizer):
     return found if isinstance(found, tuple) else (found,)
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize("optimizer", WITH_POWERS)
 def test_powers_of_beta(optimizer):
     by_step = optimizer in BY_STEP
@@ -72,7 +71,6 @@ def test_powers_of_beta(optimizer):
     np.testing.assert_allclose(later, betas**3, rtol=1e-6)
 
 
-@pytest.mark.defect(11)
 def test_powers_are_the_variables_and_those_of_the_graph():
     with tf.Graph().as_default():
         optimizer = LazyAdamOptimizer()
@@ -89,7 +87,6 @@ def test_powers_are_the_variables_and_those_of_the_graph():
         AdamGSOptimizer()._get_beta_accumulators()
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize("optimizer", WITH_POWERS)
 def test_powers_without_a_session(optimizer):
     made, w = optimizer(), tf.Variable([1.0])
@@ -98,7 +95,6 @@ def test_powers_without_a_session(optimizer):
     np.testing.assert_allclose(powers_of(made)[0].numpy(), power, rtol=1e-6)
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize("optimizer", [LazyAdamOptimizer, LazyAdamGSOptimizer])
 def test_a_subclass_that_overrides_the_update(optimizer):
     class Mine(optimizer):
@@ -135,7 +131,6 @@ KEPT = [
 ]
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize(
     "optimizer, numbers, tensors", KEPT, ids=[type(each).__name__ for each, _, _ in KEPT]
 )
@@ -146,14 +141,12 @@ def test_attributes_that_subclasses_read(optimizer, numbers, tensors):
         np.testing.assert_allclose(getattr(optimizer, name).numpy(), value, rtol=1e-6)
 
 
-@pytest.mark.defect(11)
 def test_regadagrads_flag_inside_its_context():
     optimizer = RegAdagradOptimizer(0.5)
     with optimizer.avoid_updating_slots():
         assert not optimizer._should_update_slots
 
 
-@pytest.mark.defect(11)
 def test_a_subclass_of_lars_that_chooses_the_rate():
     class Mine(LARSOptimizer):
         def compute_lr(self, grad, var):
@@ -168,7 +161,6 @@ def test_a_subclass_of_lars_that_chooses_the_rate():
     np.testing.assert_allclose(w.numpy(), [3.0, -1.0], rtol=1e-6)
 
 
-@pytest.mark.defect(11)
 def test_the_attribute_of_the_nested_optimizer():
     inner = v1.train.GradientDescentOptimizer(0.1)
     assert legacy_opt.MovingAverageOptimizer(inner)._optimizer is inner
@@ -179,7 +171,6 @@ def test_the_attribute_of_the_nested_optimizer():
 # Arguments.
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize("optimizer", [*BY_STEP, ShampooOptimizer])
 @pytest.mark.parametrize("step", [3.0, np.float32(3), np.array(3), np.array(3.0)])
 def test_a_constant_step_may_be_any_number(optimizer, step):
@@ -187,7 +178,6 @@ def test_a_constant_step_may_be_any_number(optimizer, step):
     assert np.array_equal(given, expected)
 
 
-@pytest.mark.defect(11)
 def test_a_step_with_a_fraction():
     # As in the original, t is global_step + 1 = 2.5, so m is divided by 1 - 0.5**2.5.
     optimizer = AdamGSOptimizer(1.5, 1.0, beta1=0.5, beta2=0.75, epsilon=0.0)
@@ -197,7 +187,6 @@ def test_a_step_with_a_fraction():
     np.testing.assert_allclose(w.numpy(), -expected, rtol=1e-6)
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize("optimizer", [*BY_STEP, ShampooOptimizer])
 def test_a_step_may_be_a_float_variable(optimizer):
     def make(dtype):
@@ -218,12 +207,10 @@ def test_invalid_steps(step):
         AdamGSOptimizer(step)
 
 
-@pytest.mark.defect(11)
 def test_a_linear_decay_counts_whole_steps():
     np.testing.assert_allclose(get_linear_decay_fn(10)(tf.constant(3.5)).numpy(), 0.7, rtol=1e-6)
 
 
-@pytest.mark.defect(11)
 def test_multipliers_of_untrained_variables_alone():
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[1.0])
@@ -268,7 +255,6 @@ BOTH = {
 }
 
 
-@pytest.mark.defect(11)
 @pytest.mark.parametrize("what", BOTH)
 def test_an_error_of_the_wrong_type_is_a_value_error_as_well(what):
     for error in (TypeError, ValueError):

@@ -120,15 +120,9 @@ class Graph:
         return dict(zip(self.variables, self.copies(session, self.variables.values())))
 
 
-DECAYING = ["AdamW", "MomentumW use_nesterov", "Adagrad with weight decay", "Multi of two"]
-DECAYING += ["AdagradDecayV2 with weight decay", "Multitask"]
-DEFECTS = dict(dict.fromkeys(DECAYING, 2), DiffGrad=1)
-
-
 def cells():
     for name in MAKERS:
-        marks = pytest.mark.defect(DEFECTS[name]) if name in DEFECTS else ()
-        yield pytest.param(name, False, id=name + "-ref", marks=marks)
+        yield pytest.param(name, False, id=name + "-ref")
         yield pytest.param(name, True, id=name + "-resource")
 
 

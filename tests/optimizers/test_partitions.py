@@ -117,7 +117,6 @@ def accumulated(step):
     return legacy_opt.GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(2.0), 2)
 
 
-@pytest.mark.defect(13)
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("parts", [2, 1, 0, 7])
 def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tmp_path):
@@ -135,15 +134,12 @@ def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tm
 # --- AdagradDecay's counts of past decays.
 
 
-REPEATED = pytest.mark.defect(14)
-
-
 @pytest.mark.parametrize(
     "layout, parts, sparse",
     [
-        pytest.param("", (3, 2), False, marks=REPEATED),
-        pytest.param("V2", (3, 2), False, marks=REPEATED),
-        pytest.param("V2", (2, 3), False, marks=REPEATED),
+        ("", (3, 2), False),
+        ("V2", (3, 2), False),
+        ("V2", (2, 3), False),
         ("", (3, 0), False),
         ("V2", (3, 1), False),
         ("V2", (3, 2), True),
@@ -160,7 +156,6 @@ def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.defect(14)
 def test_decay_counts_by_position_warn():
     def make(step):
         return legacy_opt.AdagradDecayOptimizer(0.1, step)
@@ -203,7 +198,6 @@ def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
         np.testing.assert_array_equal(new.get_tensor(tensor), old.get_tensor(tensor), tensor)
 
 
-@pytest.mark.defect(15)
 @pytest.mark.parametrize("name", ["Adafactor", "AdamAsync", "AdamWeightDecay"])
 def test_state_of_a_part_is_not_restored_into_another_part(name, tmp_path):
     make, data = CASES[name].make, batches([8, 5], 2, sparse=False)
@@ -222,7 +216,6 @@ def of_keras(step):
     return to_v1(lambda: home.Adam(0.1))
 
 
-@pytest.mark.defect(15)
 @pytest.mark.parametrize("parts", [(3, 2), (2, 0)], ids=str)
 def test_keras_optimizers_with_other_partitions(parts, tmp_path):
     actual, expected = moved(of_keras, [7, 3], parts, (2, 2), tmp_path)
@@ -250,7 +243,6 @@ def converted(checkpoint, folder, name_map=None):
     return path
 
 
-@pytest.mark.defect(16)
 def test_a_column_slot_of_a_square_part_is_no_row_slot(tmp_path):
     data = batches([7, 3], 2, sparse=False)
     checkpoint = saved(CASES["Adafactor"].make, [7, 3], 2, tmp_path, *data)
@@ -264,7 +256,6 @@ def test_a_column_slot_of_a_square_part_is_no_row_slot(tmp_path):
     assert sorted(left_out.tensors) == ["global_step", "w", "w/Adafactor"]
 
 
-@pytest.mark.defect(16)
 def test_shampoo_with_parts_on_both_sides_of_max_matrix_size(tmp_path):
     def make(step):
         return legacy_opt.ShampooOptimizer(step, max_matrix_size=3)
@@ -275,7 +266,6 @@ def test_shampoo_with_parts_on_both_sides_of_max_matrix_size(tmp_path):
     assert kinds == {"Shampoo": "tensor", "Shampoo_1": "of each part", "Shampoo_2": "of each part"}
 
 
-@pytest.mark.defect(16)
 def test_convert_joins_slots_that_are_saved_part_by_part(tmp_path):
     make, data = CASES["AdamWeightDecay"].make, batches([7, 3], 3, sparse=False)
     checkpoint = saved(make, [7, 3], 3, tmp_path, *data[:2])
@@ -294,7 +284,6 @@ def test_convert_keeps_the_rows_of_an_accumulation(tmp_path):
     np.testing.assert_array_equal(whole.train([0]), expected)
 
 
-@pytest.mark.defect(16)
 def test_a_tensor_with_missing_parts(tmp_path):
     path = str(tmp_path / "model")
     with tf.Graph().as_default(), v1.Session() as session:

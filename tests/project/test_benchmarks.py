@@ -21,7 +21,6 @@ from benchmarks import (
     against,
     embeddings,
     keras_bridge,
-    limits,
     optimizers,
     report,
     run,
@@ -190,23 +189,6 @@ def test_trainings_with_an_embedding():
     lines = list(embeddings.lines_of(50, results))
     assert len(lines) == 4 and all(" | nan | " in line for line in lines[2:])
     assert len(list(embeddings.lines_of(50, {}))) == 2
-
-
-@pytest.mark.parametrize("slots", range(1, limits.MOST_SLOTS + 1))
-@pytest.mark.parametrize("name", ["W1", "W3"])
-def test_the_c_loop_updates_each_element_once(name, slots):
-    """Runs one step from zero: touched elements become -0.1 in the variable, 0.1 in all slots."""
-    loop = limits.Loop(
-        workloads.WORKLOADS[0].scaled_down(100) if name == "W1" else TINY[name], slots
-    )
-    variable, *states = loop.arrays
-    loop.step()
-    touched = variable != 0
-    assert touched.all() if name == "W1" else 0 < touched.sum() < touched.size
-    for each in states:
-        np.testing.assert_array_equal(each, np.where(touched, np.float32(0.1), 0))
-    np.testing.assert_array_equal(variable, np.where(touched, np.float32(-0.1), 0))
-    loop.close()
 
 
 @pytest.mark.parametrize("use_resource", [False, True])

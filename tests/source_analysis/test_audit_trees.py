@@ -41,7 +41,6 @@ def uses(tmp_path):
     return run
 
 
-@pytest.mark.defect(12)
 @pytest.mark.parametrize(
     "name, code, kinds",
     [
@@ -68,7 +67,6 @@ def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
     assert {use.name for use in first if use.kind != "subclass"} <= {YELLOW}
 
 
-@pytest.mark.defect(12)
 def test_the_class_and_a_use_in_the_same_file(uses):
     found = uses(TREE)
     assert [(use.kind, use.line, use.column, use.status) for use in found] == [
@@ -77,7 +75,6 @@ def test_the_class_and_a_use_in_the_same_file(uses):
     ]
 
 
-@pytest.mark.defect(12)
 @pytest.mark.parametrize(
     "name, home, status, instead",
     [
@@ -132,7 +129,6 @@ AT_RUN_TIME = {
 }
 
 
-@pytest.mark.defect(12)
 @pytest.mark.parametrize("code", AT_RUN_TIME)
 def test_a_base_that_is_known_at_run_time_only_is_a_guess(code, uses):
     found = uses({"a.py": "import tensorflow as tf\n" + code})
@@ -141,7 +137,6 @@ def test_a_base_that_is_known_at_run_time_only_is_a_guess(code, uses):
     assert use.advice.startswith(GUESS)
 
 
-@pytest.mark.defect(12)
 def test_subclasses_of_a_guess_are_guesses_and_files_without_tensorflow_have_none(uses):
     code = "class A(registry.get('optimizer')): pass\nclass B(A): pass\nB(1)\n"
     found = uses({"a.py": "import tensorflow as tf\n" + code})
@@ -150,7 +145,6 @@ def test_subclasses_of_a_guess_are_guesses_and_files_without_tensorflow_have_non
     assert uses({"b.py": "class AOptimizer(bases[name]): pass"}) == []
 
 
-@pytest.mark.defect(12)
 @pytest.mark.parametrize(
     "code",
     [
@@ -166,7 +160,6 @@ def test_bases_behind_six_and_star_imports(code, uses):
     assert (use.kind, use.name) == ("subclass", "class A(tf.train.Optimizer)")
 
 
-@pytest.mark.defect(12)
 @pytest.mark.parametrize("name", ["new\nline", "\x1b[31mred", "\u202eright", "a\udcff"])
 def test_hostile_names_of_files_are_one_row(name, tmp_path, capsys):
     code = "import tensorflow as tf\ntf.train.GhostOptimizer(1)\n"

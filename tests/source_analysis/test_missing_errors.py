@@ -74,7 +74,6 @@ def driver(tmp_path):
     return path
 
 
-@pytest.mark.defect(9)
 @pytest.mark.parametrize(
     "keras", ["legacy"] + ["keras3"] * (versions.keras_facts()["generation"] == 3)
 )

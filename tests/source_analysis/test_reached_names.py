@@ -124,7 +124,6 @@ def test_names_that_every_run_reaches_stop_the_script(where, run):
     assert lines[0].startswith(message(line_of(REFUSED[where]))) and "nothing was run" in lines[1]
 
 
-@pytest.mark.defect(9)
 @pytest.mark.parametrize("where", WARNED)
 def test_names_that_a_run_may_not_reach_warn(where, run):
     code, (line,) = run({"script.py": WARNED[where]})
@@ -132,7 +131,6 @@ def test_names_that_a_run_may_not_reach_warn(where, run):
     assert line.startswith("legacy-opt run: warning: " + message(line_of(WARNED[where])))
 
 
-@pytest.mark.defect(9)
 @pytest.mark.parametrize("where", NEITHER)
 def test_names_that_are_guarded_do_not_warn(where, run):
     assert run({"script.py": NEITHER[where]}) == (0, [])
@@ -144,30 +142,10 @@ def test_names_that_are_guarded_do_not_warn(where, run):
         ("import helper", "tf.get_embedding_variable", True),
         ("import between", "tf.get_embedding_variable", True),
         ("if 0:\n  import helper\nimport between", "tf.get_embedding_variable", True),
-        pytest.param(
-            "def f():\n  import helper",
-            "tf.get_embedding_variable",
-            False,
-            marks=pytest.mark.defect(9),
-        ),
-        pytest.param(
-            "try:\n  import between\nexcept ImportError:\n  pass",
-            "tf.get_embedding_variable",
-            False,
-            marks=pytest.mark.defect(9),
-        ),
-        pytest.param(
-            "sys.exit()\nimport helper",
-            "tf.get_embedding_variable",
-            False,
-            marks=pytest.mark.defect(9),
-        ),
-        pytest.param(
-            "import helper",
-            "if __name__ == '__main__':\n  tf.get_embedding_variable",
-            False,
-            marks=pytest.mark.defect(9),
-        ),
+        ("def f():\n  import helper", "tf.get_embedding_variable", False),
+        ("try:\n  import between\nexcept ImportError:\n  pass", "tf.get_embedding_variable", False),
+        ("sys.exit()\nimport helper", "tf.get_embedding_variable", False),
+        ("import helper", "if __name__ == '__main__':\n  tf.get_embedding_variable", False),
     ],
 )
 def test_modules_are_reached_by_their_imports(script, helper, refused, run):
@@ -178,7 +156,6 @@ def test_modules_are_reached_by_their_imports(script, helper, refused, run):
     assert lines[0].startswith(("" if refused else "legacy-opt run: warning: ") + place)
 
 
-@pytest.mark.defect(9)
 def test_reached_and_unreached_names_in_one_script(run):
     code, lines = run({"script.py": "def f():\n  tf.get_embedding_variable\ntf.staged"})
     assert code == 1
@@ -187,7 +164,6 @@ def test_reached_and_unreached_names_in_one_script(run):
     assert "nothing was run" in lines[2] and len(lines) == 3
 
 
-@pytest.mark.defect(9)
 @pytest.mark.parametrize("name", ["new\nline", "\x1b[31mred", "\u202eright", "caf\xe9", "a\udcff"])
 def test_hostile_names_of_files_stay_on_one_line(name, run):
     try:

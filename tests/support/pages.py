@@ -1,8 +1,14 @@
-"""Reads the pages of docs/ and their Python examples."""
+"""Reads the pages of docs/ and their Python examples, and writes their tables."""
 
 import re
 
 from tests.support.paths import DOCS
+
+
+def table(head, rows):
+    """Returns a table in Markdown."""
+    lines = [head, ["---"] * len(head)] + rows
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def text_of(name):

@@ -18,7 +18,8 @@ import legacy_opt
 from legacy_opt import versions
 from tests.support import running
 from tests.support.keras import keras_ways
-from tests.support.keras.keras_differences import PROBLEMS, SHAPE, STEPS, difference, table
+from tests.support.keras.keras_differences import PROBLEMS, SHAPE, STEPS, difference
+from tests.support.pages import table
 from tests.support.problems import Problem
 
 v1 = tf.compat.v1

@@ -76,12 +76,6 @@ def in_a_session(path, start, last):
             return session.run({each.op.name: each for each in v1.global_variables()})
 
 
-def assert_same(actual, expected):
-    assert set(actual) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder")
@@ -94,8 +88,10 @@ def main():
     restored = Restored()
     model.train(lambda: input_fn(start), hooks=[restored], max_steps=arguments.last)
     if before is not None:
-        assert_same(restored.values, state(before))
-    assert_same(state(model.latest_checkpoint()), in_a_session(before, start, arguments.last))
+        np.testing.assert_equal(restored.values, state(before))
+    np.testing.assert_equal(
+        state(model.latest_checkpoint()), in_a_session(before, start, arguments.last)
+    )
     done = f"TensorFlow {tf.__version__}: Estimator equals Session in steps {start} to "
     restored_too = " (restored values equal the checkpoint)" if start else ""
     print(f"{done}{arguments.last}{restored_too}")

@@ -15,6 +15,7 @@ import tensorflow as tf
 from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
+from tests.support.pages import table
 
 v1 = tf.compat.v1
 # Expressions that `translated` evaluates. The page shows the same expressions.
@@ -40,12 +41,6 @@ def translated(case, api):
     """Returns the `Translation` of the optimizer that an expression creates."""
     variables = [tf.Variable(np.ones(2, "f"))]
     return to_plain_keras(eval(case, {**vars(v1.train), **vars(public)}), api, variables=variables)
-
-
-def table(head, rows):
-    """Returns a table in Markdown."""
-    lines = [head, ["---"] * len(head)] + rows
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def figures(api):

@@ -44,12 +44,6 @@ def state(path):
     return {name: reader.get_tensor(name) for name in names}
 
 
-def assert_same(actual, expected):
-    assert set(actual) == set(expected)
-    for name, value in expected.items():
-        np.testing.assert_array_equal(actual[name], value, err_msg=name)
-
-
 def decays_every_two_steps(step=None, **options):
     return legacy_opt.AdagradDecayOptimizerV2(
         0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5, **options
@@ -139,13 +133,13 @@ def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
     # the hook may read the value before or after the increment.
     steps = int(metrics["global_step"])
     assert 8 <= steps <= 10
-    assert_same(state(trained.latest_checkpoint()), in_a_session(make, steps))
+    np.testing.assert_equal(state(trained.latest_checkpoint()), in_a_session(make, steps))
     assert_serves(exported[0], trained)
 
     # A new Estimator reads its input from the start, so skip the batches that were used.
     again = custom(tmp_path, make)
     again.train(lambda: input_fn().skip(steps), max_steps=12)
-    assert_same(state(again.latest_checkpoint()), in_a_session(make, 12))
+    np.testing.assert_equal(state(again.latest_checkpoint()), in_a_session(make, 12))
 
 
 def assert_serves(directory, trained):
@@ -185,7 +179,7 @@ def warm_started(trained, directory, variables, steps):
 def everything(trained, directory):
     """Checks that a warm start with all variables continues the training."""
     found = warm_started(trained, directory, [".*"], 3)
-    assert_same(found, in_a_session(decays_every_two_steps, 9))
+    np.testing.assert_equal(found, in_a_session(decays_every_two_steps, 9))
 
 
 def variables_alone(trained, directory):
@@ -321,7 +315,7 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
         if make is not made_in_the_graph:
             hooks.append(legacy_opt.SlotSummaryHook(made[-1], str(tmp_path)))
         trained.train(input_fn, hooks=hooks, max_steps=last)
-    assert_same(reads[1].before, reads[0].after)
+    np.testing.assert_equal(reads[1].before, reads[0].after)
     assert reads[1].after["global_step"] == 7
     check_decays(reads[1].after, kind)
     assert not [w for w in recwarn if issubclass(w.category, legacy_opt.GlobalStepWarning)]

@@ -18,14 +18,10 @@ import time
 
 import tensorflow as tf
 
-from tests.support.paths import EXAMPLES
-
-sys.path.insert(0, str(EXAMPLES))
-
-from flights.processes import free_addresses
 from tests.support.faults.checkpoints import kill_in_a_save, newest, unfinished
 from tests.support.faults.lives import SECONDS, Life
 from tests.support.faults.training import CONFIG, EVERY, NAMES, batch_of, build, digests_of
+from tests.support.processes.local_cluster import free_addresses
 
 v1 = tf.compat.v1
 

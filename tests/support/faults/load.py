@@ -15,7 +15,6 @@ The exit code is 1 if, according to the logs of the workers,
 """
 
 import argparse
-import dataclasses
 import json
 import os
 import pathlib
@@ -32,11 +31,10 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3] / "examples_g
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+import parameter_servers
 from flights import cluster_worker, processes
 from flights.data import load_flights
-from flights.model import LEARNING_RATES, Settings
 from flights.restarts import POSITIONS, RestartableTraining
-from parameter_servers import SERVER, write_flights
 from tests.support.faults import load_log
 
 BATCHES, BATCH = 2000, 64  # after BATCHES batches, a worker repeats the same batches
@@ -147,12 +145,11 @@ def train_and_kill(arguments, directory):
     Returns:
       The events of the training, and the final global step and positions.
     """
-    write_flights(load_flights().first(BATCHES * BATCH * arguments.workers), directory)
-    settings = Settings("AdagradDecay", LEARNING_RATES["mlp"]["AdagradDecay"])
+    flights = load_flights().first(BATCHES * BATCH * arguments.workers)
+    parameter_servers.write_flights(flights, directory)
     checkpoints, home = os.path.join(directory, "checkpoints"), pathlib.Path(directory)
-    command = ["--directory", directory, "--settings", json.dumps(dataclasses.asdict(settings))]
-    command += ["--batch-size", str(BATCH), "--restart", "--checkpoints", checkpoints]
-    command += ["--checkpoint-every", str(arguments.checkpoint_every)]
+    command = ["--directory", directory, "--batch-size", str(BATCH), "--restart"]
+    command += ["--out", checkpoints, "--checkpoint-every", str(arguments.checkpoint_every)]
     logs = [home / f"worker {index}.log" for index in range(arguments.workers)]
 
     def stop():
@@ -162,7 +159,7 @@ def train_and_kill(arguments, directory):
 
     timeout = 60 * arguments.minutes + arguments.timeout
     with processes.Cluster(timeout, ps=arguments.servers, worker=arguments.workers) as cluster:
-        cluster.start("ps", SERVER)
+        cluster.start("ps", processes.SERVER)
         cluster.start("worker", os.path.abspath(__file__), "--worker", *command)
         killer = Killer(cluster, arguments, os.path.join(checkpoints, "checkpoint"), stop)
         killer.start()
@@ -235,6 +232,6 @@ if __name__ == "__main__":
     tf.disable_v2_behavior()
     if "--worker" in sys.argv:
         sys.argv.remove("--worker")
-        cluster_worker.be_worker(cluster_worker.parse_arguments(), LoggedTraining)
+        cluster_worker.be_worker(parameter_servers.parse_arguments(), LoggedTraining)
     processes.end_on_signals()
     sys.exit(main())

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from legacy_opt.compat import to_keras
 from tests.support import running
+from tests.support.pages import table
 from tests.support.problems import Problem, Rows
 
 v1 = tf.compat.v1
@@ -371,12 +372,6 @@ def versions():
     """Returns the page's sentence with the versions of Keras and TensorFlow."""
     facts = tf.keras.__version__, tf.__version__
     return "The figures are those of Keras {} on TensorFlow {}.\n".format(*facts)
-
-
-def table(head, rows):
-    """Returns a table in Markdown."""
-    lines = [head, ["---"] * len(head)] + rows
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def examples():
