@@ -41,15 +41,11 @@ def comparisons_of_kernels(workload, has_kernels):
       workload: the name of the workload, a key of `OPTIMIZERS`.
       has_kernels: whether both checkouts have native kernels.
 
-    Returns:
-      A list of lists; the optimizers of each list are timed together.
     """
     suffixes = ("", ", native") if has_kernels else ("",)
-    return [
-        _with_the_other([(workload, name + suffix)])
-        for name in OPTIMIZERS[workload]
-        for suffix in suffixes
-    ]
+    return _with_the_other(
+        (workload, name + suffix) for name in OPTIMIZERS[workload] for suffix in suffixes
+    )
 
 
 def _with_the_other(keys):

@@ -477,13 +477,38 @@ def test_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
 
 def test_native_kernels_of_another_checkout_are_compared():
     planned = against.comparisons_of_kernels("W4", has_kernels=True)
-    assert [one[1] for ((one, _, _),) in planned] == [
+    assert [one[1] for one, _, _ in planned] == [
         *("AdagradDecay", "AdagradDecay, native", "LazyAdam", "LazyAdam, native")
     ]
     for names in against.OPTIMIZERS.values():
         assert {each for name in names for each in (name, name + ", native")} <= set(
             optimizers.MAKERS
         )
+
+
+@pytest.mark.parametrize(
+    "seconds, pairs, median",
+    [([1.0], 1, 1.0), ([1.2, 1.0, 1.0, 1.0], 4, 1.0), ([1.2, 1.1, 1.3, 1.1], 4, 1.15)],
+    ids=["equal", "unlucky", "slower"],
+)
+def test_a_missed_goal_is_measured_in_more_processes(seconds, pairs, median):
+    """Each number of `seconds` is the time of this checkout's steps in one pair of processes."""
+    left, closed = iter(seconds), []
+
+    class Contestant:
+        def __init__(self, name, optimizer):
+            del name
+            self.step, self.seconds = self, 1.0 if "other" in optimizer else next(left)
+
+        def times(self, count):
+            return [self.seconds] * count
+
+        def close(self):
+            closed.append(self)
+
+    planned = [(("W3", "Adam"), ("W3", "Adam, other checkout"), 1.05)]
+    (result,) = run._compare_in_processes(planned, Contestant, 5)
+    assert (len(closed), round(result.ratio.median, 9)) == (2 * pairs, median)
 
 
 def test_a_folder_that_is_no_checkout(tmp_path, capsys):
