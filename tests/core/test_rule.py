@@ -63,12 +63,12 @@ def test_a_rule_equals_the_stock_kernel(name, way, kind, dtype):
         assert np.abs(actual.slots[key].astype(float) - value.astype(float)).max() <= bound
 
 
-def test_the_example_of_the_docstring_runs():
+def test_the_rule_of_the_docstring_computes_its_formula():
     text = inspect.getdoc(RuleOptimizer)
     start = text.index("    class DampedAdagradOptimizer")
-    code = textwrap.dedent(text[start : text.index("\nThis optimizer is a `tf.compat.v1")])
+    code = textwrap.dedent(text[start : text.index("    w = tf.Variable")])
     assert len(code.splitlines()) < 30
-    names = {"RuleOptimizer": RuleOptimizer, "Slot": Slot, "tf": tf}
+    names = {"legacy_opt": legacy_opt, "tf": tf}
     exec(code, names)
     problem = problems.make("duplicates")
     trace = running.session_ref(problem, lambda _: names["DampedAdagradOptimizer"](0.1))
