@@ -1,6 +1,8 @@
 """The methods with which a Keras optimizer creates and saves the state of a v1 optimizer."""
 
-from typing import Any, Callable, NamedTuple
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Callable, NamedTuple
 
 from . import configuration
 
@@ -33,6 +35,10 @@ class StateOwner:
     creates_variables = False
     _v1 = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
+
+    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __repr__(self):
         if self._v1 is None:

@@ -1,5 +1,9 @@
 """Clips gradients in Keras 2, after summing the gradients of equal ids."""
 
+from __future__ import annotations
+
+from typing import Any
+
 import tensorflow as tf
 
 from legacy_opt.core.duplicate_ids import gathered
@@ -7,7 +11,7 @@ from legacy_opt.core.duplicate_ids import gathered
 from ...v1_optimizers.temporary_attributes import with_attributes
 
 
-def sums_duplicates_first(base):
+def sums_duplicates_first(base: Any) -> Any:
     """Returns a subclass of OptimizerV2 that sums the gradients of equal ids before it clips.
 
     The subclass clips in `apply_gradients`, like Keras from TensorFlow 2.4 on. Older versions of
@@ -41,7 +45,8 @@ class _Clipping:
                 raise ValueError(f"Expected {key} >= 0, received: {limit}")
         if clipnorm is not None and global_clipnorm is not None:
             raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
-        super().__init__(name, **kwargs)
+        # The base class in a subclass is OptimizerV2.
+        super().__init__(name, **kwargs)  # pyright: ignore[reportCallIssue]
         self.clipvalue, self.clipnorm, self.global_clipnorm = limits.values()
 
     def get_config(self):

@@ -60,7 +60,7 @@ class Keras2State(StateOwner, Base):
 
         This is necessary because restoring a checkpoint creates slots in any order.
         """
-        shared = sorted(self.non_slots, key=self._number_of_maker.get)
+        shared = sorted(self.non_slots, key=lambda name: self._number_of_maker[name])
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
             ordered.extend(self._slots.get(key, {}).values())

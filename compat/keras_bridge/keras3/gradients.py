@@ -21,8 +21,9 @@ def as_gradient(grad):
     """Converts a gradient to a type that Keras can compute with."""
     if isinstance(grad, tf.IndexedSlices):
         return Rows.of(grad)
-    is_array = grad is None or hasattr(grad, "dtype")
-    return grad if is_array else tf.convert_to_tensor(grad)
+    if grad is None or hasattr(grad, "dtype"):
+        return grad
+    return tf.convert_to_tensor(grad)
 
 
 def of_dtype(grad, variable):

@@ -4,6 +4,10 @@ Keras handles learning rate, iterations, clipping, moving averages of weights, c
 replicas; the v1 optimizer computes the updates.
 """
 
+from __future__ import annotations
+
+from typing import Any, Dict
+
 import numpy as np
 import tensorflow as tf
 
@@ -257,8 +261,8 @@ class BridgedOptimizer(Keras3State):
         If the learning rate is a function, the result contains the function's current value.
         """
         rate = self._learning_rate
-        changed = {"_hyper": {}}  # the property weight_decay then returns Keras' value
-        if callable(rate) and not hasattr(rate, "get_config"):
+        changed: Dict[str, Any] = {"_hyper": {}}  # so weight_decay returns Keras' value
+        if argument_checks.is_function(rate) and not hasattr(rate, "get_config"):
             changed["_learning_rate"] = tf.convert_to_tensor(rate())
         with with_attributes(self, changed):
             return super().get_config()

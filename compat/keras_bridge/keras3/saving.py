@@ -5,9 +5,12 @@ optimizer, or of the same optimizer with other options, would be loaded into wro
 shapes fit. With names, loading such a state raises an error.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import warnings
+from typing import Dict, List, Union
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +24,8 @@ _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
 # variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
+# The shape of each variable; for _TRAINED, a number.
+Shapes = Dict[str, Union[List[int], int]]
 
 
 class SavedVariables:
@@ -112,7 +117,7 @@ class SavedVariables:
         optimizer, named = self._optimizer, self.named()
         names = store.keys()
         saved = {name: store[name] for name in names}
-        shapes = {name: list(value.shape) for name, value in saved.items()}
+        shapes: Shapes = {name: list(value.shape) for name, value in saved.items()}
         if _TRAINED in saved:
             shapes[_TRAINED] = int(np.array(saved[_TRAINED]))
         if _is_built(shapes) and not optimizer.has_trained:
