@@ -8,6 +8,7 @@ from .. import arrays
 from ..checkpoint_files import reader
 
 COPIES, SLICES = "copies", "slices"
+Axis = Union[str, int, None]
 
 
 class StoredTensor(NamedTuple):
@@ -26,10 +27,10 @@ class StoredTensor(NamedTuple):
 
     names: Tuple[str, ...]
     infos: Tuple[reader.TensorInfo, ...]
-    axis: Union[str, int, None] = COPIES
+    axis: Axis = COPIES
 
     @classmethod
-    def of(cls, names, tensors, axis=COPIES):
+    def of(cls, names, tensors, axis: Axis = COPIES):
         """Returns the `StoredTensor` of some names of a dict from names to `TensorInfo`."""
         return cls(tuple(names), tuple(tensors[name] for name in names), axis)
 
@@ -43,7 +44,7 @@ class StoredTensor(NamedTuple):
     def shape(self):
         """The shape of the value. If `axis` is None, the shape of each tensor, or None."""
         shapes = [info.shape for info in self.infos]
-        if self._is_joined:
+        if isinstance(self.axis, int):
             return joined_shape(shapes, self.axis)
         return shapes[0] if len(set(shapes)) == 1 else None
 
@@ -82,19 +83,15 @@ class StoredTensor(NamedTuple):
     def _counted(self):
         return self.infos[:1] if self.axis == SLICES else self.infos
 
-    @property
-    def _is_joined(self):
-        return isinstance(self.axis, int)
-
     def _places(self):
         """Yields a pair (name of a tensor, part of the value that it contains) for each part."""
         begin = 0
         for name, info in zip(self.names, self.infos):
             offset = [0] * len(info.shape)
-            if self._is_joined:
+            if isinstance(self.axis, int):
                 offset[self.axis], begin = begin, begin + info.shape[self.axis]
             whole = info.shape, tuple(offset)
-            for part in [whole] if self._is_joined else info.parts or [whole]:
+            for part in [whole] if isinstance(self.axis, int) else info.parts or [whole]:
                 yield name, part
 
     def verify(self, checkpoint):
@@ -103,7 +100,7 @@ class StoredTensor(NamedTuple):
         Raises:
           CheckpointError, ValueError: see `read`.
         """
-        if self._is_joined or len(self.names) == 1:
+        if isinstance(self.axis, int) or len(self.names) == 1:
             checkpoint.verify(self.names)
         else:  # copies may differ; `Checkpoint.verify` cannot check tensors that lack slices
             self.read(checkpoint)
@@ -116,12 +113,12 @@ class StoredTensor(NamedTuple):
           ValueError: copies of the value differ.
         """
         if self.axis == SLICES:
-            value = np.zeros(self.shape, self.dtype.as_numpy_dtype)
+            value = np.zeros(self.infos[0].shape, self.dtype.as_numpy_dtype)
             for name, part in self._places():
                 value[slices(*part)] = checkpoint.read(name, part)
             return value
         values = [checkpoint.read(name) for name in self.names]
-        if self._is_joined:
+        if isinstance(self.axis, int):
             return np.concatenate(values, self.axis)
         if not all(arrays.same(value, values[0]) for value in values):
             raise ValueError("the parts have different values, but one value is needed for all")
@@ -137,13 +134,13 @@ class StoredTensor(NamedTuple):
                 yield name, value, None
             return
         for name, (shape, offset) in self._places():
-            part = None if self._is_joined else (value.shape, offset)
+            part = None if isinstance(self.axis, int) else (value.shape, offset)
             yield name, value[slices(shape, offset)], part
 
     def copy(self, target, checkpoint, writer):
         """Copies the tensors to one tensor named `target`, without reading all of them at once."""
         offsets = {name: offset for name, (_, offset) in self._places()}
-        is_one_of_several = self._is_joined and len(self.names) > 1
+        is_one_of_several = isinstance(self.axis, int) and len(self.names) > 1
         for name in self.names:
             part = (self.shape, offsets[name]) if is_one_of_several else None
             writer.copy(target, checkpoint, name, part)

@@ -73,7 +73,7 @@ class Move(NamedTuple):
 def copied(checkpoint, name, target):
     """Returns the `Move` that copies a tensor of a checkpoint."""
     stored = StoredTensor.of([name], checkpoint.tensors)
-    return Move(target, stored.shape, stored.dtype, stored)
+    return Move(target, stored.infos[0].shape, stored.dtype, stored)
 
 
 def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):

@@ -138,7 +138,7 @@ def _claimed(found):
 
 def _unless_claimed(found, claims):
     """Returns `found`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
-    twice = [name for name in _claimed(found) if claims[name] > 1]
+    twice = tuple(name for name in _claimed(found) if claims[name] > 1)
     if not twice:
         return found
     return Misfit(found.tensor, f"{twice[0]!r} matches another variable or slot, too", twice)

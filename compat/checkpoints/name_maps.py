@@ -68,7 +68,8 @@ def _parse(text):
             if not isinstance(node, ast.Dict):
                 raise error
             return tuple(
-                (ast.literal_eval(old), ast.literal_eval(new))
+                # A key is None before `**`, for which literal_eval raises a ValueError.
+                (ast.literal_eval(old), ast.literal_eval(new))  # pyright: ignore[reportArgumentType]
                 for old, new in zip(node.keys, node.values)
             )
         except (SyntaxError, ValueError, TypeError):

@@ -30,7 +30,8 @@ def adapter_of(optimizer):
       ImportError: the optimizer belongs to Keras 3, and Keras is too old or its backend is not
         TensorFlow.
     """
-    return _ADAPTERS.get(versions.api_of(optimizer))
+    api = versions.api_of(optimizer)
+    return None if api is None else _ADAPTERS[api]
 
 
 def adapter_of_api(api="auto"):

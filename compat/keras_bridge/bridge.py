@@ -82,7 +82,7 @@ def to_keras(
     )
 
 
-def _out_of_v1(optimizer, api, changed):
+def _out_of_v1(optimizer: V1Optimizer, api: str, changed: bool) -> KerasOptimizer:
     """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`.
 
     Args:
@@ -101,7 +101,7 @@ def _out_of_v1(optimizer, api, changed):
     return made
 
 
-def bridge_class(api):
+def bridge_class(api: str) -> Any:
     """Imports Keras 2 or Keras 3, and returns the class of optimizers that `to_keras` makes.
 
     Raises:

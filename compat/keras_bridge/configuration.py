@@ -5,14 +5,25 @@ numbers, strings, lists and dicts. A leaf is an optimizer that updates variables
 is an optimizer that contains other optimizers.
 """
 
+from __future__ import annotations
+
 import numbers
+from typing import TYPE_CHECKING, Any, Dict, Optional
 
 import tensorflow as tf
 
+from legacy_opt.core.types import V1Optimizer
+
 from ..v1_optimizers import inspection, nesting, owned_state, serialization
 
+if TYPE_CHECKING:
+    from .driver import V1Driver
 
-def with_v1(configuration, driver, keras):
+Configuration = Dict[str, Any]
+KerasPackage = Any  # tf.keras, tf_keras or keras
+
+
+def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage) -> Configuration:
     """Returns the configuration of a bridged optimizer and of the v1 optimizer in it, as one dict.
 
     Args:
@@ -36,7 +47,7 @@ def with_v1(configuration, driver, keras):
             current.setdefault(attribute.lstrip("_"), current["learning_rate"])
     result.update(_of_leaves(driver, keras))
 
-    def configuration_of(optimizer):
+    def configuration_of(optimizer: V1Optimizer) -> Configuration:
         inputs = optimizer._step_inputs
         arguments = current if optimizer is driver.leaf else _rate_arguments(optimizer)
         skip = (inputs.step or inspection.STEP_ATTRIBUTE,)
@@ -47,7 +58,7 @@ def with_v1(configuration, driver, keras):
     return result
 
 
-def _of_leaves(driver, keras):
+def _of_leaves(driver: V1Driver, keras: KerasPackage) -> Configuration:
     """Returns a dict with the dtypes of the leaves' global steps and with the leaves' schedules.
 
     Dtypes are left out if all are int64. Schedules are left out if no leaf has a schedule.
@@ -62,7 +73,7 @@ def _of_leaves(driver, keras):
     return result
 
 
-def _schedule(leaf, keras):
+def _schedule(leaf: V1Optimizer, keras: KerasPackage) -> Optional[Configuration]:
     """Returns a leaf's learning rate schedule as plain data, or None if the leaf has none."""
     schedule = leaf._step_inputs.schedule
     if schedule is None:
@@ -75,7 +86,7 @@ def _schedule(leaf, keras):
     return keras.optimizers.schedules.serialize(schedule)
 
 
-def _rate_arguments(optimizer):
+def _rate_arguments(optimizer: V1Optimizer) -> Dict[str, Any]:
     """Returns a dict from each possible name of the learning rate argument to the learning rate."""
     inputs = optimizer._step_inputs
     names = [attribute.lstrip("_") for attribute in inputs.rates]
@@ -86,7 +97,7 @@ def _rate_arguments(optimizer):
     return dict.fromkeys(names + ["learning_rate"], rate)
 
 
-def with_objects(configuration, keras):
+def with_objects(configuration: Configuration, keras: KerasPackage) -> Configuration:
     """Returns a configuration in which v1 optimizers and schedules are objects, not plain data.
 
     Raises:

@@ -11,21 +11,31 @@ step, the bridged optimizer runs::
         driver.finish(distribution, variables)
 """
 
+from __future__ import annotations
+
 import contextlib
 import numbers
 import weakref
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type, Union
 
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, versions
 from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
 from legacy_opt.core.hyperparameters import unrounded
+from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules
+from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_without_kernels
 from .hyperparameter_values import HyperparameterValues
+
+if TYPE_CHECKING:
+    from .protocol import StateOwner, StepsDone
+
+Hyperparameters = Dict[str, Tensor]
 
 
 class _Step:
@@ -37,7 +47,7 @@ class _Step:
       update_ops: the operations that update variables.
     """
 
-    def __init__(self, rate, hyperparameters):
+    def __init__(self, rate: Optional[Tensor], hyperparameters: Hyperparameters):
         self.rate = rate
         self.hyperparameters = hyperparameters
         self.update_ops = []
@@ -61,7 +71,7 @@ class V1Driver:
       values: the `HyperparameterValues`.
     """
 
-    def __init__(self, optimizer, settings, owner):
+    def __init__(self, optimizer: V1Optimizer, settings: BridgeSettings, owner: StateOwner):
         self.owner = owner
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
@@ -74,12 +84,12 @@ class V1Driver:
                 leaf.use_fused_kernels = False
 
     @property
-    def original_class(self):
+    def original_class(self) -> Type[V1Optimizer]:
         """The class of the v1 optimizer."""
         return owned_state.original_class(self.optimizer)
 
     @property
-    def leaf(self):
+    def leaf(self) -> Optional[V1Optimizer]:
         """The only leaf: the v1 optimizer itself, or the leaf in a wrapper.
 
         None if a wrapper contains several leaves.
@@ -88,12 +98,12 @@ class V1Driver:
         return leaves[0] if len(leaves) == 1 else None
 
     @property
-    def uses_fused_kernels(self):
+    def uses_fused_kernels(self) -> bool:
         """Whether to use TensorFlow's fused kernels; the argument `fused` of `to_keras`."""
         return self.settings.arguments["fused"]
 
     @property
-    def depends_on_step(self):
+    def depends_on_step(self) -> bool:
         """Whether the v1 optimizer's updates depend on the number of training steps done."""
         everything = nesting.nested_optimizers(self.optimizer)
         return any(each.optimizer._step_inputs.depends_on_step for each in everything)
@@ -106,7 +116,13 @@ class V1Driver:
     # One training step.
 
     @contextlib.contextmanager
-    def step(self, pairs, rate, steps_done, hyperparameters):
+    def step(
+        self,
+        pairs: List[GradAndVar],
+        rate: Optional[Tensor],
+        steps_done: StepsDone,
+        hyperparameters: Hyperparameters,
+    ):
         """Prepares the optimizer for one training step; resets temporary attributes afterwards.
 
         If the v1 optimizer overrides `apply_gradients`, its `apply_gradients` prepares the
@@ -131,7 +147,7 @@ class V1Driver:
                 self._step.update_ops = []
             yield
 
-    def _announced(self, pairs):
+    def _announced(self, pairs: List[GradAndVar]):
         """Returns a scope in which `RuleOptimizer._prepare` passes all pairs to `prepare_step`."""
         announces = hasattr(self.optimizer, "applying")
         if announces and not self.settings.delegates_apply_gradients:
@@ -152,14 +168,16 @@ class V1Driver:
             )
 
     @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
-    def apply_gradients(self, pairs, global_step, name=None):
+    def apply_gradients(
+        self, pairs: List[GradAndVar], global_step: Variable, name: Optional[str] = None
+    ):
         """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well."""
         # For a leaf in a wrapper, `NestedStateInKeras._prepare` sets the hyperparameters.
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             return self.optimizer.apply_gradients(pairs, global_step, name)
 
-    def decaying_only(self, decay_var_list):
+    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
 
         Args:
@@ -182,23 +200,30 @@ class V1Driver:
             decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
         return self.optimizer.decaying_only(decay_var_list)
 
-    def update_dense(self, grad, variable):
+    def update_dense(self, grad: Tensor, variable: Variable):
         """Updates a variable. Returns an operation; None when executing eagerly."""
         update = self.optimizer._resource_apply_dense
         return self._noted(self.run_dense(self.optimizer, update, grad, variable))
 
-    def update_sparse(self, grad, variable, indices):
+    def update_sparse(self, grad: Tensor, variable: Variable, indices: Tensor):
         """Updates rows of a variable. Returns an operation; None when executing eagerly."""
         update = self.optimizer._resource_apply_sparse_duplicate_indices
         return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
 
-    def run_dense(self, optimizer, update, grad, variable):
+    def run_dense(self, optimizer: V1Optimizer, update: Callable, grad: Tensor, variable: Variable):
         """Runs `update`, a method of `optimizer` (`self.optimizer` or a nested optimizer)."""
         self._check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
 
-    def run_sparse(self, optimizer, update, grad, variable, indices):
+    def run_sparse(
+        self,
+        optimizer: V1Optimizer,
+        update: Callable,
+        grad: Tensor,
+        variable: Variable,
+        indices: Tensor,
+    ):
         """Updates rows with `update`, a method of `optimizer`.
 
         If `fused` is False and `update` would call a kernel that XLA lacks, this method runs
@@ -220,16 +245,16 @@ class V1Driver:
             return update(grad, variable, indices)
 
     @staticmethod
-    def _check_dtype(optimizer, grad, variable):
+    def _check_dtype(optimizer: V1Optimizer, grad: Tensor, variable: Variable):
         # With a wrong dtype, some kernels of TensorFlow abort the process.
         gradient_checks.gradient_dtype(type(optimizer).__name__, grad, variable)
 
-    def _noted(self, op):
+    def _noted(self, op: Optional[Operation]):
         if op is not None:
             self._step.update_ops.append(op)
         return op
 
-    def finish(self, distribution, variables):
+    def finish(self, distribution: tf.distribute.Strategy, variables: List[Variable]):
         """Calls `_finish` of the v1 optimizer after all updates of a training step.
 
         Args:
@@ -251,7 +276,7 @@ class V1Driver:
     # graph -> name of a global step -> weak reference to the driver that increments the global step
     _advancing = weakref.WeakKeyDictionary()
 
-    def advance_steps(self, by=1):
+    def advance_steps(self, by: Union[int, Tensor] = 1) -> List[Operation]:
         """Increments the TF1 global steps from which learning rates are computed.
 
         Keras increments only `iterations`. If several bridged optimizers use the same global step,
@@ -275,7 +300,7 @@ class V1Driver:
                     steps[step.name] = step
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
 
-    def _rates_of_graph(self):
+    def _rates_of_graph(self) -> List[Any]:
         """Returns the learning rates that the user gave; some may be tensors of a graph."""
         if self.leaf is not None:
             return [self.values.exact.get("learning_rate")]
@@ -284,7 +309,7 @@ class V1Driver:
 
     # Slots.
 
-    def create_slots(self, variables, steps_done, are_new):
+    def create_slots(self, variables: List[Variable], steps_done: StepsDone, are_new: bool):
         """Creates missing slots of variables, and missing shared (non-slot) variables.
 
         Args:
@@ -305,7 +330,9 @@ class V1Driver:
     # Attributes of the optimizer that are replaced temporarily.
 
     @contextlib.contextmanager
-    def _with_step_inputs(self, rate, steps_done, hyperparameters):
+    def _with_step_inputs(
+        self, rate: Optional[Tensor], steps_done: StepsDone, hyperparameters: Hyperparameters
+    ):
         """Sets the learning rate and the global step of all nested optimizers within this scope.
 
         Afterwards, resets the learning rates, and all attributes that contain tensors of a graph,
@@ -330,7 +357,9 @@ class V1Driver:
             for each, known in zip(everything, before):
                 restore(vars(each), known, each._step_inputs.rates)
 
-    def _rate_attributes(self, inputs, steps_done):
+    def _rate_attributes(
+        self, inputs: StepInputs, steps_done: StepsDone
+    ) -> Dict[str, Optional[Tensor]]:
         """Returns a dict from the names of learning rate attributes to this step's rate."""
         if not inputs.rate_changes:
             return {}
@@ -339,7 +368,7 @@ class V1Driver:
             rate = schedules.at_step(inputs.schedule, steps_done.read())
         return dict.fromkeys(inputs.rates, rate)
 
-    def _with_rate_of_dtype(self, optimizer, dtype):
+    def _with_rate_of_dtype(self, optimizer: V1Optimizer, dtype: DType):
         """Casts the learning rate attributes to a gradient's dtype within this scope.
 
         This is for update methods that read these attributes; most update methods instead read a
@@ -364,7 +393,7 @@ class V1Driver:
         return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 
     @contextlib.contextmanager
-    def _with_steps_done(self, steps_done):
+    def _with_steps_done(self, steps_done: StepsDone):
         """Sets the global step of all nested optimizers within this scope.
 
         Updates and the dtypes of slots may depend on the global step.
@@ -378,14 +407,14 @@ class V1Driver:
         finally:
             self._steps_done = before
 
-    def with_step_of(self, optimizer):
+    def with_step_of(self, optimizer: V1Optimizer):
         """Sets the global step of one optimizer within this scope."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
-        values = dict.fromkeys(inputs.counts, steps_done.variable)
+        values: Dict[str, Any] = dict.fromkeys(inputs.counts, steps_done.variable)
         if inputs.step is not None:
             values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)
 
 
-def _finish(optimizer, update_ops):
+def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):
     return optimizer._finish(list(update_ops), "update")

@@ -1,10 +1,18 @@
 """The hyperparameters of a bridged optimizer, as users set them and as Keras has them."""
 
+from __future__ import annotations
+
 import numbers
+from typing import TYPE_CHECKING, Any, List
 
 import numpy as np
 
 from ..v1_optimizers import schedules
+
+if TYPE_CHECKING:
+    from .driver import V1Driver
+
+Rate = Any  # a learning rate: a number, tensor, variable, Keras schedule or function
 
 
 class HyperparameterValues:
@@ -19,23 +27,23 @@ class HyperparameterValues:
       counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
     """
 
-    def __init__(self, driver):
+    def __init__(self, driver: V1Driver):
         self._driver = driver
         self.exact = dict(driver.settings.numbers)
         self.counts_updates = driver.settings.counts_updates
 
-    def other_names(self):
+    def other_names(self) -> List[str]:
         """Returns the names of the hyperparameters other than the learning rate."""
         return [name for name in self.exact if name != "learning_rate"]
 
-    def set(self, name, value):
+    def set(self, name: str, value: Any):
         """Sets a hyperparameter to a number that is not rounded to float32 yet."""
         self.exact[name] = value
         rates = self._driver.settings.rates
         for attribute in rates if name == "learning_rate" else ("_" + name,):
             vars(self._driver.leaf)[attribute] = value
 
-    def set_rate(self, given, rate):
+    def set_rate(self, given: Rate, rate: Rate):
         """Sets the learning rate.
 
         Args:
@@ -47,14 +55,14 @@ class HyperparameterValues:
         if self.counts_updates:  # to_v1 and from_plain_keras need the v1 form of the schedule
             vars(self._driver.leaf).update(dict.fromkeys(self._driver.settings.rates, given))
 
-    def current(self, name):
+    def current(self, name: str):
         """Returns a hyperparameter's current value, without rounding to float32 if possible."""
         value, number = self._driver.owner.present_value(name), self.exact.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
-    def check_settable(self, name):
+    def check_settable(self, name: str):
         """Raises an error for an attribute that would have no effect if it were set.
 
         Raises:

@@ -1,8 +1,26 @@
 """The methods with which a Keras optimizer creates and saves the state of a v1 optimizer."""
 
-from typing import Any, Callable, NamedTuple
+from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Union
+
+import numpy as np
+
+from legacy_opt.core.types import (
+    DType,
+    KerasOptimizer,
+    KerasVariable,
+    Tensor,
+    TensorLike,
+    TensorShape,
+    Variable,
+)
+
+from ..v1_optimizers.nesting import StateKey
 from . import configuration
+
+# A number, an array, a tensor, or a function that returns a tensor.
+InitialValue = Union[TensorLike, np.ndarray, Callable[[], Tensor]]
 
 
 class StepsDone(NamedTuple):
@@ -13,8 +31,8 @@ class StepsDone(NamedTuple):
       read: a function that returns the number as an integer tensor in the current graph.
     """
 
-    variable: Any
-    read: Callable[[], Any]
+    variable: Variable
+    read: Callable[[], Tensor]
 
 
 class StateOwner:
@@ -31,8 +49,12 @@ class StateOwner:
     """
 
     creates_variables = False
-    _v1 = None  # the `V1Driver`; None while Keras' own constructor runs
+    _v1: Any = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
+
+    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
     def __repr__(self):
         if self._v1 is None:
@@ -42,7 +64,9 @@ class StateOwner:
         return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
 
     @classmethod
-    def from_config(cls, config_, custom_objects=None):
+    def from_config(
+        cls, config_: configuration.Configuration, custom_objects: Optional[Dict[str, Any]] = None
+    ) -> KerasOptimizer:
         """Makes the optimizer that `get_config` described.
 
         Raises:
@@ -51,7 +75,14 @@ class StateOwner:
         made = configuration.with_objects(config_, cls._adapter.keras)
         return super().from_config(made, custom_objects=custom_objects)
 
-    def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
+    def get_or_create_slot(
+        self,
+        variable: Variable,
+        slot_name: str,
+        shape: TensorShape,
+        dtype: DType,
+        initial_value: Callable[[], Tensor],
+    ) -> Variable:
         """Returns a slot variable; creates or restores the slot if it is missing.
 
         Args:
@@ -63,7 +94,9 @@ class StateOwner:
         """
         raise NotImplementedError
 
-    def get_or_create_shared(self, key, name, initial_value):
+    def get_or_create_shared(
+        self, key: StateKey, name: str, initial_value: InitialValue
+    ) -> Variable:
         """Returns a shared variable; creates or restores the variable if it is missing.
 
         Args:
@@ -73,44 +106,44 @@ class StateOwner:
         """
         raise NotImplementedError
 
-    def existing_slot(self, variable, slot_name):
+    def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         """Returns a slot of a `tf.Variable`, or None."""
         raise NotImplementedError
 
-    def variable_name(self, variable):
+    def variable_name(self, variable: KerasVariable) -> str:
         """Returns a variable's name, for v1 optimizers that select variables by their names.
 
         The name is the same in all replicas.
         """
         raise NotImplementedError
 
-    def decays(self, variable):
+    def decays(self, variable: Variable) -> bool:
         """Whether the Keras optimizer's settings allow weight decay for a variable."""
         del variable
         return True
 
-    def present_value(self, name):
+    def present_value(self, name: str):
         """Returns a hyperparameter's current value: a number or the configuration of a schedule."""
         raise NotImplementedError
 
-    def steps_done(self):
+    def steps_done(self) -> StepsDone:
         """Returns a `StepsDone`: the number of training steps done before the current step."""
         raise NotImplementedError
 
-    def variable_key(self, variable):
+    def variable_key(self, variable: KerasVariable) -> Hashable:
         """Returns the key that identifies a variable in `keys_with_slots`."""
         raise NotImplementedError
 
-    def keys_with_slots(self):
+    def keys_with_slots(self) -> List[Hashable]:
         """Returns the keys of variables with slots, in the order in which their training began."""
         raise NotImplementedError
 
     @property
-    def has_trained(self):
+    def has_trained(self) -> bool:
         """Whether the optimizer was built, or has made a training step."""
         raise NotImplementedError
 
-    def trained_variables(self):
+    def trained_variables(self) -> List[KerasVariable]:
         """Returns the variables that have state, in the order in which their training began.
 
         Raises:
@@ -118,6 +151,6 @@ class StateOwner:
         """
         raise NotImplementedError
 
-    def awaits_state(self):
+    def awaits_state(self) -> bool:
         """Whether state was loaded from a checkpoint. Call this only if `has_trained` is false."""
         raise NotImplementedError

@@ -1,16 +1,23 @@
 """Errors that explain what a bridged optimizer (made by `to_keras`) cannot do."""
 
+from __future__ import annotations
+
 import contextlib
+from typing import TYPE_CHECKING, Any, Callable
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import V1Optimizer, Variable
 
 from .. import messages
 
+if TYPE_CHECKING:
+    from .protocol import StateOwner
+
 
 @contextlib.contextmanager
-def no_foreign_variables(optimizer, owner):
+def no_foreign_variables(optimizer: V1Optimizer, owner: StateOwner):
     """Raises a ValueError if the v1 optimizer creates a variable that `owner` does not save.
 
     Args:
@@ -18,7 +25,7 @@ def no_foreign_variables(optimizer, owner):
       owner: the Keras optimizer (a `StateOwner`), which creates and saves all state.
     """
 
-    def create(next_creator, **arguments):
+    def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
         if not owner.creates_variables:
             raise ValueError(
                 f"{type(optimizer).__name__} creates a variable itself "
@@ -35,7 +42,7 @@ def no_foreign_variables(optimizer, owner):
         yield
 
 
-def set_too_late(name, value):
+def set_too_late(name: str, value: float) -> RuntimeError:
     """Returns the error for setting a hyperparameter that a built graph contains as a constant."""
     return RuntimeError(
         f"{name} can no longer be set to {value!r}: a graph has been built that contains {name} "
@@ -45,7 +52,7 @@ def set_too_late(name, value):
 
 
 @contextlib.contextmanager
-def sparse_updates_explained(optimizer):
+def sparse_updates_explained(optimizer: V1Optimizer):
     """Raises errors that explain why the sparse update in this scope cannot be built.
 
     Raises:

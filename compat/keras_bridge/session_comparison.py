@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, NamedTuple, Optional, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
-from legacy_opt.core.types import V1Optimizer
+from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
 
 from .. import arrays, side_by_side
 from ..v1_optimizers import inspection, nesting, owned_state, schedules, supported
@@ -19,6 +19,8 @@ from .bridge import to_keras
 v1 = tf.compat.v1
 _SHAPES = {"kernel": (6, 4), "bias": (4,), "table": (9, 3)}
 _SPARSE = ("table",)
+Arrays = Dict[str, np.ndarray]  # the values of variables or slots
+Training = Union[side_by_side.FunctionTraining, side_by_side.SessionTraining]
 
 
 class Comparison(NamedTuple):
@@ -40,10 +42,10 @@ class Comparison(NamedTuple):
     variable: Optional[str] = None
     difference: float = 0.0
 
-    def __bool__(self):
+    def __bool__(self) -> bool:
         return self.equal
 
-    def __str__(self):
+    def __str__(self) -> str:
         if self.equal:
             what = f"{self.steps} steps of {', '.join(self.variables)}"
             left_out = [name for name in _SHAPES if name not in self.variables]
@@ -102,11 +104,11 @@ def compare_with_session(
     return _first_difference(expected, actual, problem)
 
 
-def _problem(optimizer, steps):
+def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
     random = np.random.RandomState(0)
     draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
 
-    def gradient(name, shape):
+    def gradient(name: str, shape: Tuple[int, ...]) -> Union[np.ndarray, Tuple[np.ndarray, ...]]:
         if name not in _SPARSE:
             return draw(*shape)
         ids = random.randint(0, shape[0], size=5)
@@ -120,7 +122,7 @@ def _problem(optimizer, steps):
     return side_by_side.Problem(values, _SPARSE, gradients)
 
 
-def _has_sparse_update(optimizer):
+def _has_sparse_update(optimizer: V1Optimizer) -> bool:
     cls, base = type(optimizer), inspection.BASE
     return (
         cls._resource_apply_sparse is not base._resource_apply_sparse
@@ -129,7 +131,7 @@ def _has_sparse_update(optimizer):
     )
 
 
-def _replica(optimizer, rates):
+def _replica(optimizer: V1Optimizer, rates: Sequence[str]) -> V1Optimizer:
     """Returns a copy without state. A learning rate other than a v1 decay becomes a number."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
@@ -137,7 +139,7 @@ def _replica(optimizer, rates):
     return replica
 
 
-def _portable(rate):
+def _portable(rate: Any) -> Union[float, functools.partial]:
     if isinstance(rate, functools.partial):  # a v1 learning rate decay, bound to a global step
         return rate
     if callable(rate) and not argument_checks.is_tensor_like(rate):
@@ -152,7 +154,12 @@ def _portable(rate):
     return rate
 
 
-def _session_run(optimizer, rates, step_attribute, problem):
+def _session_run(
+    optimizer: V1Optimizer,
+    rates: Sequence[str],
+    step_attribute: Optional[str],
+    problem: side_by_side.Problem,
+) -> List[Arrays]:
     with side_by_side.session_scope() as initialize:
         variables = {
             name: v1.get_variable(name, initializer=value, use_resource=True)
@@ -169,14 +176,18 @@ def _session_run(optimizer, rates, step_attribute, problem):
         return _run(training, initialize, problem)
 
 
-def _run(training, initialize, problem):
+def _run(
+    training: Training, initialize: Callable[[], None], problem: side_by_side.Problem
+) -> List[Arrays]:
     """Returns the values of the variables after each step, and of the slots after the last."""
     initialize()
     seen = [training.step(gradients) for gradients in problem.steps]
     return [*seen, training.values(_slots(training.optimizer, training.variables))]
 
 
-def _slots(optimizer, variables):
+def _slots(
+    optimizer: Union[V1Optimizer, KerasOptimizer], variables: Dict[str, Variable]
+) -> Dict[str, Tensor]:
     found = {}
     for name, variable in variables.items():
         for slot_name in sorted(optimizer.get_slot_names()):
@@ -185,7 +196,9 @@ def _slots(optimizer, variables):
     return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
 
 
-def _first_difference(expected, actual, problem):
+def _first_difference(
+    expected: List[Arrays], actual: List[Arrays], problem: side_by_side.Problem
+) -> Comparison:
     names = tuple(problem.values)
     for number, (one, other) in enumerate(zip(expected, actual), start=1):
         for name in one:

@@ -5,14 +5,19 @@ the functions here apply a `StockRule` (the update, written with TensorFlow oper
 that have gradients. The results may differ from the kernels' results in the last bits.
 """
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import Optional, Type
 
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension
+from legacy_opt.core.types import Tensor, V1Optimizer, Variable
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.variable_access import Rows
 from legacy_opt.optimizers import stock_rules
+from legacy_opt.optimizers.stock_rules import StockRule
 
 v1 = tf.compat.v1.train
 _SPARSE_UPDATES = ("_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices")
@@ -20,7 +25,7 @@ _SPARSE_UPDATES = ("_resource_apply_sparse", "_resource_apply_sparse_duplicate_i
 _WITHOUT_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
 
 
-def rule_for(optimizer_class):
+def rule_for(optimizer_class: Type[V1Optimizer]) -> Optional[StockRule]:
     """Returns the `StockRule` for the sparse update of a v1 class, or None."""
     # Skip the update methods that DecoupledWeightDecayExtension inherits from UpdateMethods. They
     # apply the weight decay and then call the update method that is searched for here;
@@ -30,7 +35,9 @@ def rule_for(optimizer_class):
     return None if cls in _WITHOUT_KERNELS else stock_rules.RULES.get(cls)
 
 
-def apply_sparse(rule, optimizer, grad, variable, indices):
+def apply_sparse(
+    rule: StockRule, optimizer: V1Optimizer, grad: Tensor, variable: Variable, indices: Tensor
+):
     """Updates some rows of a variable and of its slots by a rule.
 
     Args:
@@ -50,7 +57,9 @@ def apply_sparse(rule, optimizer, grad, variable, indices):
     return _apply_rows(rule, optimizer, grad, variable, rows)
 
 
-def _apply_rows(rule, optimizer, grad, variable, rows):
+def _apply_rows(
+    rule: StockRule, optimizer: V1Optimizer, grad: Tensor, variable: Variable, rows: Rows
+):
     slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
     slots = {name: slot for name, slot in slots.items() if slot is not None}
     seen = {name: rows.read(slot) for name, slot in slots.items()}

@@ -1,13 +1,18 @@
 """Clips gradients in Keras 2, after summing the gradients of equal ids."""
 
+from __future__ import annotations
+
+from typing import Any, Dict, List, Optional
+
 import tensorflow as tf
 
 from legacy_opt.core.duplicate_ids import gathered
+from legacy_opt.core.types import GradAndVar, Gradient, GradsAndVars, Tensor, Variable
 
 from ...v1_optimizers.temporary_attributes import with_attributes
 
 
-def sums_duplicates_first(base):
+def sums_duplicates_first(base: Any):
     """Returns a subclass of OptimizerV2 that sums the gradients of equal ids before it clips.
 
     The subclass clips in `apply_gradients`, like Keras from TensorFlow 2.4 on. Older versions of
@@ -20,7 +25,7 @@ def sums_duplicates_first(base):
 
 
 class _Summing:
-    def _transform_gradients(self, grads_and_vars):
+    def _transform_gradients(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
         if any(limit is not None for limit in limits):
             grads_and_vars = gathered(grads_and_vars)
@@ -30,7 +35,14 @@ class _Summing:
 class _Clipping:
     _base_clips_gradients = False  # whether the base class has _clip_gradients (TF 2.1 to 2.3)
 
-    def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
+    def __init__(
+        self,
+        name: str,
+        clipvalue: Optional[float] = None,
+        clipnorm: Optional[float] = None,
+        global_clipnorm: Optional[float] = None,
+        **kwargs: Any,
+    ):
         limits = {
             "clipvalue": clipvalue,
             "clipnorm": clipnorm,
@@ -41,17 +53,18 @@ class _Clipping:
                 raise ValueError(f"Expected {key} >= 0, received: {limit}")
         if clipnorm is not None and global_clipnorm is not None:
             raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
-        super().__init__(name, **kwargs)
+        # The base class in a subclass is OptimizerV2.
+        super().__init__(name, **kwargs)  # pyright: ignore[reportCallIssue]
         self.clipvalue, self.clipnorm, self.global_clipnorm = limits.values()
 
-    def get_config(self):
+    def get_config(self) -> Dict[str, Any]:
         config = {"name": self._name}
         for key in ("clipvalue", "clipnorm", "global_clipnorm"):
             if vars(self)[key] is not None:
                 config[key] = vars(self)[key]
         return config
 
-    def __getattribute__(self, name):
+    def __getattribute__(self, name: str):
         # Up to TensorFlow 2.0, OptimizerV2 has clipnorm and clipvalue only if they were given, and
         # Keras decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
         # So hide each limit that was not given. While gradients are computed, hide both limits,
@@ -61,21 +74,21 @@ class _Clipping:
             raise AttributeError(name)
         return super().__getattribute__(name)
 
-    def get_gradients(self, loss, params):
+    def get_gradients(self, loss: Tensor, params: List[Variable]) -> List[Optional[Gradient]]:
         with with_attributes(self, {"_computing": True}):
             return super().get_gradients(loss, params)
 
-    def _compute_gradients(self, *args, **kwargs):
+    def _compute_gradients(self, *args: Any, **kwargs: Any) -> List[GradAndVar]:
         with with_attributes(self, {"_computing": True}):
             return super()._compute_gradients(*args, **kwargs)
 
-    def _clip_gradients(self, grads):  # called in TensorFlow 2.1 to 2.3; `_clipped` clips later
-        return grads
+    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+        return grads  # called in TensorFlow 2.1 to 2.3; `_clipped` clips later
 
-    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+    def apply_gradients(self, grads_and_vars: GradsAndVars, *args: Any, **kwargs: Any):
         return super().apply_gradients(self._clipped(grads_and_vars), *args, **kwargs)
 
-    def _clipped(self, grads_and_vars):
+    def _clipped(self, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
         grads_and_vars = list(grads_and_vars)
         value, norm, global_norm = (
             vars(self)[key] for key in ("clipvalue", "clipnorm", "global_clipnorm")

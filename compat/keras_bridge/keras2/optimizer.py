@@ -4,20 +4,33 @@ Keras handles hyperparameters, slots, iterations, checkpoints and replicas; the 
 computes the updates.
 """
 
+from __future__ import annotations
+
 import functools
 import numbers
+from typing import Any, Collection, Dict, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.gradient_order import writes_after
+from legacy_opt.core.types import (
+    DType,
+    GradAndVar,
+    GradsAndVars,
+    KerasSchedule,
+    Tensor,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
 from ...v1_optimizers.study import study
 from .. import configuration
 from ..driver import V1Driver
+from ..hyperparameter_values import Rate
 from ..refusals import set_too_late
 from .state import Keras2State
 
@@ -40,16 +53,16 @@ class BridgedOptimizer(Keras2State):
 
     def __init__(
         self,
-        optimizer,
-        learning_rate=None,
-        name=None,
-        lr_attr=None,
-        global_step_attr=None,
-        fused=True,
-        step_dtype=None,
-        by_updates=None,
-        learning_rates=None,
-        **keras_arguments,
+        optimizer: V1Optimizer,
+        learning_rate: Optional[Rate] = None,
+        name: Optional[str] = None,
+        lr_attr: Union[str, bool, None] = None,
+        global_step_attr: Optional[str] = None,
+        fused: bool = True,
+        step_dtype: Union[str, List[str], None] = None,
+        by_updates: Optional[bool] = None,
+        learning_rates: Optional[List[KerasSchedule]] = None,
+        **keras_arguments: Any,
     ):
         saved = {
             "step_dtype": step_dtype,
@@ -75,7 +88,13 @@ class BridgedOptimizer(Keras2State):
 
     # The training step.
 
-    def apply_gradients(self, grads_and_vars, *args, decay_var_list=None, **kwargs):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        *args: Any,
+        decay_var_list: Optional[Collection[Variable]] = None,
+        **kwargs: Any,
+    ):
         """Updates variables, like the method of Keras' own optimizers.
 
         Args:
@@ -91,12 +110,24 @@ class BridgedOptimizer(Keras2State):
         with self._v1.decaying_only(decay_var_list):
             return super().apply_gradients(pairs, *args, **kwargs)
 
-    def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
+    def _distributed_apply(
+        self,
+        distribution: tf.distribute.Strategy,
+        grads_and_vars: GradsAndVars,
+        *args: Any,
+        **kwargs: Any,
+    ):
         pairs = list(grads_and_vars)
         with writes_after([grad for grad, _ in pairs]):
             return self._apply_and_finish(distribution, pairs, *args, **kwargs)
 
-    def _apply_and_finish(self, distribution, pairs, *args, **kwargs):
+    def _apply_and_finish(
+        self,
+        distribution: tf.distribute.Strategy,
+        pairs: List[GradAndVar],
+        *args: Any,
+        **kwargs: Any,
+    ):
         step = self._v1.step(
             pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
         )
@@ -115,7 +146,7 @@ class BridgedOptimizer(Keras2State):
                 ops += [op for op in tf.nest.flatten(item) if op is not None]
         return tf.group(*ops)
 
-    def _apply_all(self, pairs, name):
+    def _apply_all(self, pairs: List[GradAndVar], name: Optional[str]):
         """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step.
 
         In a graph, also increments the TF1 global steps from which learning rates are computed.
@@ -129,22 +160,26 @@ class BridgedOptimizer(Keras2State):
             added = self.iterations.read_value() - before  # 0 while gradients are accumulated
             return tf.group(done, *self._v1.advance_steps(added))
 
-    def _resource_apply_dense(self, grad, handle, apply_state=None):
+    def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)
 
-    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs):
+    def _resource_apply_sparse_duplicate_indices(
+        self, grad: Tensor, handle: Variable, indices: Tensor, **kwargs: Any
+    ):
         return self._v1.update_sparse(grad, handle, indices)
 
-    def _resource_apply_sparse(self, grad, handle, indices, apply_state=None):
+    def _resource_apply_sparse(
+        self, grad: Tensor, handle: Variable, indices: Tensor, apply_state: Any = None
+    ):
         return self._v1.update_sparse(grad, handle, indices)
 
     # Hyperparameters.
 
-    def _rate_now(self):
+    def _rate_now(self) -> Optional[Tensor]:
         """Returns this training step's learning rate; None if the v1 optimizer does not use it."""
         return self._decayed_lr(tf.float32) if self._v1.settings.rates else None
 
-    def _decayed_lr(self, var_dtype):
+    def _decayed_lr(self, var_dtype: DType) -> Tensor:
         schedule = self._hyper["learning_rate"]
         if not (self._v1.values.counts_updates and hasattr(schedule, "get_config")):
             return super()._decayed_lr(var_dtype)
@@ -155,7 +190,7 @@ class BridgedOptimizer(Keras2State):
         finally:
             self._hyper["learning_rate"] = schedule
 
-    def _hyperparameters_now(self):
+    def _hyperparameters_now(self) -> Dict[str, Tensor]:
         """Returns a dict from the names of hyperparameters to tensors, for this training step.
 
         The dict contains neither the learning rate nor hyperparameters that are constants.
@@ -165,7 +200,7 @@ class BridgedOptimizer(Keras2State):
         names = [name for name in self._v1.values.other_names() if name not in self._constants]
         return {name: tf.convert_to_tensor(self._get_hyper(name)) for name in names}
 
-    def _set_hyper(self, name, value):
+    def _set_hyper(self, name: str, value: Any):
         if name in self._v1.values.exact and isinstance(value, (numbers.Real, np.generic)):
             value = value.item() if isinstance(value, np.generic) else value
             constant = name in self._constants
@@ -193,7 +228,7 @@ class BridgedOptimizer(Keras2State):
                             self._hyper[name] = number
         super()._create_hypers()
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any):
         if self._v1 is None:  # Keras' own constructor sets attributes
             super().__setattr__(name, value)
             return
@@ -206,7 +241,7 @@ class BridgedOptimizer(Keras2State):
         super().__setattr__(name, rate)
         self._v1.values.set_rate(value, rate)
 
-    def present_value(self, name):
+    def present_value(self, name: str):
         value = self._serialize_hyperparameter(name)
         if tf.is_tensor(value):  # the result of a learning rate function
             value = self._adapter.keras.backend.get_value(value)
@@ -214,7 +249,7 @@ class BridgedOptimizer(Keras2State):
 
     # Configuration.
 
-    def get_config(self):
+    def get_config(self) -> configuration.Configuration:
         """Returns plain data from which `from_config` makes an equal optimizer without state.
 
         Raises:

@@ -1,16 +1,21 @@
 """The slots and shared variables of bridged Keras 2 optimizers (made by `to_keras`)."""
 
+from __future__ import annotations
+
 import contextlib
 import weakref
+from typing import Any, Callable, Hashable, List, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import DType, KerasVariable, Tensor, TensorShape, Variable
 
 from ...keras_adapters import KERAS_2, refuse_ref_variable
 from ...v1_optimizers import copying
+from ...v1_optimizers.nesting import StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import StateOwner, StepsDone
+from ..protocol import InitialValue, StateOwner, StepsDone
 from . import gradients
 
 Base = gradients.sums_duplicates_first(versions.optimizer_v2())
@@ -25,7 +30,7 @@ class Keras2State(StateOwner, Base):
     _adapter = KERAS_2
     _restoring = False  # whether a checkpoint is creating slots
 
-    def __init__(self, name, **keras_arguments):
+    def __init__(self, name: str, **keras_arguments: Any):
         # Keep the strategy, as newer versions of Keras do: variables must belong to the strategy
         # even if restoring a checkpoint creates them outside of the strategy's scope.
         self._distribution_strategy = (
@@ -38,7 +43,7 @@ class Keras2State(StateOwner, Base):
         self._trained = _Variables()
         self._slots_unlike_variables = set()
 
-    def _create_slots(self, var_list):
+    def _create_slots(self, var_list: List[KerasVariable]):
         for variable in var_list:
             if versions.is_keras_3_variable(variable):
                 raise TypeError(
@@ -60,14 +65,21 @@ class Keras2State(StateOwner, Base):
 
         This is necessary because restoring a checkpoint creates slots in any order.
         """
-        shared = sorted(self.non_slots, key=self._number_of_maker.get)
+        shared = sorted(self.non_slots, key=lambda name: self._number_of_maker[name])
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
             ordered.extend(self._slots.get(key, {}).values())
         position = {id(weight): number for number, weight in enumerate(ordered)}
         self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
 
-    def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
+    def get_or_create_slot(
+        self,
+        variable: Variable,
+        slot_name: str,
+        shape: TensorShape,
+        dtype: DType,
+        initial_value: Callable[[], Tensor],
+    ) -> Variable:
         if slot_name not in self._slot_names:
             self._slot_names.append(slot_name)
         if dtype != variable.dtype.base_dtype or shape.as_list() != variable.shape.as_list():
@@ -88,7 +100,9 @@ class Keras2State(StateOwner, Base):
             self._weights.append(slot)
         return slots[slot_name]
 
-    def get_or_create_shared(self, key, name, initial_value):
+    def get_or_create_shared(
+        self, key: StateKey, name: str, initial_value: InitialValue
+    ) -> Variable:
         name = key.shared(name)
         if name not in self.non_slots:
             # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
@@ -107,26 +121,26 @@ class Keras2State(StateOwner, Base):
             self._number_of_maker[name] = key.number
         return self.non_slots[name]
 
-    def existing_slot(self, variable, slot_name):
+    def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
 
-    def variable_name(self, variable):
+    def variable_name(self, variable: KerasVariable) -> str:
         return versions.distributed_variable(variable).name
 
-    def steps_done(self):
+    def steps_done(self) -> StepsDone:
         return StepsDone(self.iterations, self.iterations.read_value)
 
-    def variable_key(self, variable):
+    def variable_key(self, variable: KerasVariable) -> Hashable:
         return versions.slot_key(variable)
 
-    def keys_with_slots(self):
+    def keys_with_slots(self) -> List[Hashable]:
         return list(self._slot_order)
 
     @property
-    def has_trained(self):
+    def has_trained(self) -> bool:
         return bool(self._slot_order)
 
-    def trained_variables(self):
+    def trained_variables(self) -> List[KerasVariable]:
         known = [self._trained.get(key) for key in self._slot_order]
         if any(variable is None for variable in known):
             raise ValueError(
@@ -135,7 +149,7 @@ class Keras2State(StateOwner, Base):
             )
         return known
 
-    def awaits_state(self):
+    def awaits_state(self) -> bool:
         # Callers use this before the first training step, so existing slots are from a checkpoint.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
@@ -147,7 +161,7 @@ class Keras2State(StateOwner, Base):
 
     # Saving and restoring: overridden methods of Keras.
 
-    def get_slot_names(self):
+    def get_slot_names(self) -> List[str]:
         """Returns the names of the slots that have been created."""
         names = super().get_slot_names()
         # When Keras loads a SavedModel, it creates each slot with the shape and dtype of the
@@ -158,7 +172,9 @@ class Keras2State(StateOwner, Base):
             names = [name for name in names if name not in self._slots_unlike_variables]
         return names
 
-    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position: Any, slot_name: str, variable: Variable, **kw: Any
+    ) -> Optional[Variable]:
         # Keras would create each slot that the checkpoint contains, with the shape and dtype of the
         # variable, even if the optimizer does not use the slot. Create only the slots of the v1
         # optimizer instead.
@@ -178,7 +194,7 @@ class Keras2State(StateOwner, Base):
 
     if not hasattr(Base, "_create_all_weights"):
 
-        def _create_all_weights(self, var_list):
+        def _create_all_weights(self, var_list: List[Variable]):
             with self._adapter.scope(self):
                 _ = self.iterations
                 self._create_hypers()
@@ -192,5 +208,5 @@ class _Variables(weakref.WeakValueDictionary):
         return _Variables, ()
 
 
-def _colocated(variable):
+def _colocated(variable: Variable):
     return tf.distribute.get_strategy().extended.colocate_vars_with(variable)

@@ -1,15 +1,23 @@
 """The hyperparameters of bridged Keras 3 optimizers (made by `to_keras`)."""
 
+from __future__ import annotations
+
 import numbers
+from typing import TYPE_CHECKING, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, Variable
 
 from ...v1_optimizers import schedules
+from ..hyperparameter_values import Rate
 from ..refusals import set_too_late
+
+if TYPE_CHECKING:
+    from .optimizer import BridgedOptimizer
 
 keras = versions.keras_3()
 
@@ -26,7 +34,7 @@ class Keras3Hyperparameters(dict):
       are_constants: whether a TF1 graph contains the hyperparameters as constants.
     """
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer: BridgedOptimizer):
         super().__init__()
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False
@@ -39,13 +47,13 @@ class Keras3Hyperparameters(dict):
                 self[name] = add_number(optimizer, name, self._values.exact[name])
                 optimizer._saved.add("hyper_" + name, self[name])
 
-    def tensors(self):
+    def tensors(self) -> Dict[str, Tensor]:
         """Returns a dict from names to tensors, for this training step; without constants."""
         if self.are_constants:
             return {}
         return {name: tf.convert_to_tensor(variable) for name, variable in self.items()}
 
-    def set(self, name, value):
+    def set(self, name: str, value: float):
         """Sets a hyperparameter to a number."""
         if self.are_constants:
             raise set_too_late(name, value)
@@ -53,13 +61,13 @@ class Keras3Hyperparameters(dict):
         self._values.set(name, value)
         self[name].assign(value)
 
-    def rate(self):
+    def rate(self) -> Optional[Tensor]:
         """Returns this training step's learning rate; None if the v1 optimizer does not use it."""
         if not self._optimizer._v1.settings.rates:
             return None
         return tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
 
-    def set_rate(self, rate):
+    def set_rate(self, rate: Rate):
         """Sets the learning rate to a number, schedule or function."""
         optimizer = self._optimizer
         if not optimizer._v1.settings.rates:
@@ -86,7 +94,7 @@ class Keras3Hyperparameters(dict):
             rate_of_keras.fset(optimizer, as_keras_takes_it(rate))
         self._values.set_rate(given, rate)
 
-    def _assign_rate(self, value):
+    def _assign_rate(self, value: Rate):
         rate = self._optimizer._learning_rate
         if not hasattr(rate, "assign"):
             raise TypeError(
@@ -96,7 +104,7 @@ class Keras3Hyperparameters(dict):
         rate.assign(value)
 
 
-def add_number(optimizer, name, number):
+def add_number(optimizer: KerasOptimizer, name: str, number: float) -> KerasVariable:
     """Returns a new variable of a Keras optimizer, for a hyperparameter."""
     return optimizer.add_variable(
         shape=(),
@@ -107,7 +115,7 @@ def add_number(optimizer, name, number):
     )
 
 
-def as_keras_takes_it(rate):
+def as_keras_takes_it(rate: Rate) -> Rate:
     """Returns a learning rate in a form that Keras 3 accepts: a float, schedule or function."""
     if isinstance(rate, (numbers.Real, np.generic)):
         return float(rate)
@@ -121,10 +129,10 @@ def as_keras_takes_it(rate):
 class _Reading:
     """A learning rate function that reads a variable, or a tensor of a graph."""
 
-    def __init__(self, source):
+    def __init__(self, source: Union[Tensor, Variable]):
         self.source = source
         if hasattr(source, "assign"):
             self.assign = source.assign
 
-    def __call__(self):
+    def __call__(self) -> Tensor:
         return tf.convert_to_tensor(self.source)

@@ -4,6 +4,10 @@ Keras handles learning rate, iterations, clipping, moving averages of weights, c
 replicas; the v1 optimizer computes the updates.
 """
 
+from __future__ import annotations
+
+from typing import Any, Collection, Dict, FrozenSet, Iterable, List, Optional, Union
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,11 +16,21 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.duplicate_ids import gathered
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.gradient_values import values_of, with_values
+from legacy_opt.core.types import (
+    GradAndVar,
+    Gradient,
+    GradsAndVars,
+    KerasSchedule,
+    KerasVariable,
+    Operation,
+    V1Optimizer,
+)
 
 from ...v1_optimizers.study import study
 from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
+from ..hyperparameter_values import Rate
 from .gradients import as_gradient, of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
@@ -45,16 +59,16 @@ class BridgedOptimizer(Keras3State):
 
     def __init__(
         self,
-        optimizer,
-        learning_rate=None,
-        name=None,
-        lr_attr=None,
-        global_step_attr=None,
-        fused=True,
-        step_dtype=None,
-        by_updates=None,
-        learning_rates=None,
-        **keras_arguments,
+        optimizer: V1Optimizer,
+        learning_rate: Optional[Rate] = None,
+        name: Optional[str] = None,
+        lr_attr: Union[str, bool, None] = None,
+        global_step_attr: Optional[str] = None,
+        fused: bool = True,
+        step_dtype: Union[str, List[str], None] = None,
+        by_updates: Optional[bool] = None,
+        learning_rates: Optional[List[KerasSchedule]] = None,
+        **keras_arguments: Any,
     ):
         saved = {
             "step_dtype": step_dtype,
@@ -76,7 +90,7 @@ class BridgedOptimizer(Keras3State):
         vars(self)["_v1"] = V1Driver(optimizer, settings, self)
         vars(self)["_hyper"] = Keras3Hyperparameters(self)
 
-    def _make_rate_float32(self, rate):
+    def _make_rate_float32(self, rate: Rate):
         """Replaces the variable that Keras has created with the dtype `floatx`."""
         variable = self._learning_rate
         if getattr(variable, "dtype", "float32") != "float32":
@@ -85,7 +99,9 @@ class BridgedOptimizer(Keras3State):
 
     # The training step.
 
-    def apply(self, grads, trainable_variables=None):
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Optional[Iterable[KerasVariable]] = None
+    ):
         """Updates variables, and builds the optimizer if it is not built yet.
 
         Args:
@@ -108,7 +124,11 @@ class BridgedOptimizer(Keras3State):
             with writes_after(grads):
                 return super().apply(grads, variables)
 
-    def apply_gradients(self, grads_and_vars, decay_var_list=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        decay_var_list: Optional[Collection[KerasVariable]] = None,
+    ) -> Union[KerasVariable, Operation]:
         """Updates variables, like `apply`.
 
         Args:
@@ -126,7 +146,9 @@ class BridgedOptimizer(Keras3State):
             done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
         return self._iterations if done is None else done
 
-    def _apply_in_graph(self, grads, variables):
+    def _apply_in_graph(
+        self, grads: List[Optional[Gradient]], variables: Optional[List[KerasVariable]]
+    ) -> Operation:
         """Updates variables in a TF1 graph. Unlike Keras' `apply`, returns an operation to run."""
         self._adapter.check_graph_options(self)
         if variables is not None and not self.built:
@@ -143,7 +165,7 @@ class BridgedOptimizer(Keras3State):
 
         return step().op
 
-    def _clip_gradients(self, grads):
+    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
         # Keras would clip each occurrence of an id separately, and would raise an error for some
@@ -152,11 +174,18 @@ class BridgedOptimizer(Keras3State):
         clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
         return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
 
-    def _backend_update_step(self, grads, trainable_variables, learning_rate):
+    def _backend_update_step(
+        self,
+        grads: List[Optional[Gradient]],
+        trainable_variables: List[KerasVariable],
+        learning_rate: Any,
+    ):
         cast = [of_dtype(*pair) for pair in zip(grads, trainable_variables)]
         super()._backend_update_step(cast, trainable_variables, learning_rate)
 
-    def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
+    def _distributed_tf_update_step(
+        self, distribution: tf.distribute.Strategy, grads_and_vars: GradsAndVars, learning_rate: Any
+    ):
         pairs = list(grads_and_vars)
         hyper = self._hyper
         with self._v1.step(pairs, hyper.rate(), self.steps_done(), hyper.tensors()):
@@ -166,7 +195,7 @@ class BridgedOptimizer(Keras3State):
             super()._distributed_tf_update_step(distribution, pairs, learning_rate)
             self._v1.finish(distribution, [variable for _, variable in pairs])
 
-    def _apply_and_count(self, pairs):
+    def _apply_and_count(self, pairs: List[GradAndVar]):
         """Calls the v1 optimizer's own apply_gradients with `_iterations` as the global step.
 
         Keras always adds 1 to `_iterations` afterwards, so this method sets `_iterations` to the
@@ -182,7 +211,7 @@ class BridgedOptimizer(Keras3State):
         finally:
             variable.assign(before)
 
-    def update_step(self, gradient, variable, learning_rate):
+    def update_step(self, gradient: Gradient, variable: KerasVariable, learning_rate: Any):
         """Updates one variable; Keras calls this method."""
         del learning_rate  # the v1 optimizer has it already
         if isinstance(gradient, tf.IndexedSlices):
@@ -192,14 +221,14 @@ class BridgedOptimizer(Keras3State):
 
     # Hyperparameters.
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str):
         if name in self._hyper:
             return self._hyper[name]
         if name in _OF_KERAS_2:
             raise AttributeError(f"Optimizers of Keras 3 have no {name}. {_APPLY}")
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
-    def __setattr__(self, name, value):
+    def __setattr__(self, name: str, value: Any):
         if name in self._hyper:
             self._hyper.set(name, value)
             return
@@ -215,7 +244,7 @@ class BridgedOptimizer(Keras3State):
         return self._get_current_learning_rate()
 
     @learning_rate.setter
-    def learning_rate(self, rate):
+    def learning_rate(self, rate: Rate):
         self._hyper.set_rate(rate)
 
     def _get_current_learning_rate(self):
@@ -232,18 +261,18 @@ class BridgedOptimizer(Keras3State):
         return self._hyper.get("weight_decay", vars(self).get("weight_decay"))
 
     @weight_decay.setter
-    def weight_decay(self, value):
+    def weight_decay(self, value: Optional[float]):
         vars(self)["weight_decay"] = value
 
-    def _apply_weight_decay(self, variables):
+    def _apply_weight_decay(self, variables: List[KerasVariable]):
         if "weight_decay" not in self._hyper:
             super()._apply_weight_decay(variables)
 
-    def decays(self, variable):
+    def decays(self, variable: KerasVariable) -> bool:
         # Users can exclude variables with Keras' `exclude_from_weight_decay`.
         return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
 
-    def present_value(self, name):
+    def present_value(self, name: str):
         if name != "learning_rate":
             return self._hyper[name].numpy()
         rate = self._configuration_of_keras()["learning_rate"]
@@ -251,19 +280,19 @@ class BridgedOptimizer(Keras3State):
 
     # Configuration.
 
-    def _configuration_of_keras(self):
+    def _configuration_of_keras(self) -> configuration.Configuration:
         """Returns the result of Keras' own `get_config`.
 
         If the learning rate is a function, the result contains the function's current value.
         """
         rate = self._learning_rate
-        changed = {"_hyper": {}}  # the property weight_decay then returns Keras' value
-        if callable(rate) and not hasattr(rate, "get_config"):
+        changed: Dict[str, Any] = {"_hyper": {}}  # so weight_decay returns Keras' value
+        if argument_checks.is_function(rate) and not hasattr(rate, "get_config"):
             changed["_learning_rate"] = tf.convert_to_tensor(rate())
         with with_attributes(self, changed):
             return super().get_config()
 
-    def get_config(self):
+    def get_config(self) -> configuration.Configuration:
         """Returns plain data from which `from_config` makes an equal optimizer without state.
 
         Raises:
@@ -275,7 +304,7 @@ class BridgedOptimizer(Keras3State):
         return configuration.with_v1(of_keras, self._v1, keras)
 
 
-def _check(keras_arguments, has_rate):
+def _check(keras_arguments: Dict[str, Any], has_rate: bool):
     """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
@@ -298,7 +327,7 @@ def _check(keras_arguments, has_rate):
         )
 
 
-def _check_accumulation(keras_arguments, accumulates):
+def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
     """Raises a ValueError for options that do not fit a GradientAccumulationOptimizer.
 
     Keras applies these options in each batch.
@@ -313,7 +342,7 @@ def _check_accumulation(keras_arguments, accumulates):
             )
 
 
-def _check_names(keras_arguments, own, v1_name):
+def _check_names(keras_arguments: Dict[str, Any], own: FrozenSet[str], v1_name: str):
     """Raises a ValueError for arguments of Keras that are also arguments of the v1 optimizer."""
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
         if name in own and keras_arguments.get(name) is not None:

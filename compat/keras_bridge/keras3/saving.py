@@ -5,12 +5,20 @@ optimizer, or of the same optimizer with other options, would be loaded into wro
 shapes fit. With names, loading such a state raises an error.
 """
 
+from __future__ import annotations
+
 import contextlib
 import json
 import warnings
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
+
+from legacy_opt.core.types import KerasVariable
+
+if TYPE_CHECKING:
+    from .state import Keras3State
 
 # Key under which the number of trained variables is saved.
 _TRAINED = "trained"
@@ -21,6 +29,8 @@ _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
 # variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
+# The shape of each variable; for _TRAINED, a number.
+Shapes = Dict[str, Union[List[int], int]]
 
 
 class SavedVariables:
@@ -32,23 +42,23 @@ class SavedVariables:
       optimizer: the bridged optimizer.
     """
 
-    def __init__(self, optimizer):
+    def __init__(self, optimizer: Keras3State):
         self._optimizer = optimizer
         self._names = {}
         self._awaited = None  # the shapes in a checkpoint that was read before `build`
         self._later = []  # the weights of variables that `build` will create
         self._layout = _Layout(self)
 
-    def add(self, name, variable):
+    def add(self, name: str, variable: KerasVariable):
         """Sets the name under which a variable of the optimizer is saved."""
         self._names[name.replace("/", "|")] = variable
 
-    def add_numbered(self, name, variable):
+    def add_numbered(self, name: str, variable: KerasVariable):
         """Names one of Keras' moving averages or accumulated gradients."""
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self.add(f"{name}_{number}", variable)
 
-    def named(self):
+    def named(self) -> Dict[str, KerasVariable]:
         """Returns a dict from names to all variables of the optimizer."""
         optimizer, named = self._optimizer, dict(self._names)
         known = {id(variable) for variable in named.values()}
@@ -62,12 +72,12 @@ class SavedVariables:
                 named[f"variable_{number}"] = variable
         return named
 
-    def shapes(self):
+    def shapes(self) -> Shapes:
         """Returns a dict from names to shapes, and from _TRAINED to the number of variables."""
         shapes = {name: list(variable.shape) for name, variable in self.named().items()}
         return dict(shapes, **{_TRAINED: len(self._optimizer._trainable_variables)})
 
-    def _misfit(self, saved):
+    def _misfit(self, saved: Shapes) -> Optional[str]:
         """Returns the first difference between a saved state and the optimizer, or None.
 
         Args:
@@ -94,13 +104,13 @@ class SavedVariables:
 
     # .keras and .weights.h5
 
-    def save(self, store):
+    def save(self, store: Any):
         """Writes all variables into a store of Keras."""
         for name, variable in self.named().items():
             store[name] = variable.numpy()
         store[_TRAINED] = np.int64(len(self._optimizer._trainable_variables))
 
-    def load(self, store):
+    def load(self, store: Any):
         """Reads all variables from a store of Keras.
 
         If the saved optimizer was built, but this optimizer is not built yet, nothing is loaded,
@@ -112,7 +122,7 @@ class SavedVariables:
         optimizer, named = self._optimizer, self.named()
         names = store.keys()
         saved = {name: store[name] for name in names}
-        shapes = {name: list(value.shape) for name, value in saved.items()}
+        shapes: Shapes = {name: list(value.shape) for name, value in saved.items()}
         if _TRAINED in saved:
             shapes[_TRAINED] = int(np.array(saved[_TRAINED]))
         if _is_built(shapes) and not optimizer.has_trained:
@@ -136,7 +146,9 @@ class SavedVariables:
             if name in named:
                 named[name].assign(value)
 
-    def set_weights(self, weights, set_weights_of_keras):
+    def set_weights(
+        self, weights: List[np.ndarray], set_weights_of_keras: Callable[[List[np.ndarray]], None]
+    ):
         """Sets all variables, in the order of `variables`.
 
         Args:
@@ -160,7 +172,7 @@ class SavedVariables:
 
     # tf.train.Checkpoint
 
-    def children(self, children, save_type):
+    def children(self, children: Dict[str, Any], save_type: str) -> Dict[str, Any]:
         """Replaces the children that Keras tracks under numbers by variables under names."""
         children = {name: child for name, child in children.items() if name not in _NUMBERED}
         children.update(self.named())
@@ -168,11 +180,11 @@ class SavedVariables:
             children["layout"] = self._layout
         return children
 
-    def awaits_state(self):
+    def awaits_state(self) -> bool:
         """Whether state was loaded from a checkpoint before `build`."""
         return self._awaited is not None or bool(self._later)
 
-    def await_build(self, saved):
+    def await_build(self, saved: Shapes):
         """Checks the shapes in a checkpoint before restoring, and stores them until `build`."""
         self._check(saved)
         self._awaited = None if self._optimizer.has_trained else saved
@@ -194,7 +206,7 @@ class SavedVariables:
         for name in set(self._names) - before:
             optimizer._handle_deferred_dependencies(name=name, trackable=self._names[name])
 
-    def _check(self, saved):
+    def _check(self, saved: Shapes):
         misfit = self._misfit(saved)
         if misfit is not None:
             raise ValueError(
@@ -204,7 +216,7 @@ class SavedVariables:
             )
 
 
-def check_child(name):
+def check_child(name: str):
     """Raises a ValueError if a child of an optimizer in a checkpoint is of another Keras class."""
     if name in _NUMBERED:
         raise ValueError(
@@ -226,17 +238,17 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 class _Layout(tf.train.experimental.PythonState):
     """Saves the shapes of `SavedVariables`, so that restoring can check them first."""
 
-    def __init__(self, variables):
+    def __init__(self, variables: SavedVariables):
         self._variables = variables
 
-    def serialize(self):
+    def serialize(self) -> str:
         return json.dumps(self._variables.shapes())
 
-    def deserialize(self, string_value):
+    def deserialize(self, string_value: str):
         self._variables.await_build(json.loads(string_value))
 
 
-def _check_shapes(variables, weights):
+def _check_shapes(variables: List[KerasVariable], weights: List[np.ndarray]):
     shapes = [tuple(variable.shape) for variable in variables]
     given = [tuple(weight.shape) for weight in weights]
     if shapes != given:
@@ -246,7 +258,7 @@ def _check_shapes(variables, weights):
         )
 
 
-def _unbuilt(names):
+def _unbuilt(names: Shapes) -> Shapes:
     """Returns a dict with only those names whose variables exist before `build`."""
     return {
         name: value
@@ -255,5 +267,5 @@ def _unbuilt(names):
     }
 
 
-def _is_built(shapes):
+def _is_built(shapes: Shapes) -> bool:
     return bool(shapes.get(_TRAINED))

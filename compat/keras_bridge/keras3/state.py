@@ -1,13 +1,20 @@
 """The slots and shared variables of bridged Keras 3 optimizers (made by `to_keras`)."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Hashable, Iterable, List, Optional
+
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import DType, KerasVariable, Shape, Tensor, TensorShape, Variable
 
 from ...keras_adapters import KERAS_3
 from ...v1_optimizers import copying
+from ...v1_optimizers.nesting import StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import StateOwner, StepsDone
+from ..protocol import InitialValue, StateOwner, StepsDone
 from . import saving
 
 keras = versions.keras_3()
@@ -22,7 +29,7 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
 
     _adapter = KERAS_3
 
-    def __init__(self, **keras_arguments):
+    def __init__(self, **keras_arguments: Any):
         strategy = tf.distribute.get_strategy()
         if not versions.keras_3_distributes(strategy):
             raise ImportError(
@@ -38,7 +45,7 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
         )
         super().__init__(**keras_arguments)
 
-    def build(self, variables):
+    def build(self, variables: Iterable[KerasVariable]):
         """Creates all state for these variables; no other variables can be trained afterwards.
 
         Args:
@@ -59,7 +66,7 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
         else:
             self._build_for(variables)
 
-    def _build_for(self, variables):
+    def _build_for(self, variables: List[KerasVariable]):
         with tf.init_scope(), self._adapter.scope(self), self._saved.restoring_what_is_created():
             super().build(variables)
             if variables:
@@ -74,7 +81,14 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
                 "StatelessScope."
             )
 
-    def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
+    def get_or_create_slot(
+        self,
+        variable: Variable,
+        slot_name: str,
+        shape: TensorShape,
+        dtype: DType,
+        initial_value: Callable[[], Tensor],
+    ) -> Variable:
         slots = self._slots_of.setdefault(self._var_key(variable), {})
         if slot_name not in slots:
             if slot_name not in self._slot_names:
@@ -87,7 +101,9 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
             self._saved.add(f"slot_{number}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
-    def get_or_create_shared(self, key, name, initial_value):
+    def get_or_create_shared(
+        self, key: StateKey, name: str, initial_value: InitialValue
+    ) -> Variable:
         name = key.shared(name)
         if name not in self.non_slots:
             value = copying.starting_value(initial_value)
@@ -98,11 +114,11 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
             self._saved.add("shared_" + name, variable)
         return self.non_slots[name]
 
-    def existing_slot(self, variable, slot_name):
+    def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
         return None if slot is None else versions.tf_variable(slot)
 
-    def get_slot(self, variable, slot_name):
+    def get_slot(self, variable: KerasVariable, slot_name: str) -> KerasVariable:
         """Returns a slot, as a keras.Variable.
 
         Raises:
@@ -110,21 +126,28 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
         """
         return self._slots_of[self._var_key(variable)][slot_name]
 
-    def get_slot_names(self):
+    def get_slot_names(self) -> List[str]:
         """Returns the names of the slots; there are none before `build`."""
         return list(self._slot_names)
 
-    def __dir__(self):
+    def __dir__(self) -> List[str]:
         # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code would
         # raise an error for such slots if `dir(optimizer)` contained get_slot_names.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
-    def weights(self):
+    def weights(self) -> List[Variable]:
         """All variables of this optimizer as tf.Variables, in the order of `variables`."""
         return [versions.tf_variable(variable) for variable in self.variables]
 
-    def _create(self, name, shape, dtype, initial_value, **options):
+    def _create(
+        self,
+        name: str,
+        shape: Shape,
+        dtype: DType,
+        initial_value: Callable[[], Tensor],
+        **options: Any,
+    ) -> KerasVariable:
         with with_attributes(self, {"creates_variables": True}):
             return self.add_variable(
                 shape=tuple(tf.TensorShape(shape).as_list()),
@@ -134,39 +157,39 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
                 **options,
             )
 
-    def variable_name(self, variable):
+    def variable_name(self, variable: KerasVariable) -> str:
         """Returns a variable's path, such as "layer/kernel"; the name if there is no path."""
         original = variable
         if not versions.is_keras_3_variable(variable):
             original = self._trainable_variables[self._get_variable_index(variable)]
         return getattr(original, "path", None) or original.name
 
-    def steps_done(self):
+    def steps_done(self) -> StepsDone:
         variable = versions.tf_variable(self._iterations)
         # If Keras accumulates gradients, `iterations` is smaller than `_iterations`.
         return StepsDone(variable, lambda: tf.convert_to_tensor(self.iterations))
 
-    def variable_key(self, variable):
+    def variable_key(self, variable: KerasVariable) -> Hashable:
         return self._var_key(versions.tf_variable(variable))
 
-    def keys_with_slots(self):
+    def keys_with_slots(self) -> List[Hashable]:
         return list(self._slots_of)
 
     @property
-    def has_trained(self):
+    def has_trained(self) -> bool:
         return bool(self._trainable_variables)
 
-    def trained_variables(self):
+    def trained_variables(self) -> List[KerasVariable]:
         return list(self._trainable_variables)
 
-    def awaits_state(self):
+    def awaits_state(self) -> bool:
         return self._saved.awaits_state()
 
-    def _path_of(self, variable):
+    def _path_of(self, variable: KerasVariable) -> str:
         """Returns the path of a variable in a form that can be part of another name."""
         return self.variable_name(variable).replace("/", "_").replace(":", "_")
 
-    def _check_strategy(self, variables):
+    def _check_strategy(self, variables: List[KerasVariable]):
         for variable in variables:
             strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
             if strategy is not None and strategy is not self._distribution_strategy:
@@ -178,30 +201,34 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
 
     # Saving and loading: overridden methods of Keras and TensorFlow.
 
-    def add_variable_from_reference(self, reference_variable, name=None, **options):
+    def add_variable_from_reference(
+        self, reference_variable: KerasVariable, name: Optional[str] = None, **options: Any
+    ) -> KerasVariable:
         variable = super().add_variable_from_reference(reference_variable, name=name, **options)
         self._saved.add_numbered(name, variable)
         return variable
 
-    def save_own_variables(self, store):
+    def save_own_variables(self, store: Any):
         self._saved.save(store)
 
-    def load_own_variables(self, store):
+    def load_own_variables(self, store: Any):
         self._saved.load(store)
 
-    def set_weights(self, weights):
+    def set_weights(self, weights: Iterable[np.ndarray]):
         self._saved.set_weights(list(weights), super().set_weights)
 
-    def _trackable_children(self, save_type="checkpoint", **arguments):
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **arguments: Any
+    ) -> Dict[str, Any]:
         children = super()._trackable_children(save_type, **arguments)
         return self._saved.children(children, save_type)
 
-    def _lookup_dependency(self, name, *cached):
+    def _lookup_dependency(self, name: str, *cached: Any):
         if cached:  # TensorFlow passes `cached` only if the checkpoint contains `name`
             saving.check_child(name)
         return super()._lookup_dependency(name, *cached)
 
-    def _create_or_restore_slot_variable(self, *args, **kwargs):
+    def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any):
         # TensorFlow calls this for checkpoints of v1 and Keras 2 optimizers. Without this method,
         # TensorFlow would silently restore nothing.
         raise ValueError(saving.OF_V1_OR_KERAS_2)
