@@ -29,7 +29,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
-from . import refusals, sparse_updates_without_kernels
+from . import refusals, sparse_updates_for_xla
 from .hyperparameter_values import HyperparameterValues
 
 if TYPE_CHECKING:
@@ -233,11 +233,11 @@ class V1Driver:
         rule = None
         if not self.uses_fused_kernels:
             original = owned_state.original_class(optimizer)
-            rule = sparse_updates_without_kernels.rule_for(original)
+            rule = sparse_updates_for_xla.rule_for(original)
         if rule is not None:
             with refusals.sparse_updates_explained(optimizer):
                 one_each = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
-                return sparse_updates_without_kernels.apply_sparse(
+                return sparse_updates_for_xla.apply_sparse(
                     rule, optimizer, one_each.values, variable, one_each.indices
                 )
         explained = refusals.sparse_updates_explained(optimizer)

@@ -2,7 +2,7 @@
 
 XLA lacks the fused ResourceSparseApply… kernels, which these optimizers call. Instead of a kernel,
 the functions here apply a `StockRule` (the update, written with TensorFlow operations) to the rows
-that have gradients. The results may differ from the kernels' results in the last bits.
+that have gradients. The results may differ from the kernels' in the last bits.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from legacy_opt.optimizers.stock_rules import StockRule
 v1 = tf.compat.v1.train
 _SPARSE_UPDATES = ("_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices")
 # The sparse updates of these optimizers do not call ResourceSparseApply… kernels.
-_WITHOUT_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
+_WITHOUT_FUSED_KERNELS = (v1.AdamOptimizer, v1.GradientDescentOptimizer)
 
 
 def rule_for(optimizer_class: Type[V1Optimizer]) -> Optional[StockRule]:
@@ -32,7 +32,7 @@ def rule_for(optimizer_class: Type[V1Optimizer]) -> Optional[StockRule]:
     # `apply_sparse` applies the weight decay itself.
     classes = [cls for cls in optimizer_class.__mro__ if cls is not UpdateMethods]
     cls = stock_rules.updating_class(classes, _SPARSE_UPDATES)
-    return None if cls in _WITHOUT_KERNELS else stock_rules.RULES.get(cls)
+    return None if cls in _WITHOUT_FUSED_KERNELS else stock_rules.RULES.get(cls)
 
 
 def apply_sparse(
