@@ -464,6 +464,7 @@ def test_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(keras_bridge, "ways", lambda workload: [keras_bridge.Way("step", 2)])
     monkeypatch.setattr(against, "OPTIMIZERS", {"W3": ["LazyAdam"]})
     monkeypatch.setattr(against, "build_kernels", lambda checkout: False)
+    monkeypatch.setattr(run, "_MORE_PROCESSES", 0)
     path = tmp_path / "speed.json"
     words = ["--only", "W3,B1", "--scale-down", "5000", "--repeats", "5", "--against", ROOT]
     assert run.main([*words, "--json", str(path)]) == 0
