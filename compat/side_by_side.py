@@ -55,10 +55,17 @@ def scope():
     return contextlib.nullcontext(lambda: None) if tf.executing_eagerly() else session_scope()
 
 
-def training(optimizer, problem):
-    """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`."""
+def training(optimizer, problem, named):
+    """Returns a `FunctionTraining` of new variables; inside of a graph, a `SessionTraining`.
+
+    Args:
+      optimizer: a Keras optimizer.
+      problem: the `Problem`.
+      named: whether the variables get the names in the problem. An optimizer may select variables
+        by their names.
+    """
     variables = {
-        name: tf.compat.v2.Variable(value, name=name.replace(" ", "_"))
+        name: tf.compat.v2.Variable(value, name=name if named else None)
         for name, value in problem.values.items()
     }
     cls = FunctionTraining if tf.executing_eagerly() else SessionTraining

@@ -100,7 +100,7 @@ def compare_with_session(
     expected = _session_run(_replica(optimizer, rates), rates, step, problem)
     with side_by_side.scope() as initialize:  # in a graph, Keras 3 creates its first variables here
         bridged = to_keras(_replica(optimizer, rates), **to_keras_arguments)
-        actual = _run(side_by_side.training(bridged, problem), initialize, problem)
+        actual = _run(side_by_side.training(bridged, problem, named=True), initialize, problem)
     return _first_difference(expected, actual, problem)
 
 

@@ -134,7 +134,7 @@ def _measure(make, carry, rate, apart):
 def _train_kinds(make, carry, rate, kinds):
     problem = _problem(kinds, min(1.0, 10 * rate))
     with side_by_side.scope() as initialize:
-        trainings = [side_by_side.training(optimizer, problem) for optimizer in make()]
+        trainings = [side_by_side.training(each, problem, named=False) for each in make()]
         initialize()
         return _compare(trainings, problem, carry, rate)
 

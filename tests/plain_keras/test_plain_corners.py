@@ -8,11 +8,25 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt import AdamWeightDecayOptimizer
 from legacy_opt.compat import from_plain_keras, to_plain_keras
+from legacy_opt.compat.plain_keras import measurement
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.plain_training import figures, ones, state, steps
 
 v1 = tf.compat.v1
+
+
+def test_patterns_of_users_match_no_variable_of_the_measurement(api):
+    def make():
+        for excluded in [], ["dense", "rows", "ids"]:
+            optimizer = AdamWeightDecayOptimizer(
+                0.1, weight_decay_rate=0.5, exclude_from_weight_decay=excluded
+            )
+            yield api.bridged(optimizer)
+
+    found = measurement.measure(make, None, rate=0.1, apart=False)
+    assert [(each.error, each.largest) for each in found] == [(None, 0.0)] * 4
 
 
 # Keras 2.
