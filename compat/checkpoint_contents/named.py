@@ -96,7 +96,8 @@ def _embeddings(tensors):
 
 def _mangled(tensors):
     """Yields an `Item` for each slot with mangled names."""
-    slots = partitions.mangled_slots(tensors)
+    shapes = {name: info.shape for name, info in tensors.items()}
+    slots = partitions.mangled_slots(tensors, shapes)
     mangled = {name for stored in slots.values() for name in stored.names}
     others = [name for name in tensors if name not in mangled]
     for (variable, slot), stored in slots.items():

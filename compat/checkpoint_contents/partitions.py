@@ -63,11 +63,12 @@ def _in_order(group):
     return Parts(names, numbers == list(range(len(numbers))), None in numbers)
 
 
-def mangled_slots(tensors):
+def mangled_slots(tensors, shapes):
     """Finds all slots with mangled names.
 
     Args:
       tensors: a dict from names to `TensorInfo`.
+      shapes: a dict from the names of variables to their shapes.
 
     Returns:
       A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
@@ -78,11 +79,11 @@ def mangled_slots(tensors):
         # If a variable w/1 exists, then w/1/Adam is its slot, and not a slice of the slot of w.
         words = name.split("/") if name.rpartition("/")[0] not in tensors else ()
         for variable in ("/".join(words[:end]) for end in range(1, len(words))):
-            found = _end(name, variable) if variable in tensors else None
+            found = _end(name, variable) if variable in shapes else None
             if found:
                 names[variable, found.group("slot")].append(name)
     slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
-    return {key: slot for key, slot in slots.items() if _is_slot(slot, tensors[key[0]])}
+    return {key: slot for key, slot in slots.items() if _is_slot(slot, shapes[key[0]])}
 
 
 def _end(name, variable):
@@ -94,10 +95,10 @@ def _end(name, variable):
     return found if part.endswith(cut) or cut.endswith(part) else None
 
 
-def _is_slot(stored, variable):
+def _is_slot(stored, shape_of_variable):
     """Returns whether a slot has all of its slices; a single tensor also needs a usual shape."""
     saved = sum(int(np.prod(shape)) for shape, _ in stored.parts)
-    is_usual = stored.shape in (variable.shape, variable.shape[:1])
+    is_usual = stored.shape in (shape_of_variable, shape_of_variable[:1])
     is_sliced = stored.shape is not None and len(stored.names) > 1
     return (is_usual or is_sliced) and saved == stored.numbers
 

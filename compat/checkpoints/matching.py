@@ -118,10 +118,10 @@ def match(tensors, infos):
     """
     slots = [tensor for tensor in tensors if tensor.kind == SLOT]
     shared = [tensor for tensor in tensors if tensor.kind == SHARED]
-    names = _Names(infos)
+    shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
+    names = _Names(infos, shapes)
     of_slots = _scopes(slots, names, prefer=[])
     scopes = {SLOT: of_slots, SHARED: _scopes(shared, names, prefer=of_slots)}
-    shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
     found = [
         _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
         for tensor in tensors
@@ -147,15 +147,20 @@ def _unless_claimed(found, claims):
 class _Names:
     """The names in a checkpoint.
 
+    Args:
+      infos: a dict from names to `TensorInfo`.
+      shapes: a dict from the names of the Keras side's variables to their shapes.
+
     Attributes:
       infos: a dict from names to `TensorInfo`.
       bare: a set of the names without the numbers or ranges of parts, and without mangled names.
     """
 
-    def __init__(self, infos):
+    def __init__(self, infos, shapes):
         self.infos = infos
         self._parts = partitions.parts(infos)
-        self._mangled = partitions.mangled_slots(infos)
+        saved = {name: info.shape for name, info in infos.items()}
+        self._mangled = partitions.mangled_slots(infos, {**saved, **shapes})
         mangled = {name for stored in self._mangled.values() for name in stored.names}
         self.bare = {PART.sub("", name) for name in set(infos) - mangled}
 

@@ -168,6 +168,21 @@ def test_counts_of_rows_in_slices_with_mangled_names(api, tmp_path):
 
 
 @EVERY_API
+def test_slices_with_mangled_names_are_found_without_their_variable(api, tmp_path):
+    value = np.arange(8, dtype=np.float32).reshape(4, 2)
+    with CheckpointWriter(tmp_path / "model") as writer:
+        for number, begin in enumerate([0, 2]):
+            part = (4, 2), (begin, 0)
+            writer.add(f"w/{number}/Momentum", value[begin : begin + 2], part)
+        writer.add("global_step", np.int64(1))
+    one = tf.compat.v2.Variable(np.zeros([4, 2], np.float32), name="w")
+    optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9), api=api)
+    report = load_v1_checkpoint(tmp_path / "model", [one], optimizer, strict=False)
+    assert "2 slices" in str(report)
+    np.testing.assert_array_equal(optimizer.get_slot(one, "momentum").numpy(), value)
+
+
+@EVERY_API
 def test_an_embedding_variable_is_copied_from_like(api, tmp_path):
     saved = {"w": [1.0], "w/Momentum": [3.0], "global_step": np.int64(1)}
     table = {"emb-keys": np.int64([7, 9]), "emb-values": np.float32([[1], [2]])}
