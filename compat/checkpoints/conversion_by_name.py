@@ -147,16 +147,14 @@ def to_saver(checkpoint, name_map=None):
     moves = []
     for variable in found.variables:
         name = rename(variable.item.name)
+        if name is not None and variable.item.kind == OF_EACH_PART:  # a slot of unknown kind
+            raise _cannot_be_joined(checkpoint, variable.item.name, "a variable")
         moves.append(_move(variable.item, name))
         for slot in variable.slots:
             target = rename(slot.item.name, _slot_name(slot, variable.item.name, name))
             of_one_part = variable.item.kind == PARTS and slot.item.kind != PARTS
             if target is not None and (of_one_part or slot.item.kind == OF_EACH_PART):
-                raise CheckpointError(
-                    f"{checkpoint.path!r}: each part of {variable.item.name} has its own "
-                    f"{slot.item.name}, and these slots cannot be joined. Restore the checkpoint "
-                    "with the same partitions; or leave the slot out, with null in the name map."
-                )
+                raise _cannot_be_joined(checkpoint, slot.item.name, variable.item.name)
             if slot.role == adagrad_decay_counts.SLOT:
                 moves.append(_move_counts(slot.item, target))
             else:
@@ -165,6 +163,14 @@ def to_saver(checkpoint, name_map=None):
         moves.append(_move(item, rename(item.name)))
     rename.check()
     return [move for move in moves if move is not None and move.target is not None]
+
+
+def _cannot_be_joined(checkpoint, slot, variable):
+    return CheckpointError(
+        f"{checkpoint.path!r}: each part of {variable} has its own {slot}, and these slots cannot "
+        "be joined. Restore the checkpoint with the same partitions; or leave the slot out, with "
+        "null in the name map."
+    )
 
 
 def _slot_name(slot, variable, new_name):

@@ -112,6 +112,20 @@ def test_slots_of_parts_are_put_together_if_the_variable_is_saved_whole(tmp_path
     assert_equal(tensors(tmp_path / "new"), expected)
 
 
+def test_slots_of_parts_of_an_unknown_optimizer_are_refused(tmp_path, screen):
+    """The ranges in the names are not numbers, so the slots cannot be put together."""
+    arrays = {"w": draw(4, 2)}
+    for first, last in [(0, 1), (1, 4)]:
+        arrays[f"w/rows_{first}_to_{last}_of_4/MyOptimizer"] = draw(4, 2)[first:last]
+    write_tensors(tmp_path / "old" / "model", arrays)
+    words = screen.refused("convert", tmp_path / "old", tmp_path / "new")
+    assert "has its own w/MyOptimizer" in words and "cannot be joined" in words
+    (tmp_path / "map.json").write_text('{"w/MyOptimizer": null}')
+    words = ("convert", tmp_path / "old", tmp_path / "new", "--name-map", tmp_path / "map.json")
+    assert screen.run(*words)[0] == 0
+    assert_equal(tensors(tmp_path / "new"), {"w": arrays["w"]})
+
+
 def test_decay_counts_of_parts_cut_along_columns_are_refused(tmp_path, screen):
     arrays = {}
     for number, columns in enumerate([3, 2]):
