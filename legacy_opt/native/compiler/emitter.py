@@ -204,8 +204,8 @@ class Emitter:
         ]
         for i, slot in enumerate(self._program.slots):
             change = self._program.changes.get(slot.name)
-            factor = change and change.factor
-            if factor is not None:
+            if change is not None and change.factor is not None:
+                factor = change.factor
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
                 self._source += [
                     f"  {{ {stored(slot.dtype)}* slot = slots[{i}];",

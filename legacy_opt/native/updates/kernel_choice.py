@@ -120,7 +120,7 @@ def check_place(name: str, device: Optional[str]) -> None:
         raise UnsupportedError("a tf.distribute.Strategy distributes the training")
     if tf.DeviceSpec.from_string(device or "").device_type not in (None, "CPU"):
         raise UnsupportedError(f"{name} is on {device}; kernels run on CPUs")
-    if _is_remote(device) and settings.target_of_sessions() is None:
+    if device and _is_remote(device) and settings.target_of_sessions() is None:
         raise UnsupportedError(
             f"{name} is on {device}, in another process: pass the target of your sessions, as in "
             "legacy_opt.native.enable(target=server.target)"
@@ -134,9 +134,9 @@ def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> Non
         tensorflow_operations.check_server(operations, kernel.key, device, target)
 
 
-def _is_remote(device: Optional[str]) -> bool:
+def _is_remote(device: str) -> bool:
     """Whether a device is in another process."""
-    return tf.DeviceSpec.from_string(device or "").job not in (None, "localhost")
+    return tf.DeviceSpec.from_string(device).job not in (None, "localhost")
 
 
 def go_on_without(text: str, native: Optional[str]) -> None:
