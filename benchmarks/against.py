@@ -40,7 +40,6 @@ def comparisons_of_kernels(workload, has_kernels):
     Args:
       workload: the name of the workload, a key of `OPTIMIZERS`.
       has_kernels: whether both checkouts have native kernels.
-
     """
     suffixes = ("", ", native") if has_kernels else ("",)
     return _with_the_other(

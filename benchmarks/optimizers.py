@@ -97,7 +97,8 @@ _WITH_W4 = dict(_INFORMATION, W4=None)
 #: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of the batch.
 _FLAT = 1.2
 #: `Entry.growth` of the same optimizers with native kernels. Native kernels mostly read and write
-#: memory, which takes longer in larger tables: a loop in C took 2.3 times as long on W4 as on W3.
+#: memory, which takes longer in larger tables: a loop in C took 2.3 times as long on W4 as on W3
+#: (`make bench` of commit 1eca502).
 _OF_MEMORY = 2.0
 
 _ADAGRAD = [
