@@ -167,7 +167,8 @@ def write_plot(path, story, flights, judged):
             if row["stage"] in ("A", "B", "C"):
                 time = story.flights_of(flights, story.period(row["period"])[0]).time[0]
                 each.axvline(time, color="0.3", linewidth=1)
-                label = " {stage}: {to}".format(**row).replace(" Keras", "\n Keras")
+                tensorflow, _, way = row["to"].partition(" ")
+                label = f" {row['stage']}: {tensorflow}\n {way}"
                 place = dict(transform=each.get_xaxis_transform(), va="top", fontsize="small")
                 each.text(time, 0.985, label, **place)
     save_figure(path, figure)
