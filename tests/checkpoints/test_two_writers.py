@@ -84,12 +84,13 @@ def test_many_threads(tmp_path, monkeypatch):
 
 def test_two_processes(tmp_path):
     go_on = tmp_path / "go on"
-    with programs.started("-c", PROGRAM, tmp_path / "model", go_on) as program:
-        assert program.stdout.readline() == "writing\n"
+    with programs.forked("-c", PROGRAM, tmp_path / "model", go_on) as program:
+        programs.wait_until(lambda: program.texts()[0] == "writing\n", seconds=60)
         with pytest.raises(CheckpointError, match="is being written by another process"):
             write(tmp_path / "model", ARRAYS, overwrite=True)
         go_on.write_text("")
-        assert program.wait(timeout=60) == 0
+        program.process.join(60)
+        assert program.code == 0
     assert_holds(tmp_path / "model", {"x": np.float32(1), "y": np.float32(2)})
 
 

@@ -22,5 +22,5 @@ def test_the_advice_runs(ending, tmp_path):
     model.save(path)
     advice = message_of(path).rpartition(" by: ")[2]
     checked = advice + "\nprint(type(model.optimizer).__name__, model.count_params())"
-    done = programs.run_in_new_python("-c", checked, seconds=120)
+    done = programs.run("-c", checked, seconds=120)
     assert done.stdout == "BridgedOptimizer 3\n", done.stderr

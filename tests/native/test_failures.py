@@ -17,6 +17,7 @@ import tensorflow as tf
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from tests.support.processes import programs
 
 from .rules import traced
 from .training import START, Sgd, is_native, trained
@@ -145,15 +146,8 @@ if child:
 
 
 def run(program, *words, **environment):
-    """Runs a program in a new process; returns its output."""
-    given = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), **environment)
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        env=given,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    """Runs a program in a forked process; returns its output."""
+    done = programs.run("-c", program, *words, seconds=300, environment=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -4,9 +4,6 @@ The inputs are those of graphs that no optimizer creates.
 """
 
 import json
-import os
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -17,6 +14,7 @@ from legacy_opt import versions
 from legacy_opt.native.runtime import tensorflow_operations
 from tests.support import crafted_graphs
 from tests.support.crafted_graphs import FAULTS, GRADIENT_VALUE, HANDLES, START, registered
+from tests.support.processes import programs
 
 v1 = tf.compat.v1
 
@@ -25,13 +23,7 @@ v1 = tf.compat.v1
 def outcomes(full):
     """Returns the outcomes of all cases. They run in a child process, which must not crash."""
     words = ("full", "2000") if full else ("daily", "40")
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.crafted_graphs", *words],
-        env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path), PYTHONWARNINGS="ignore"),
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+    done = programs.run("-m", "tests.support.crafted_graphs", *words, seconds=600)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert done.returncode == 0, f"after {found[-1:]}: {done.stderr[-2000:]}"
     return found

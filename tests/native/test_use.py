@@ -4,9 +4,6 @@ The operations library is the library of these operations.
 """
 
 import concurrent.futures
-import os
-import subprocess
-import sys
 import warnings
 
 import numpy as np
@@ -19,6 +16,7 @@ from legacy_opt.native import settings
 from legacy_opt.native.compiler import operations
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from tests.support.processes import programs
 
 from .training import START, Sgd, is_native, native, trained
 
@@ -138,12 +136,11 @@ except ValueError as error:
 
 
 def test_an_operations_library_that_is_built_later(tmp_path):
-    """Loads the operations library in a new process, because a process can load only one."""
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
-    environment[cache.FOLDER_VARIABLE] = str(tmp_path)
-    command = [sys.executable, "-c", BUILT_LATER, str(tensorflow_operations.path())]
-    done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE)
-    assert done.stdout.split() == [b"loaded"]
+    """Loads the operations library in another process, because a process can load only one."""
+    environment = {cache.FOLDER_VARIABLE: str(tmp_path)}
+    command = ["-c", BUILT_LATER, tensorflow_operations.path()]
+    done = programs.run(*command, seconds=120, environment=environment)
+    assert done.stdout.split() == ["loaded"], done.stderr
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
@@ -403,13 +400,7 @@ def test_a_graph_cannot_choose_a_file():
         "../../../../etc/passwd": "is not named by a hash",
         "F" * 32: "is not named by a hash",
     }
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, *messages],
-        env=dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path)),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = programs.run("-c", PROGRAM, *messages, seconds=120)
     for key, message in messages.items():
         assert f"legacy_opt: the kernel {key} {message}" in done.stdout, done.stderr
 
@@ -452,6 +443,5 @@ print(sorted(name for name in sys.modules if name.startswith("legacy_opt.native"
 
 @pytest.mark.once
 def test_without_kernels_no_module_of_kernels_is_imported():
-    environment = {name: text for name, text in os.environ.items() if name != settings.VARIABLE}
-    command = [sys.executable, "-c", WITHOUT_KERNELS]
-    assert subprocess.check_output(command, env=environment).decode().splitlines()[-1] == "[]"
+    done = programs.run("-c", WITHOUT_KERNELS, seconds=120, environment={settings.VARIABLE: ""})
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
