@@ -88,7 +88,7 @@ def of_average(dtype):
         optimizer = legacy_opt.MovingAverageOptimizer(inner)
         formulas = AverageFormulas(optimizer, tf.constant(0.1))
         variable = tf.compat.v1.get_variable("w", [2, 2], dtype, use_resource=True)
-        return emit(formulas.of(variable, sparse=False).program())
+        return emit(formulas.formula_of(variable, sparse=False).program())
 
 
 def sources():

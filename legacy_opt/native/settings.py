@@ -54,8 +54,11 @@ def setting_of(native: Optional[str]) -> str:
     Raises:
       ValueError: the attribute or the environment variable has another value.
     """
-    given = (_setting or os.environ.get(VARIABLE) or "off") if native is None else native
-    if given not in SETTINGS:
-        where = VARIABLE if native is None else "native"
-        raise ValueError(f"{where} must be one of {', '.join(map(repr, SETTINGS))}, got {given!r}.")
-    return given
+    if native is None:
+        name, setting = VARIABLE, _setting or os.environ.get(VARIABLE) or "off"
+    else:
+        name, setting = "native", native
+    if setting not in SETTINGS:
+        known = ", ".join(map(repr, SETTINGS))
+        raise ValueError(f"{name} must be one of {known}, got {setting!r}.")
+    return setting

@@ -38,5 +38,5 @@ def fresh(monkeypatch):
     monkeypatch.setattr(settings, "_by_name", False)
     monkeypatch.delenv(settings.VARIABLE, raising=False)
     monkeypatch.setattr(kernel_choice, "_warned", set())
-    monkeypatch.setattr(kernel_choice, "_admitted", {})
+    monkeypatch.setattr(kernel_choice, "_checked_kernels", {})
     return monkeypatch

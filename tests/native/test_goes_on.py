@@ -226,7 +226,7 @@ def test_an_attribute_that_changes_in_each_step(fresh):
             else:
                 optimizer.apply_gradients([(dense(), weights)])
         results.append(weights.numpy())
-    assert len(kernel_choice._admitted) == 3
+    assert len(kernel_choice._checked_kernels) == 3
     np.testing.assert_array_equal(*results)
 
 
@@ -237,7 +237,7 @@ def test_values_that_alternate_keep_their_kernels(fresh):
     for step in range(8):
         optimizer.limit = 0.5 ** (step % 2)
         optimizer.apply_gradients([(dense(), weights)])
-    assert len(kernel_choice._admitted) == 2
+    assert len(kernel_choice._checked_kernels) == 2
 
 
 def eager_values(make, native_, to_keras_, dtype="float64"):

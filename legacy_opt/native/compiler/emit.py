@@ -13,4 +13,5 @@ def emit(program: Program) -> str:
     Raises:
       UnsupportedError: an operation has no C code for its dtype, or there are too many inputs.
     """
-    return (MatrixEmitter if program.has_matrices else Emitter)(program).source()
+    emitter = MatrixEmitter(program) if program.has_matrices else Emitter(program)
+    return emitter.source()

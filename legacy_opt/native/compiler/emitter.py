@@ -11,7 +11,7 @@ from legacy_opt.native.compiler.operations import (
     name_of,
     rounded,
     store,
-    stored,
+    stored_type,
     sum_of_integers,
     text_of,
     type_of,
@@ -109,7 +109,7 @@ class Emitter:
         self._open("prepare_row(void* const* row_slots, void* to)")
         self._hoist(nodes)
         for i, slot in enumerate(self._program.row_slots):
-            self._write_slot(slot, f"*({stored(slot.dtype)}*)row_slots[{i}]")
+            self._write_slot(slot, f"*({stored_type(slot.dtype)}*)row_slots[{i}]")
         self._close()
 
     def _sum(self, name: str, sums: str) -> None:
@@ -135,8 +135,9 @@ class Emitter:
     def _terms(self, name: str, operands: Sequence[Node]) -> None:
         """Writes a C function that computes the terms of sums, for at most 512 elements."""
         terms = "".join(f", double* restrict terms{i}" for i in range(len(operands)))
+        arrays = self._array_parameters("const ")
         self._element_loop(
-            f"{name}_block({self._arrays('const ')}, {self._outer()}, int64_t n{terms})",
+            f"{name}_block({arrays}, {self._outer_parameters()}, int64_t n{terms})",
             [(node, f"terms{i}[i] = (double){{}};") for i, node in enumerate(operands)],
         )
         if not any("add_terms(" in line for line in self._source):
@@ -144,8 +145,8 @@ class Emitter:
 
     def _call_terms(self, name: str, count: int) -> str:
         terms = "".join(f", terms[{i}]" for i in range(count))
-        arrays = self._pointers("const ", "first")
-        return f"    {name}_block({arrays}, {self._outer_from('first')}, m{terms});"
+        arrays = self._array_arguments("const ", "first")
+        return f"    {name}_block({arrays}, {self._outer_arguments('first')}, m{terms});"
 
     def _sum_signature(self, name: str, sums: str) -> List[str]:
         return [
@@ -154,14 +155,14 @@ class Emitter:
             f"                   const void* from, int64_t n, {sums}) {{",
         ]
 
-    def _outer(self) -> str:
+    def _outer_parameters(self) -> str:
         """Returns C parameters for the values that are computed before a loop over elements.
 
-        `_outer_from` returns the matching arguments, if the loop begins at the element `first`.
+        `_outer_arguments` returns the arguments for a loop that begins at the element `first`.
         """
         return "const hoisted_t* from"
 
-    def _outer_from(self, first: str) -> str:
+    def _outer_arguments(self, first: str) -> str:
         del first
         return "from"
 
@@ -184,10 +185,10 @@ class Emitter:
         return results
 
     def _update(self) -> None:
-        signature = f"{self._arrays('')}, {self._outer()}, int64_t n"
+        signature = f"{self._array_parameters('')}, {self._outer_parameters()}, int64_t n"
         self._element_loop(f"update_all({signature})", self._results())
         self._source += self._update_signature()
-        arguments = f"{self._pointers('', '0')}, {self._outer_from('0')}"
+        arguments = f"{self._array_arguments('', '0')}, {self._outer_arguments('0')}"
         self._source.append(f"  update_all({arguments}, n);")
         self._close()
 
@@ -208,7 +209,7 @@ class Emitter:
                 factor = change.factor
                 faded = rounded(slot.dtype, f"{load(slot.dtype, 'slot[i]')} * factor")
                 self._source += [
-                    f"  {{ {stored(slot.dtype)}* slot = slots[{i}];",
+                    f"  {{ {stored_type(slot.dtype)}* slot = slots[{i}];",
                     f"    const {type_of(factor)} factor = {_hoisted(factor, 'from')};",
                     f"    for (int64_t i = 0; i < n; ++i) "
                     f"{store(slot.dtype, 'slot[i]').format(faded)} }}",
@@ -221,12 +222,12 @@ class Emitter:
             "  const hoisted_t* to = from_;",
         ]
         for i, slot in enumerate(self._program.scalar_slots):
-            self._write_slot(slot, f"*({stored(slot.dtype)}*)scalar_slots[{i}]")
+            self._write_slot(slot, f"*({stored_type(slot.dtype)}*)scalar_slots[{i}]")
         self._close()
 
     def _add(self) -> None:
         dtype = self._program.dtype
-        kind = stored(dtype)
+        kind = stored_type(dtype)
         added = rounded(dtype, f"{load(dtype, 'to[i]')} + {load(dtype, 'from[i]')}")
         self._source += [
             "VECTORIZED static void add_all("
@@ -245,15 +246,15 @@ class Emitter:
             '__attribute__((visibility("default"))) const legacy_opt_kernel legacy_opt_table = {',
             f"  LEGACY_OPT_ABI, sizeof(hoisted_t), {DTYPES[program.dtype][0]},",
             f"  {', '.join(map(str, counts))}, {len(self._sums)},",
-            f"  {{{_numbers(program.scalars)}}}, {{{_numbers(program.all_slots)}}},",
-            *(f"  .{name} = {value}," for name, value in self._fields()),
+            f"  {{{_dtype_numbers(program.scalars)}}}, {{{_dtype_numbers(program.all_slots)}}},",
+            *(f"  .{name} = {value}," for name, value in self._table_fields()),
             "};",
         ]
 
-    def _fields(self) -> List[Tuple[str, Any]]:
+    def _table_fields(self) -> List[Tuple[str, Any]]:
         """Returns the other fields of the kernel's table, as (name, value), without zero fields."""
         program = self._program
-        exist = {
+        is_written = {
             "prepare": True,
             "prepare_row": program.row_slots,
             "reduce": self._sums,
@@ -263,7 +264,7 @@ class Emitter:
             "finish": program.scalar_slots,
             "add": True,
         }
-        return [(name, name) for name, exists in exist.items() if exists]
+        return [(name, name) for name in is_written if is_written[name]]
 
     # Helpers of the methods above.
 
@@ -279,9 +280,8 @@ class Emitter:
 
     def _hoist(self, nodes: Sequence[Node]) -> None:
         """Writes statements that compute nodes and store them in the struct of hoisted values."""
-        here = set(nodes)
-        read = {each for node in nodes for each in node.inputs if each.operation != "Const"}
-        for node in sorted(read - here, key=lambda each: each.number):
+        operands = {each for node in nodes for each in node.inputs if each.operation != "Const"}
+        for node in sorted(operands - set(nodes), key=lambda each: each.number):
             if node.level < ELEMENT:
                 self._read_hoisted(node, "h")
         for node in nodes:
@@ -347,19 +347,19 @@ class Emitter:
     def _read_rows(self, needed: Set[Node]) -> None:
         """Writes C code that reads the values of a matrix row; only in `MatrixEmitter`."""
 
-    def _arrays(self, const: str) -> str:
-        kind = stored(self._program.dtype)
+    def _array_parameters(self, const: str) -> str:
+        kind = stored_type(self._program.dtype)
         slots = [
-            f"{const}{stored(slot.dtype)}* restrict slot{i}"
+            f"{const}{stored_type(slot.dtype)}* restrict slot{i}"
             for i, slot in enumerate(self._program.slots)
         ]
         arrays = [f"{const}{kind}* restrict value", *slots]
         return ", ".join([*arrays, f"const {kind}* restrict gradient"])
 
-    def _pointers(self, const: str, first: str) -> str:
-        kind = stored(self._program.dtype)
+    def _array_arguments(self, const: str, first: str) -> str:
+        kind = stored_type(self._program.dtype)
         slots = [
-            f"({const}{stored(slot.dtype)}*)slots[{i}] + {first}"
+            f"({const}{stored_type(slot.dtype)}*)slots[{i}] + {first}"
             for i, slot in enumerate(self._program.slots)
         ]
         pointers = [f"({const}{kind}*)value + {first}", *slots]
@@ -368,7 +368,7 @@ class Emitter:
     def _code(self, node: Node) -> str:
         """Returns the C expression of a node."""
         if node.operation == "Input":
-            return load(node.dtype, self._place(node.detail))
+            return load(node.dtype, self._input_place(node.detail))
         if node.operation in SUMS:
             return self._sum_of(node, f"sums[{node.detail}]", "count")
         return expression(node)
@@ -379,23 +379,23 @@ class Emitter:
         mean = f" / (double){count}" if node.operation == "Mean" else ""
         return rounded(node.dtype, f"({type_of(node)})({total}{mean})")
 
-    def _place(self, given: Input) -> str:
+    def _input_place(self, input_: Input) -> str:
         program = self._program
-        if given.name == GRADIENT:
+        if input_.name == GRADIENT:
             return "gradient[i]"
-        if given.name == VALUE:
+        if input_.name == VALUE:
             return "value[i]"
-        if given in program.slots:
-            return f"slot{program.slots.index(given)}[i]"
+        if input_ in program.slots:
+            return f"slot{program.slots.index(input_)}[i]"
         arrays = {
             "scalars": program.scalars,
             "row_slots": program.row_slots,
             "scalar_slots": program.scalar_slots,
         }
-        for array, names in arrays.items():
-            if given in names:
-                return f"*(const {stored(given.dtype)}*){array}[{names.index(given)}]"
-        raise UnsupportedError(f"kernels have no input {given.name!r}")
+        for array, inputs in arrays.items():
+            if input_ in inputs:
+                return f"*(const {stored_type(input_.dtype)}*){array}[{inputs.index(input_)}]"
+        raise UnsupportedError(f"kernels have no input {input_.name!r}")
 
 
 def _hoisted(node: Node, struct: str) -> str:
@@ -404,16 +404,17 @@ def _hoisted(node: Node, struct: str) -> str:
 
 
 def _check_limits(program: Program) -> None:
-    for what, given, most in (
-        ("slots", program.all_slots, MOST_SLOTS),
-        ("hyperparameters", program.scalars, MOST_SCALARS),
-        *(("sums", program.sums(level), MOST_SUMS) for level in _LEVELS_OF_SUMS),
-    ):
-        if len(given) > most:
+    counts = [
+        ("slots", len(program.all_slots), MOST_SLOTS),
+        ("hyperparameters", len(program.scalars), MOST_SCALARS),
+    ]
+    counts += [("sums", len(program.sums(level)), MOST_SUMS) for level in _LEVELS_OF_SUMS]
+    for kind, count, limit in counts:
+        if count > limit:
             raise UnsupportedError(
-                f"a kernel has at most {most} {what}, but this rule has {len(given)}"
+                f"a kernel has at most {limit} {kind}, but this rule has {count}"
             )
 
 
-def _numbers(inputs: Sequence[Input]) -> str:
+def _dtype_numbers(inputs: Sequence[Input]) -> str:
     return ", ".join(str(DTYPES[each.dtype][0]) for each in inputs) or "0"

@@ -42,11 +42,11 @@ def level_of(axes: Axes, rank: int, levels: Iterable[int]) -> Optional[int]:
         because its own level may be `SCALAR` or `MATRIX`: if the variable is a single matrix, a
         value of the level `MATRIX` has no axes, either.
     """
-    found = {axis for axis in axes if axis is not None}
-    if not found:
+    variable_axes = {axis for axis in axes if axis is not None}
+    if not variable_axes:
         return max(levels)
     for level in (MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT):
-        if found == set(axes_of(level, rank)):
+        if variable_axes == set(axes_of(level, rank)):
             return level
     return None
 
@@ -61,13 +61,13 @@ def broadcast(operands: Iterable[Axes]) -> Axes:
     length = max(map(len, operands), default=0)
     result = []
     for position in range(-length, 0):
-        found = [axes[position] for axes in operands if len(axes) >= -position]
-        here = {axis for axis in found if axis is not None}
-        if len(here) > 1:
+        at_position = [axes[position] for axes in operands if len(axes) >= -position]
+        variable_axes = {axis for axis in at_position if axis is not None}
+        if len(variable_axes) > 1:
             raise UnsupportedError(
-                f"kernels cannot combine the axes {sorted(here)} in one operation"
+                f"kernels cannot combine the axes {sorted(variable_axes)} in one operation"
             )
-        result.append(here.pop() if here else None)
+        result.append(variable_axes.pop() if variable_axes else None)
     return tuple(result)
 
 

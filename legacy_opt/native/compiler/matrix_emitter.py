@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, List, Sequence, Set, Tuple
 
 from legacy_opt.native.compiler.emitter import Emitter
-from legacy_opt.native.compiler.operations import name_of, store, stored, text_of, type_of
+from legacy_opt.native.compiler.operations import name_of, store, stored_type, text_of, type_of
 from legacy_opt.native.compiler.program import (
     AFTER_MATRICES,
     ELEMENT,
@@ -32,11 +32,11 @@ class MatrixEmitter(Emitter):
         super().__init__(program)
         self._row_sums = program.sums(MATRIX_ROW)
         self._column_sums = program.sums(MATRIX_COLUMN)
-        known = [node for node in program.nodes if node.operation != "Const"]
-        self._rows = [node for node in known if node.level in (MATRIX, MATRIX_ROW)]
-        self._all_columns = [node for node in known if node.level == MATRIX_COLUMN]
+        nodes = [node for node in program.nodes if node.operation != "Const"]
+        self._rows = [node for node in nodes if node.level in (MATRIX, MATRIX_ROW)]
+        self._all_columns = [node for node in nodes if node.level == MATRIX_COLUMN]
         # The columns' values that the loops over elements read.
-        elements = [node for node in known if node.level == ELEMENT]
+        elements = [node for node in nodes if node.level == ELEMENT]
         changes = [
             program.changes[each.name].node
             for each in program.slots
@@ -100,8 +100,9 @@ class MatrixEmitter(Emitter):
 
     def _after_rows(self) -> None:
         """Writes the C function that computes the row values and row slots of one matrix."""
-        first = [n for n in self._rows if n.level == MATRIX_ROW and n.stage < AFTER_MATRICES]
-        second = [n for n in self._rows if n.level == MATRIX_ROW and n not in first]
+        rows = [node for node in self._rows if node.level == MATRIX_ROW]
+        before_matrices = [node for node in rows if node.stage < AFTER_MATRICES]
+        after_matrices = [node for node in rows if node.stage >= AFTER_MATRICES]
         matrices = [node for node in self._rows if node.level == MATRIX]
         sums = [node for node in matrices if node.operation in SUMS]
         self._source += [
@@ -114,18 +115,18 @@ class MatrixEmitter(Emitter):
         self._read_scalars(self._rows, self._program.row_slots)
         self._source.append("  for (int64_t i = 0; i < rows; ++i) {")
         self._source.append("    row_t* const h = (row_t*)to + i;")
-        self._compute(first, "h->{} = ")
+        self._compute(before_matrices, "h->{} = ")
         for node in sums:
             self._source.append(f"    total{node.detail} += (double){text_of(node.inputs[0])};")
         self._source.append("  }")
         self._compute(matrices, "")
         self._source.append("  for (int64_t i = 0; i < rows; ++i) {")
         self._source.append("    row_t* const h = (row_t*)to + i;")
-        for node in first:
+        for node in before_matrices:
             self._source.append(f"    const {type_of(node)} {name_of(node)} = h->{name_of(node)};")
         for node in matrices:
             self._source.append(f"    h->{name_of(node)} = {name_of(node)};")
-        self._compute(second, "h->{} = ")
+        self._compute(after_matrices, "h->{} = ")
         self._write_slots(self._program.row_slots, "row_slots")
         self._source.append("  }")
         self._close()
@@ -172,7 +173,7 @@ class MatrixEmitter(Emitter):
         for k, slot in enumerate(slots):
             change = self._program.changes.get(slot.name)
             if change is not None:
-                place = f"(({stored(slot.dtype)}*){array}[{k}])[i]"
+                place = f"(({stored_type(slot.dtype)}*){array}[{k}])[i]"
                 self._source.append("    " + store(slot.dtype, place).format(text_of(change.node)))
 
     def _sum_of(self, node: Node, total: str, count: str) -> str:
@@ -184,32 +185,33 @@ class MatrixEmitter(Emitter):
         }[node.level]
         return super()._sum_of(node, total, count)
 
-    def _place(self, given: Input) -> str:
+    def _input_place(self, input_: Input) -> str:
         for array in "row_slots", "column_slots":
             slots = getattr(self._program, array)
-            if given in slots:
-                return f"((const {stored(given.dtype)}*){array}[{slots.index(given)}])[i]"
-        return super()._place(given)
+            if input_ in slots:
+                return f"((const {stored_type(input_.dtype)}*){array}[{slots.index(input_)}])[i]"
+        return super()._input_place(input_)
 
     def _read_rows(self, needed: Set[Node]) -> None:
         for node in self._rows:
             if node in needed:
                 self._read_hoisted(node, "row")
 
-    def _outer(self) -> str:
+    def _outer_parameters(self) -> str:
         columns = [
             f", const {type_of(node)}* restrict column_{name_of(node)}" for node in self._columns
         ]
-        others = ", const row_t* row" + "".join(columns) if self._has_rows_and_columns else ""
-        return super()._outer() + others
+        if not self._has_rows_and_columns:
+            return super()._outer_parameters()
+        return super()._outer_parameters() + ", const row_t* row" + "".join(columns)
 
-    def _outer_from(self, first: str) -> str:
+    def _outer_arguments(self, first: str) -> str:
         columns = [
             f", {self._column(k, 'const ', 'columns')} + {first}" for k in range(len(self._columns))
         ]
-        return super()._outer_from(first) + (
-            ", row" + "".join(columns) if self._has_rows_and_columns else ""
-        )
+        if not self._has_rows_and_columns:
+            return super()._outer_arguments(first)
+        return super()._outer_arguments(first) + ", row" + "".join(columns)
 
     def _sum_signature(self, name: str, sums: str) -> List[str]:
         return [
@@ -226,9 +228,9 @@ class MatrixEmitter(Emitter):
             "                   int64_t n) {",
         ]
 
-    def _fields(self) -> List[Tuple[str, Any]]:
+    def _table_fields(self) -> List[Tuple[str, Any]]:
         renamed = {"reduce": "reduce_row", "update": "update_row"}
-        fields = [(renamed.get(name, name), value) for name, value in super()._fields()]
+        fields = [(renamed.get(name, name), value) for name, value in super()._table_fields()]
         fields = [field for field in fields if field[0] != "prepare_row"]
         reduces = ["reduce_lines"] if self._row_sums or self._column_sums else []
         return [

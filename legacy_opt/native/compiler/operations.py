@@ -64,7 +64,7 @@ _FLOAT = {
     "Sqrt": "__builtin_sqrt{f}({0})",
     "Tanh": "lo_tanh{f}({0})",
 }
-_OF_SEVERAL_EXPRESSIONS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
+_SEVERAL_EXPRESSIONS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
 # Divisions of integers by a constant, and by -1: on x86-64, the lowest integer / -1 is an error.
 _INTEGER_DIVISIONS = {
     "FloorDiv": ("{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))", "-{0}"),
@@ -72,7 +72,7 @@ _INTEGER_DIVISIONS = {
     "RealDiv": ("{0} / {1}", "-{0}"),
 }
 ELEMENTWISE = frozenset(
-    [*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_OF_SEVERAL_EXPRESSIONS, *_INTEGER_DIVISIONS]
+    [*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_SEVERAL_EXPRESSIONS, *_INTEGER_DIVISIONS]
 )
 
 
@@ -92,15 +92,15 @@ def expression(node: Node) -> str:
     is_float = _is_float(node.dtype)
     if node.operation in _INTEGER_DIVISIONS and not is_float:
         return _integer_division(node, inputs)
-    known = dict(_EXACT, **(_FLOAT_EXACT if is_float else {}))
-    with_rounding = dict(_ROUNDED, **(_FLOAT if is_float else {}))
-    template = known.get(node.operation) or with_rounding.get(node.operation)
+    exact = {**_EXACT, **_FLOAT_EXACT} if is_float else _EXACT
+    inexact = {**_ROUNDED, **_FLOAT} if is_float else _ROUNDED
+    template = exact.get(node.operation) or inexact.get(node.operation)
     if template is None:
         raise UnsupportedError(
             f"kernels do not support the operation {node.operation} in {node.dtype}"
         )
     code = template.format(*inputs, f=_suffix(node.dtype), type=type_of(node))
-    return code if node.operation in known else rounded(node.dtype, code)
+    return code if node.operation in exact else rounded(node.dtype, code)
 
 
 def _cast(node: Node, code: str) -> str:
@@ -122,8 +122,9 @@ def _integer_division(node: Node, inputs: Sequence[str]) -> str:
             f"kernels divide integers only by constants other than 0 ({node.operation} in "
             f"{node.dtype})"
         )
-    by_others, by_minus_1 = _INTEGER_DIVISIONS[node.operation]
-    return (by_minus_1 if divisor.detail == -1 else by_others).format(*inputs)
+    division, division_by_minus_1 = _INTEGER_DIVISIONS[node.operation]
+    template = division_by_minus_1 if divisor.detail == -1 else division
+    return template.format(*inputs)
 
 
 def sum_of_integers(node: Node, total: str) -> str:
@@ -178,7 +179,7 @@ def type_of(node: Node) -> str:
     return DTYPES[node.dtype][2]
 
 
-def stored(dtype: str) -> str:
+def stored_type(dtype: str) -> str:
     """Returns the C type in which a dtype is stored."""
     return DTYPES[dtype][1]
 

@@ -21,7 +21,7 @@ ASSIGN, ADD, FADE = "assign", "add", "fade"
 SUMS = ("Sum", "Mean")
 
 # The stage of a value: after which sums it can be computed. All sums of the same kind are computed
-# in one pass over the variable.
+# in one pass over the variable. The lines of a matrix are its rows and its columns.
 BEFORE_SUMS, AFTER_LINES, AFTER_MATRICES, AFTER_SUMS = range(4)
 _STAGES = {
     MATRIX_ROW: AFTER_LINES,
@@ -86,8 +86,8 @@ class Node:
         self.inputs = inputs
         self.level = level
         self.detail = detail
-        own = _STAGES[level] if operation in SUMS else BEFORE_SUMS
-        self.stage = max([own, *(each.stage for each in inputs)])
+        first_stage = _STAGES[level] if operation in SUMS else BEFORE_SUMS
+        self.stage = max([first_stage, *(each.stage for each in inputs)])
 
 
 class Change(NamedTuple):
@@ -162,12 +162,12 @@ class Program(NamedTuple):
 
 def needed_for(nodes: Iterable[Node]) -> Set[Node]:
     """Returns the nodes that a loop over elements must read or compute, to compute `nodes`."""
-    found: Set[Node] = set()
+    needed: Set[Node] = set()
     waiting = list(nodes)
     while waiting:
         node = waiting.pop()
-        if node.operation != "Const" and node not in found:
-            found.add(node)
+        if node.operation != "Const" and node not in needed:
+            needed.add(node)
             if node.level == ELEMENT:
                 waiting += node.inputs
-    return found
+    return needed

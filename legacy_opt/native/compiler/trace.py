@@ -44,7 +44,7 @@ _NAMES = {
     "SelectV2": "Select",
 }
 
-_LINES = (MATRIX_ROW, MATRIX_COLUMN)
+_LINES = (MATRIX_ROW, MATRIX_COLUMN)  # a line is a row or a column of a matrix
 # Sums that have one value per row, column or matrix, as (level of the operand, level of the sum).
 _SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
 _LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
@@ -87,23 +87,23 @@ def trace(
       UnsupportedError: the rule cannot be compiled, for example because one of its operations has
         no C code.
     """
-    reader = _MatrixReader if any(each.level in _LINES for each in inputs) else _Reader
-    reader = reader(shape)
+    has_lines = any(each.level in _LINES for each in inputs)
+    reader = _MatrixReader(shape) if has_lines else _Reader(shape)
     with tf.Graph().as_default():
         tensors = {each: reader.placeholder(each) for each in inputs}
-        (value,) = [tensor for given, tensor in tensors.items() if given.name == VALUE]
-        dtypes = {given.name: given.dtype for given in inputs if given.is_slot}
+        (value,) = [tensor for each, tensor in tensors.items() if each.name == VALUE]
+        slot_dtypes = {each.name: each.dtype for each in inputs if each.is_slot}
         try:
             results = rule(tensors)
         except Exception as error:  # whatever the rule's own code raises
             text = f"{type(error).__name__}: {error}"
             raise UnsupportedError(f"the rule cannot be traced in a new graph: {text}") from error
-        new = reader.read(results.new_value(value))
+        new_value = reader.read(results.new_value(value))
         changes = {
-            name: reader.change(how, tf.convert_to_tensor(change, dtypes[name]), factor)
+            name: reader.change(how, tf.convert_to_tensor(change, slot_dtypes[name]), factor)
             for name, (how, change, factor) in results.changes.items()
         }
-    program = reader.program(inputs, new, changes)
+    program = reader.program(inputs, new_value, changes)
     _check(program)
     return program
 
@@ -115,13 +115,13 @@ class _Reader:
         self._shape = shape
         self._rank = None if shape is None else len(shape)
         self._inputs = {}  # name of a placeholder -> Input
-        self._of_tensors = {}  # (name of an operation, number of its output) -> Node
+        self._tensor_nodes = {}  # (name of an operation, number of its output) -> Node
         self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
 
-    def placeholder(self, given: Input) -> Tensor:
+    def placeholder(self, input_: Input) -> Tensor:
         """Returns a placeholder for an `Input`."""
-        tensor = tf.compat.v1.placeholder(given.dtype, self.shape(given.level))
-        self._inputs[tensor.op.name] = given
+        tensor = tf.compat.v1.placeholder(input_.dtype, self.shape(input_.level))
+        self._inputs[tensor.op.name] = input_
         return tensor
 
     def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
@@ -143,16 +143,16 @@ class _Reader:
         """Returns the node of a tensor. Raises an UnsupportedError if there is no C code for it."""
         waiting = [tensor]
         while waiting:  # not recursive, because a rule may have thousands of operations
-            each = waiting[-1]
-            if self._key(each) in self._of_tensors:
+            last = waiting[-1]
+            if self._key(last) in self._tensor_nodes:
                 waiting.pop()
                 continue
-            missing = [item for item in _operands(each) if self._key(item) not in self._of_tensors]
-            if missing:
-                waiting += missing
+            unread = [each for each in _operands(last) if self._key(each) not in self._tensor_nodes]
+            if unread:
+                waiting += unread
                 continue
-            self._of_tensors[self._key(each)] = self._read_one(each)
-        return self._of_tensors[self._key(tensor)]
+            self._tensor_nodes[self._key(last)] = self._read_one(last)
+        return self._tensor_nodes[self._key(tensor)]
 
     @staticmethod
     def _key(tensor: Tensor) -> Tuple[str, int]:
@@ -166,13 +166,13 @@ class _Reader:
                 f"kernels do not support the dtype {dtype} of {operation.name!r}"
             )
         if kind == "Placeholder":
-            given = self._inputs.get(operation.name)
-            if given is None:
+            input_ = self._inputs.get(operation.name)
+            if input_ is None:
                 raise UnsupportedError("the rule reads a tensor in an attribute of the optimizer")
-            return self._node("Input", dtype, (), given.level, given)
+            return self._node("Input", dtype, (), input_.level, input_)
         if kind in ("Const", "OnesLike", "ZerosLike"):
             return self._node("Const", dtype, (), SCALAR, _constant(operation))
-        nodes = tuple(self._of_tensors[self._key(each)] for each in _operands(tensor))
+        nodes = tuple(self._tensor_nodes[self._key(each)] for each in _operands(tensor))
         if kind in _UNCHANGED or kind == "Fill":
             return nodes[0]
         if kind in _RESHAPING and self.keeps_elements(tensor, nodes[0]):
@@ -219,16 +219,16 @@ class _Reader:
             raise UnsupportedError(
                 f"kernels do not support {kind} {error} ({tensor.op.name!r})"
             ) from None
-        known = sum(each.operation in SUMS and each.level == level for each in self._nodes.values())
-        found = self._node(kind, tensor.dtype.base_dtype.name, (node,), level)
-        if node.stage == found.stage:
+        earlier = [n for n in self._nodes.values() if n.operation in SUMS and n.level == level]
+        result = self._node(kind, tensor.dtype.base_dtype.name, (node,), level)
+        if node.stage == result.stage:
             raise UnsupportedError(
                 f"kernels do not support {kind} of a value that depends on another sum "
                 f"({tensor.op.name!r})"
             )
-        if found.detail is None:
-            found.detail = known
-        return found
+        if result.detail is None:  # a new sum
+            result.detail = len(earlier)
+        return result
 
     def _node(
         self, operation: str, dtype: str, inputs: Tuple[Node, ...], level: int, detail: Any = None
@@ -240,12 +240,12 @@ class _Reader:
 
     def program(self, inputs: List[Input], value: Node, changes: Dict[str, Change]) -> Program:
         """Returns the `Program`, without scalars that the rule does not use."""
-        used = [node.detail.name for node in self._nodes.values() if node.operation == "Input"]
+        used_names = [n.detail.name for n in self._nodes.values() if n.operation == "Input"]
         slots = [each for each in inputs if each.is_slot]
         scalars = [
             each
             for each in inputs
-            if not each.is_slot and each.level == SCALAR and each.name in used
+            if not each.is_slot and each.level == SCALAR and each.name in used_names
         ]
         (dtype,) = [each.dtype for each in inputs if each.name == VALUE]
         return Program(
@@ -268,9 +268,9 @@ class _MatrixReader(_Reader):
         super().__init__(shape)
         self._axes = {}  # (name of an operation, number of its output) -> axes
 
-    def placeholder(self, given: Input) -> Tensor:
-        tensor = super().placeholder(given)
-        self._axes[self._key(tensor)] = matrix_axes.axes_of(given.level, self._rank)
+    def placeholder(self, input_: Input) -> Tensor:
+        tensor = super().placeholder(input_)
+        self._axes[self._key(tensor)] = matrix_axes.axes_of(input_.level, self._rank)
         return tensor
 
     def shape(self, level: int) -> Optional[Sequence[Optional[int]]]:
@@ -308,10 +308,10 @@ class _MatrixReader(_Reader):
         axes = matrix_axes.reduced(before, map(int, positions.flat), keeps_dims)
         self._axes[self._key(tensor)] = axes
         level = matrix_axes.level_of(axes, self._rank, [MATRIX])
-        left = set(axes) - {None}
-        if node.level == ELEMENT and not left:
+        kept = set(axes) - {None}
+        if node.level == ELEMENT and not kept:
             return SCALAR
-        is_whole = level != MATRIX or left == set(matrix_axes.axes_of(MATRIX, self._rank))
+        is_whole = level != MATRIX or kept == set(matrix_axes.axes_of(MATRIX, self._rank))
         if is_whole and (node.level, level) in _SUMS_OF_LINES:
             return level
         raise UnsupportedError("over some of the axes")
@@ -344,8 +344,8 @@ def _constant(operation: Operation) -> Any:
             f"kernels do not support a constant without elements ({operation.name!r})"
         )
     first = values.flat[0]
-    same = (values == first) | (values != values) & (first != first)
-    if not np.all(same):
+    is_equal = (values == first) | (values != values) & (first != first)  # NaN equals NaN
+    if not np.all(is_equal):
         raise UnsupportedError(
             f"kernels do not support a constant whose elements differ ({operation.name!r})"
         )
@@ -361,9 +361,9 @@ def _check(program: Program) -> None:
     slots = {each.name: each for each in program.all_slots}
     for name, change in program.changes.items():
         slot = slots[name]
-        known = {slot.level, SCALAR, MATRIX} if slot.level in _LINES else range(slot.level + 1)
+        levels = {slot.level, SCALAR, MATRIX} if slot.level in _LINES else range(slot.level + 1)
         if slot.level < ELEMENT and (
-            change.node.level not in known or change.node.stage == AFTER_SUMS
+            change.node.level not in levels or change.node.stage == AFTER_SUMS
         ):
             raise UnsupportedError(
                 f"the slot {name!r} has no value per element, but its new value needs one"

@@ -54,9 +54,9 @@ def folder() -> Path:
     Raises:
       NoCompilerError: the folder cannot be created, or other users may write to it.
     """
-    given = os.environ.get(FOLDER_VARIABLE)
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    path = _absolute(given or os.path.join(base, "legacy-opt", "kernels"))
+    chosen = os.environ.get(FOLDER_VARIABLE)
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    path = _absolute(chosen or os.path.join(caches, "legacy-opt", "kernels"))
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -77,8 +77,8 @@ def prebuilt_folder() -> Optional[Path]:
 
     The owner of this folder is not checked, as Python does not check the owners of modules.
     """
-    found = importlib.util.find_spec(PREBUILT_PACKAGE)
-    return Path(found.origin).parent if found and found.origin else None
+    spec = importlib.util.find_spec(PREBUILT_PACKAGE)
+    return Path(spec.origin).parent if spec and spec.origin else None
 
 
 def prebuilt(name: str) -> Optional[Path]:
@@ -90,9 +90,9 @@ def prebuilt(name: str) -> Optional[Path]:
 
 def check_owner(path: Path) -> None:
     """Raises a NoCompilerError for a link, or if another user owns the path or may write to it."""
-    found = os.lstat(path)
-    is_expected = stat.S_ISDIR(found.st_mode) or stat.S_ISREG(found.st_mode)
-    if not is_expected or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+    status = os.lstat(path)
+    is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
+    if not is_file_or_folder or status.st_uid != os.geteuid() or status.st_mode & 0o022:
         raise NoCompilerError(
             f"{path} is a link, belongs to another user, or other users may write to it. Delete "
             f"it, or set {FOLDER_VARIABLE} to a folder of your own."
@@ -111,14 +111,14 @@ def find_compiler(language: str, variable: str, default: str) -> List[str]:
       NoCompilerError: the program is not on PATH, or the environment variable is not a command,
         or has a flag that changes the results of floating-point operations.
     """
-    given = os.environ.get(variable, "").strip() or default
+    command = os.environ.get(variable, "").strip() or default
     try:
-        name, *arguments = shlex.split(given)
+        name, *arguments = shlex.split(command)
     except ValueError as error:
-        raise NoCompilerError(f"{variable}={given!r} is not a command: {error}") from None
+        raise NoCompilerError(f"{variable}={command!r} is not a command: {error}") from None
     for flag in set(arguments).intersection(_INEXACT):
         raise NoCompilerError(
-            f"{variable}={given!r}: {flag} changes the results of kernels. Remove the flag."
+            f"{variable}={command!r}: {flag} changes the results of kernels. Remove the flag."
         )
     path = shutil.which(name)
     if path is None:
@@ -137,10 +137,12 @@ def compiler() -> List[str]:
     clones = [f"-DVECTORIZED={_CLONES}"]
     test = ["-x", "c", "-", "-o", os.devnull]
     code = "VECTORIZED int f(void) { return 0; }"
-    done = subprocess.run(
+    test_result = subprocess.run(
         [*command, *clones, *test], input=code.encode(), stderr=subprocess.DEVNULL, check=False
     )
-    return [*command, *(clones if done.returncode == 0 else ["-DVECTORIZED="])]
+    if test_result.returncode:  # the compiler does not know target_clones
+        clones = ["-DVECTORIZED="]
+    return [*command, *clones]
 
 
 def file_name(key: str) -> str:
@@ -206,16 +208,16 @@ def compile_library(
     """
     try:
         with tempfile.TemporaryDirectory(dir=path.parent, prefix="compiling-") as work:
-            text, library = Path(work, "source" + ending), Path(work, "library.so")
-            text.write_text(source)
-            done = subprocess.run(
-                [*command, f"-I{SOURCES}", str(text), "-o", str(library), *libraries],
+            source_file, library = Path(work, "source" + ending), Path(work, "library.so")
+            source_file.write_text(source)
+            result = subprocess.run(
+                [*command, f"-I{SOURCES}", str(source_file), "-o", str(library), *libraries],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 check=False,
             )
-            if done.returncode:
-                output = done.stdout.decode(errors="replace").strip()
+            if result.returncode:
+                output = result.stdout.decode(errors="replace").strip()
                 raise NoCompilerError(f"{command[0]} cannot compile {path.name}: {output[-2000:]}")
             library.chmod(0o700)
             os.replace(library, path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -12,48 +13,47 @@ from legacy_opt.native.compiler.program import MOST_SCALARS, MOST_SLOTS, Program
 from legacy_opt.native.runtime import cache
 
 ABI = 2  # LEGACY_OPT_ABI of sources/kernel.h
+_INT = ctypes.c_int32
+_SIZE = ctypes.c_int64
 _POINTER = ctypes.c_void_p
 _POINTERS = ctypes.POINTER(ctypes.c_void_p)
-_SIZE = ctypes.c_int64
-_OF_ROW = [_POINTER, _POINTERS, _POINTER, _POINTER, _POINTER, _POINTER]
+_ARRAYS = [_POINTER, _POINTERS, _POINTER]  # value, slots, gradient
+_BUFFERS = [_POINTER, _POINTER, _POINTER]  # hoisted, row, columns
+_function = functools.partial(ctypes.CFUNCTYPE, None)
 
 
 class _Table(ctypes.Structure):
-    """The struct legacy_opt_kernel of sources/kernel.h."""
+    """The struct legacy_opt_kernel; sources/kernel.h explains its fields."""
 
     _fields_ = [
-        *((name, ctypes.c_int32) for name in ("abi", "hoisted_bytes", "dtype", "scalars", "slots")),
-        *((name, ctypes.c_int32) for name in ("row_slots", "column_slots", "scalar_slots", "sums")),
-        ("scalar_dtypes", ctypes.c_int32 * MOST_SCALARS),
-        ("slot_dtypes", ctypes.c_int32 * MOST_SLOTS),
-        ("prepare", ctypes.CFUNCTYPE(None, _POINTERS, _POINTERS, _POINTER)),
-        ("prepare_row", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER)),
-        (
-            "reduce",
-            ctypes.CFUNCTYPE(None, _POINTER, _POINTERS, _POINTER, _POINTER, _SIZE, _POINTER),
-        ),
-        ("after_sums", ctypes.CFUNCTYPE(None, _POINTER, _SIZE, _POINTER)),
-        ("update", ctypes.CFUNCTYPE(None, _POINTER, _POINTERS, _POINTER, _POINTER, _SIZE)),
-        ("fade", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER, _SIZE)),
-        ("finish", ctypes.CFUNCTYPE(None, _POINTERS, _POINTER)),
-        ("add", ctypes.CFUNCTYPE(None, _POINTER, _POINTER, _SIZE)),
-        *((name, ctypes.c_int32) for name in ("row_sums", "column_sums")),
-        *((name, ctypes.c_int32) for name in ("row_bytes", "column_values")),
-        (
-            "reduce_lines",
-            ctypes.CFUNCTYPE(
-                None, _POINTER, _POINTERS, _POINTER, _POINTER, _SIZE, _POINTER, _POINTER
-            ),
-        ),
-        *(
-            (
-                name,
-                ctypes.CFUNCTYPE(None, _POINTERS, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER),
-            )
-            for name in ("after_rows", "after_columns")
-        ),
-        ("reduce_row", ctypes.CFUNCTYPE(None, *_OF_ROW, _SIZE, _POINTER)),
-        ("update_row", ctypes.CFUNCTYPE(None, *_OF_ROW, _SIZE)),
+        ("abi", _INT),
+        ("hoisted_bytes", _INT),
+        ("dtype", _INT),
+        ("scalars", _INT),
+        ("slots", _INT),
+        ("row_slots", _INT),
+        ("column_slots", _INT),
+        ("scalar_slots", _INT),
+        ("sums", _INT),
+        ("scalar_dtypes", _INT * MOST_SCALARS),
+        ("slot_dtypes", _INT * MOST_SLOTS),
+        ("prepare", _function(_POINTERS, _POINTERS, _POINTER)),
+        ("prepare_row", _function(_POINTERS, _POINTER)),
+        ("reduce", _function(*_ARRAYS, _POINTER, _SIZE, _POINTER)),
+        ("after_sums", _function(_POINTER, _SIZE, _POINTER)),
+        ("update", _function(*_ARRAYS, _POINTER, _SIZE)),
+        ("fade", _function(_POINTERS, _POINTER, _SIZE)),
+        ("finish", _function(_POINTERS, _POINTER)),
+        ("add", _function(_POINTER, _POINTER, _SIZE)),
+        ("row_sums", _INT),
+        ("column_sums", _INT),
+        ("row_bytes", _INT),
+        ("column_values", _INT),
+        ("reduce_lines", _function(*_ARRAYS, _POINTER, _SIZE, _POINTER, _POINTER)),
+        ("after_rows", _function(_POINTERS, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER)),
+        ("after_columns", _function(_POINTERS, _POINTER, _SIZE, _SIZE, _POINTER, _POINTER)),
+        ("reduce_row", _function(*_ARRAYS, *_BUFFERS, _SIZE, _POINTER)),
+        ("update_row", _function(*_ARRAYS, *_BUFFERS, _SIZE)),
     ]
 
 
@@ -82,19 +82,19 @@ def compiled(program: Program) -> Kernel:
     Raises:
       UnsupportedError: see `emit` and `cache.load`.
     """
-    kernel = Kernel(program, *cache.load(emit(program)))
+    key, library = cache.load(emit(program))
+    kernel = Kernel(program, key, library)
     try:
         table = kernel.table
-    except ValueError:
+    except ValueError:  # the library has no such symbol
         raise cache.NoCompilerError(
-            f"The file {kernel.library._name} contains no kernel. Delete the file."
+            f"The file {library._name} contains no kernel. Delete the file."
         ) from None
-    expected = [len(each) for each in (program.scalars, program.slots, program.row_slots)]
-    expected.append(len(program.column_slots))
-    found = [table.scalars, table.slots, table.row_slots, table.column_slots]
-    if table.abi != ABI or found != expected:
+    inputs = program.scalars, program.slots, program.row_slots, program.column_slots
+    counts = table.scalars, table.slots, table.row_slots, table.column_slots
+    if table.abi != ABI or counts != tuple(map(len, inputs)):
         raise cache.NoCompilerError(
-            f"The kernel {kernel.library._name} does not fit its rule. Delete the file."
+            f"The kernel {library._name} does not fit its rule. Delete the file."
         )
     return kernel
 
@@ -109,12 +109,12 @@ def run(
 ) -> None:
     """Runs a kernel on arrays, which are updated in place.
 
-    This function is for checks. It uses a single thread, and does not use TensorFlow.
+    `updates.check` calls this function. It uses a single thread, and does not use TensorFlow.
 
     Args:
       kernel: the kernel.
-      value: the variable's value, contiguous. The shapes of arrays matter only if the kernel has
-        matrices, or if `rows` is given.
+      value: the variable's value, contiguous. The shapes of arrays matter only if the program
+        `has_matrices`, or if `rows` is given.
       gradient: the gradient of the whole variable, or of the rows in the order of `rows`.
       slots: the values of all slots by name, contiguous. For a scalar slot, only the first element
         of the array is used.
@@ -122,12 +122,13 @@ def run(
       rows: the numbers of the rows to update, without duplicates; None for the whole variable.
     """
     program, table = kernel.program, kernel.table
+    # The buffer for values that are computed once per update or row.
     hoisted = ctypes.create_string_buffer(table.hoisted_bytes + 64)
     element_slots = [slots[each.name] for each in program.slots]
     row_slots = [slots[each.name] for each in program.row_slots]
     scalar_slots = _pointers([slots[each.name] for each in program.scalar_slots])
-    given = [np.asarray(scalars[each.name]) for each in program.scalars]
-    table.prepare(_pointers(given), scalar_slots, hoisted)
+    scalar_values = [np.asarray(scalars[each.name]) for each in program.scalars]
+    table.prepare(_pointers(scalar_values), scalar_slots, hoisted)
     if program.has_matrices:
         _update_matrices(kernel, value, slots, gradient, hoisted)
     elif rows is None:
@@ -171,43 +172,42 @@ def _update_matrices(
 ) -> None:
     """Updates a stack of matrices; see `UpdateMatrices` in sources/update.h."""
     program, table = kernel.program, kernel.table
-    count = value.shape[-1]
-    sums = np.zeros(table.sums)
-    lines = []  # for each row: index, values of the row, values of the columns of its matrix
+    rows, columns = value.shape[-2:]
+    all_rows = []  # for each row: its index, its buffer, the buffer of its matrix's columns
     for matrix in np.ndindex(value.shape[:-2]):
-        rows = value.shape[-2]
-        row_sums, column_sums = (
-            np.zeros((rows, table.row_sums)),
-            np.zeros((table.column_sums, count)),
-        )
+        row_sums = np.zeros((rows, table.row_sums))
+        column_sums = np.zeros((table.column_sums, columns))
+        row_buffers = np.zeros((rows, table.row_bytes), np.uint8)
+        column_buffer = np.zeros(table.column_values * columns + 1)
+        indices = [(*matrix, row) for row in range(rows)]
         if table.reduce_lines:
-            for row in range(rows):
-                arrays = _row(program, value, slots, gradient, (*matrix, row))
-                to = row_sums[row].ctypes.data, column_sums.ctypes.data
-                table.reduce_lines(*arrays, hoisted, count, *to)
-        of_rows = np.zeros((rows, table.row_bytes), np.uint8)
-        of_columns = np.zeros(table.column_values * count + 1)
-        for names, function, of_lines, to, sizes in (
-            (program.row_slots, table.after_rows, row_sums, of_rows, (rows, count)),
-            (program.column_slots, table.after_columns, column_sums, of_columns, (rows, count)),
+            for index, row_sum in zip(indices, row_sums):
+                arrays = _row_pointers(program, value, slots, gradient, index)
+                results = row_sum.ctypes.data, column_sums.ctypes.data
+                table.reduce_lines(*arrays, hoisted, columns, *results)
+        for line_slots, function, sums, buffer in (
+            (program.row_slots, table.after_rows, row_sums, row_buffers),
+            (program.column_slots, table.after_columns, column_sums, column_buffer),
         ):
-            pointers = _pointers([slots[each.name][matrix] for each in names])
-            function(pointers, of_lines.ctypes.data, *sizes, hoisted, to.ctypes.data)
-        lines += [((*matrix, row), of_rows[row], of_columns) for row in range(rows)]
+            pointers = _pointers([slots[each.name][matrix] for each in line_slots])
+            function(pointers, sums.ctypes.data, rows, columns, hoisted, buffer.ctypes.data)
+        all_rows += [(index, buffer, column_buffer) for index, buffer in zip(indices, row_buffers)]
     if table.sums:
-        for index, of_row, of_columns in lines:
-            part = np.zeros(table.sums)
-            arrays = _row(program, value, slots, gradient, index)
-            buffers = hoisted, of_row.ctypes.data, of_columns.ctypes.data
-            table.reduce_row(*arrays, *buffers, count, part.ctypes.data)
-            sums += part
-        table.after_sums(sums.ctypes.data, value.size, hoisted)
-    for index, of_row, of_columns in lines:
-        arrays = _row(program, value, slots, gradient, index)
-        table.update_row(*arrays, hoisted, of_row.ctypes.data, of_columns.ctypes.data, count)
+        totals = np.zeros(table.sums)
+        for index, row_buffer, column_buffer in all_rows:
+            sums_of_row = np.zeros(table.sums)
+            arrays = _row_pointers(program, value, slots, gradient, index)
+            buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
+            table.reduce_row(*arrays, *buffers, columns, sums_of_row.ctypes.data)
+            totals += sums_of_row
+        table.after_sums(totals.ctypes.data, value.size, hoisted)
+    for index, row_buffer, column_buffer in all_rows:
+        arrays = _row_pointers(program, value, slots, gradient, index)
+        buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
+        table.update_row(*arrays, *buffers, columns)
 
 
-def _row(
+def _row_pointers(
     program: Program,
     value: np.ndarray,
     slots: Mapping[str, np.ndarray],
@@ -215,8 +215,8 @@ def _row(
     index: Tuple[int, ...],
 ) -> Tuple[int, Any, int]:
     """Returns pointers to the value, the slots and the gradient of a row."""
-    here = _pointers([slots[each.name][index] for each in program.slots])
-    return value[index].ctypes.data, here, gradient[index].ctypes.data
+    slot_rows = _pointers([slots[each.name][index] for each in program.slots])
+    return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
 
 
 def _pointers(arrays: Sequence[np.ndarray]) -> Any:

@@ -38,11 +38,11 @@ def failure(library: Path) -> str:
         record = cache.folder() / f"works-{_identity(library)}"
     if record is not None and record.exists():
         return ""
-    found = _failure_in_child(library)
-    if record is not None and not found:
+    reason = _failure_in_child(library)
+    if record is not None and not reason:
         with contextlib.suppress(OSError):  # e.g. a full disk; then the next process tests again
             record.touch(mode=0o600)
-    return found
+    return reason
 
 
 def _identity(library: Path) -> str:
@@ -58,7 +58,7 @@ def _failure_in_child(library: Path) -> str:
         environment[cache.FOLDER_VARIABLE] = str(cache.folder())
     paths = map(os.path.abspath, [str(library), *sys.path])
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-c", _PROGRAM, *paths],
             env=environment,
             cwd=str(library.parent),  # otherwise -c could import modules from the user's folder
@@ -70,8 +70,8 @@ def _failure_in_child(library: Path) -> str:
         )
     except (OSError, TypeError, subprocess.SubprocessError) as error:
         return str(error)
-    if done.returncode == 0:
+    if result.returncode == 0:
         return ""
-    if done.returncode < 0:
-        return f"it crashes with signal {-done.returncode}"
-    return (done.stdout.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
+    if result.returncode < 0:
+        return f"it crashes with signal {-result.returncode}"
+    return (result.stdout.decode(errors="replace").strip().splitlines() or ["no message"])[-1]

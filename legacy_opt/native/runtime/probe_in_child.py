@@ -29,7 +29,7 @@ def main(path: str) -> None:
     Raises:
       RuntimeError: the operations compute wrong values.
     """
-    library = tensorflow_operations.opened(Path(path))
+    library = tensorflow_operations.load_file(Path(path))
     kernel = compiled_kernels.compiled(program())
     tensorflow_operations.register(library, kernel)
     update, update_rows = tensorflow_operations.update, tensorflow_operations.update_rows

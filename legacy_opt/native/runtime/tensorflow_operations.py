@@ -80,7 +80,8 @@ def find() -> Path:
     Raises:
       UnsupportedError: there is no operations library. The message says what to do.
     """
-    lack, prebuilt = "", cache.prebuilt(name())
+    lack = ""
+    prebuilt = cache.prebuilt(name())
     if prebuilt is not None:
         failure = probe.failure(prebuilt)
         if not failure:
@@ -108,11 +109,11 @@ def load() -> Library:
       UnsupportedError: see `find`.
     """
     if not _loaded:
-        _loaded.append(opened(find()))
+        _loaded.append(load_file(find()))
     return _loaded[0]
 
 
-def opened(library_path: Path) -> Library:
+def load_file(library_path: Path) -> Library:
     """Loads an operations library. Raises an UnsupportedError if it cannot be loaded."""
     try:
         # tf.load_op_library is called first, because it returns only operations that are registered
@@ -120,8 +121,9 @@ def opened(library_path: Path) -> Library:
         operations = tf.load_op_library(str(library_path))
         functions = ctypes.CDLL(str(library_path))
     except (tf.errors.OpError, OSError) as error:
-        text = f"the operations library {library_path} cannot be loaded: {error}"
-        raise UnsupportedError(text) from None
+        raise UnsupportedError(
+            f"the operations library {library_path} cannot be loaded: {error}"
+        ) from None
     functions.legacy_opt_register.argtypes = [ctypes.c_char_p, ctypes.c_void_p]
     functions.legacy_opt_set_folders.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
     folder = ""
@@ -145,20 +147,20 @@ def check_server(library: Library, key: str, device: str, target: Optional[str])
     Raises:
       UnsupportedError: the other process lacks the operations library or the kernel.
     """
-    reason = _lack_of_server(library.operations, key, device.partition("/device:")[0], target)
+    reason = _missing_in_process(library.operations, key, device.partition("/device:")[0], target)
     if reason:
         raise UnsupportedError(reason)
 
 
 @functools.lru_cache(maxsize=None)
-def _lack_of_server(operations: Any, key: str, process: str, target: Optional[str]) -> str:
+def _missing_in_process(operations: Any, key: str, process: str, target: Optional[str]) -> str:
     """Returns what the process lacks, or an empty string."""
     config = tf.compat.v1.ConfigProto(device_filters=[process])
     try:
         with tf.Graph().as_default(), tf.device(process):
-            found = operations.legacy_opt_has_kernel(kernel=key)
+            question = operations.legacy_opt_has_kernel(kernel=key)
             with tf.compat.v1.Session(target, config=config) as session:
-                has_kernel = session.run(found)
+                has_kernel = session.run(question)
     except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):
         return (
             f"the process {process} has no operations library: the process must call "
@@ -194,8 +196,8 @@ def update(
     Returns:
       The operation; None when executing eagerly.
     """
-    given = {"gradients": list(gradients)}
-    return _run(library, "legacy_opt_update", kernel, variables, scalars, use_locking, given)
+    inputs = {"gradients": list(gradients)}
+    return _run(library, "legacy_opt_update", kernel, variables, scalars, use_locking, inputs)
 
 
 def update_rows(
@@ -224,8 +226,8 @@ def update_rows(
     Returns:
       The operation; None when executing eagerly.
     """
-    given = {"gradient": gradient, "ids": ids, "all_rows": all_rows}
-    return _run(library, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, given)
+    inputs = {"gradient": gradient, "ids": ids, "all_rows": all_rows}
+    return _run(library, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, inputs)
 
 
 def _run(
@@ -238,7 +240,8 @@ def _run(
     inputs: Dict[str, Any],
 ) -> Any:
     if isinstance(variables[0], str):
-        operation, inputs = operation + "_named", dict(inputs, names=list(variables))
+        operation += "_named"
+        inputs = dict(inputs, names=list(variables))
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
         inputs = dict(inputs, variables=list(variables))

@@ -71,24 +71,27 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
             f"accelerate takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}."
         )
-    found = list(_nested(optimizer))
-    leaves = [each for each in found if not _wrapped(each)]
-    ours = {id(each): _like_contrib(each) for each in leaves if _is_of_contrib(each)}
+    optimizers = list(_nested(optimizer))
+    leaves = [each for each in optimizers if not _wrapped(each)]
+    ours_by_id = {id(each): _like_contrib(each) for each in leaves if _is_of_contrib(each)}
     for each in leaves:
-        is_known = may_have_kernels(type(each)) or id(each) in ours
+        is_known = may_have_kernels(type(each)) or id(each) in ours_by_id
         if not (is_known or has_stock_rule(type(each))):
             raise TypeError(f"There are no native kernels for {type(each).__name__}{_why(each)}")
     for each in leaves:
-        if id(each) in ours:
-            each.__class__, each.__dict__ = type(ours[id(each)]), vars(ours[id(each)])
+        if id(each) in ours_by_id:
+            ours = ours_by_id[id(each)]
+            each.__class__ = type(ours)
+            each.__dict__ = vars(ours)
         elif not may_have_kernels(type(each)):
             each.__class__ = _accelerated(type(each))
-    for each in found:
+    for each in optimizers:
         each.native = "require" if require else "auto"
     return optimizer
 
 
 def _why(optimizer: V1Optimizer) -> str:
+    """Returns why there are no kernels, as the end of an error message."""
     if type(optimizer)._apply_dense is V1Optimizer._apply_dense:
         return ", because it has no update methods. Accelerate the optimizer that it contains."
     return (
@@ -115,21 +118,23 @@ def _is_of_contrib(optimizer: V1Optimizer) -> bool:
 
 def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
     """Returns this package's optimizer with the same arguments as a `tf.contrib.opt` optimizer."""
-    cls, state = OF_CONTRIB[type(optimizer).__name__], vars(optimizer)
+    cls = OF_CONTRIB[type(optimizer).__name__]
+    state = vars(optimizer)
     if any(map(state.get, ("_slots", "_non_slot_dict"))):
         raise TypeError(
             f"accelerate: the given {cls.__name__} has created slots already. Call accelerate "
             "before minimize and apply_gradients."
         )
-    known = {name[1:]: value for name, value in state.items()}
-    if "lr" in known:
-        known["learning_rate"] = known["lr"]
-    if "logbase" in known:  # PowerSign
-        known["base"] = math.exp(known["logbase"])
+    # Most arguments are in attributes of the same names, with an underscore in front.
+    arguments = {name[1:]: value for name, value in state.items()}
+    if "lr" in arguments:
+        arguments["learning_rate"] = arguments["lr"]
+    if "logbase" in arguments:  # PowerSign
+        arguments["base"] = math.exp(arguments["logbase"])
     names = inspect.signature(cls).parameters
-    if not known.keys() >= names.keys():
+    if not arguments.keys() >= names.keys():
         raise TypeError(f"The constructor of {cls.__name__} has not ended yet.")
-    return cls(**{name: known[name] for name in names})
+    return cls(**{name: arguments[name] for name in names})
 
 
 class Accelerated(UpdateMethods):
@@ -144,8 +149,8 @@ class Accelerated(UpdateMethods):
     ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`."""
         me = type(self).__name__
-        with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
-            return super().apply_gradients(given, global_step=global_step, name=name, **options)
+        with gradient_pairs.given(me, grads_and_vars) as pairs, self.applying(pairs, global_step):
+            return super().apply_gradients(pairs, global_step=global_step, name=name, **options)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return _restored, (type(self).__bases__[1],), vars(self).copy()

@@ -49,12 +49,12 @@ def values_of(optimizer: V1Optimizer) -> Any:
     (see `without_eager_tensors`).
     """
     seen = {id(optimizer): 0}
-    homes = [optimizer, *(cls for cls in type(optimizer).__mro__ if not _is_of_library(cls))]
+    owners = [optimizer, *(cls for cls in type(optimizer).__mro__ if not _is_of_library(cls))]
     try:
         return [
-            (name, _of_attribute(value, seen))
-            for home in homes
-            for name, value in list(vars(home).items())
+            (name, _comparable_attribute(value, seen))
+            for owner in owners
+            for name, value in list(vars(owner).items())
             if name not in _STATE and name[:2] != "__" and name[:6] != "_self_"
         ]
     except RecursionError:
@@ -84,14 +84,14 @@ def _is_eager_tensor(value: Any) -> bool:
     return isinstance(value, tf.Tensor) and not versions.is_symbolic(value)
 
 
-def _of_attribute(value: Any, seen: Dict[int, int]) -> Any:
+def _comparable_attribute(value: Any, seen: Dict[int, int]) -> Any:
     if _is_eager_tensor(value):
         return value.dtype, value.shape.as_list()
-    return _value(value, seen)
+    return _comparable(value, seen)
 
 
-class _Same:
-    """Equals the wrapper of the same object; the `==` of tensors and arrays is another.
+class _Identity:
+    """Compares an object by identity, because `==` of tensors and arrays compares elements.
 
     If possible, the reference is weak, because the object may refer to the optimizer.
     """
@@ -104,10 +104,10 @@ class _Same:
 
     def __eq__(self, other: object) -> bool:
         value = self._value()
-        return type(other) is _Same and value is not None and value is other._value()
+        return type(other) is _Identity and value is not None and value is other._value()
 
 
-def _value(value: Any, seen: Dict[int, int]) -> Any:
+def _comparable(value: Any, seen: Dict[int, int]) -> Any:
     """Returns an object for comparison with `==`.
 
     Args:
@@ -125,29 +125,31 @@ def _value(value: Any, seen: Dict[int, int]) -> Any:
     if isinstance(value, (np.ndarray, np.generic)) and value.dtype != object:
         return kind, value.dtype.str, value.shape, value.tobytes()
     if isinstance(value, types.MethodType):
-        return kind, _Same(value.__func__), _value(value.__self__, seen)
+        return kind, _Identity(value.__func__), _comparable(value.__self__, seen)
     if isinstance(value, functools.partial):
-        return kind, [_value(each, seen) for each in (value.func, value.args, value.keywords)]
+        return kind, [_comparable(each, seen) for each in (value.func, value.args, value.keywords)]
     if kind is object or isinstance(value, _CODE) or _is_of_library(kind):
-        return _Same(value)
+        return _Identity(value)
     items = None
     if isinstance(value, dict):
-        items = [(_value(key, seen), _value(item, seen)) for key, item in list(value.items())]
+        items = [
+            (_comparable(key, seen), _comparable(item, seen)) for key, item in list(value.items())
+        ]
     elif isinstance(value, (list, tuple, collections.deque)):
-        items = [_value(each, seen) for each in value]
+        items = [_comparable(each, seen) for each in value]
     elif isinstance(value, (set, frozenset)):
-        items = [_value(each, seen) for each in sorted(value, key=repr)]
+        items = [_comparable(each, seen) for each in sorted(value, key=repr)]
     elif not hasattr(value, "__dict__"):
         return object()  # it may have changed, and nothing tells whether it has
-    return kind, _Same(value) if items is None else items, _state(value, seen)
+    return kind, _Identity(value) if items is None else items, _comparable_state(value, seen)
 
 
-def _state(value: Any, seen: Dict[int, int]) -> List[Tuple[str, Any]]:
+def _comparable_state(value: Any, seen: Dict[int, int]) -> List[Tuple[str, Any]]:
     """Returns the attributes of an object."""
     state = getattr(value, "__dict__", {})
     if any(_is_of_library(cls) for cls in type(value).__mro__):  # for example a Keras model
         state = {name: item for name, item in state.items() if type(item) in (*_IMMUTABLE, float)}
-    return [(name, _value(item, seen)) for name, item in list(state.items())]
+    return [(name, _comparable(item, seen)) for name, item in list(state.items())]
 
 
 def _is_of_library(cls: type) -> bool:

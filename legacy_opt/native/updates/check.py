@@ -71,11 +71,14 @@ def check(
 def _shapes(shape: Optional[Sequence[Optional[int]]], has_matrices: bool) -> List[List[int]]:
     """Returns the shapes to compare. A rule that reads the shape in Python needs the last one."""
     rank = 1 if shape is None else len(shape)
-    general = [2] * (rank - 2) + [4, ELEMENTS // 4] if has_matrices else [ELEMENTS] + [1] * rank
-    shapes, own = [general[:rank]], [ELEMENTS if each is None else each for each in shape or []]
-    if shape and own not in shapes and np.prod(own, dtype=float) <= MOST_ELEMENTS:
-        shapes.append(own)
-    return shapes
+    if has_matrices:
+        small_shape = [2] * (rank - 2) + [4, ELEMENTS // 4]
+    else:
+        small_shape = ([ELEMENTS] + [1] * rank)[:rank]
+    own_shape = [ELEMENTS if each is None else each for each in shape or []]
+    if not shape or own_shape == small_shape or np.prod(own_shape, dtype=float) > MOST_ELEMENTS:
+        return [small_shape]
+    return [small_shape, own_shape]
 
 
 def _difference(
@@ -87,35 +90,35 @@ def _difference(
       A text about one difference; "" if there is no difference; None if TensorFlow cannot run the
       rule in this dtype or shape.
     """
-    random, program = np.random.RandomState(0), kernel.program
-    first = {each: _drawn(random, each, shape, program.has_matrices) for each in inputs}
-    drawn = [first, *_other_branches(program, first)]
-    nearby = [
-        {each: _moved(random, array, each.dtype) for each, array in arrays.items()}
-        for arrays in drawn
+    program = kernel.program
+    random = np.random.RandomState(0)
+    first = {each: _random_values(random, each, shape, program.has_matrices) for each in inputs}
+    feeds = [first, *_other_branches(program, first)]
+    moved_feeds = [
+        {each: _moved(random, array, each.dtype) for each, array in feed.items()} for feed in feeds
     ]
     try:
-        composed = _composed(rule, drawn + nearby)
+        results = _computed_by_tensorflow(rule, feeds + moved_feeds)
     except (tf.errors.OpError, TypeError, ValueError):
         return None
-    for arrays, expected, moved in zip(drawn, composed, composed[len(drawn) :]):
-        found = _computed(kernel, arrays)
+    for feed, expected, expected_if_moved in zip(feeds, results, results[len(feeds) :]):
+        computed = _computed_by_kernel(kernel, feed)
         for each in expected:
-            before, after, wanted, other = (
-                values[each].reshape(arrays[each].shape).astype(np.float64)
-                for values in (arrays, found, expected, moved)
+            before, after, wanted, moved = (
+                values[each].reshape(feed[each].shape).astype(np.float64)
+                for values in (feed, computed, expected, expected_if_moved)
             )
-            differs = _differs(before, after, wanted, other, _resolution(each.dtype))
+            differs = _differs(before, after, wanted, moved, _resolution(each.dtype))
             if differs.any():
-                number = differs.ravel().argmax()
+                position = differs.ravel().argmax()
                 return (
-                    f"the kernel {kernel.key} computes {after.flat[number]!r} for {each.name!r}, "
-                    f"but TensorFlow computes {wanted.flat[number]!r}"
+                    f"the kernel {kernel.key} computes {after.flat[position]!r} for {each.name!r}, "
+                    f"but TensorFlow computes {wanted.flat[position]!r}"
                 )
     return ""
 
 
-def _other_branches(program: Program, drawn: Arrays) -> Iterator[Arrays]:
+def _other_branches(program: Program, feed: Arrays) -> Iterator[Arrays]:
     """Yields inputs with which the program's comparisons of a scalar and a number are different."""
     for node in program.nodes:
         if node.operation not in COMPARISONS or node.level != SCALAR:
@@ -123,21 +126,22 @@ def _other_branches(program: Program, drawn: Arrays) -> Iterator[Arrays]:
         operands = [each.inputs[0] if each.operation == "Cast" else each for each in node.inputs]
         scalars = [each.detail for each in operands if each.operation == "Input"]
         numbers = [each.detail for each in operands if each.operation == "Const"]
-        for given, number in zip(scalars, numbers):
+        for scalar, number in zip(scalars, numbers):
             for value in (number - 1, number, number + 1):
-                if given in drawn and not given.is_slot:
-                    yield {**drawn, given: np.array(value, drawn[given].dtype)}
+                if scalar in feed and not scalar.is_slot:
+                    yield {**feed, scalar: np.array(value, feed[scalar].dtype)}
 
 
-def _computed(kernel: compiled_kernels.Kernel, arrays: Arrays) -> Arrays:
+def _computed_by_kernel(kernel: compiled_kernels.Kernel, feed: Arrays) -> Arrays:
     """Returns the new values that the kernel computes: a dict from `Input` to array."""
-    found = {each: array.copy() for each, array in arrays.items()}
-    by_name = {each.name: array for each, array in found.items() if not each.is_slot}
-    slots = {each.name: array for each, array in found.items() if each.is_slot}
+    arrays = {each: array.copy() for each, array in feed.items()}
+    slots = {each.name: array for each, array in arrays.items() if each.is_slot}
+    not_slots = {each.name: array for each, array in arrays.items() if not each.is_slot}
+    value, gradient = not_slots[VALUE], not_slots[GRADIENT]
     by_rows = any(each.level == ROW for each in kernel.program.row_slots)
-    rows = range(len(by_name[VALUE])) if by_rows else None
-    compiled_kernels.run(kernel, by_name[VALUE], by_name[GRADIENT], slots, by_name, rows)
-    return found
+    rows = range(len(value)) if by_rows else None
+    compiled_kernels.run(kernel, value, gradient, slots, not_slots, rows)
+    return arrays
 
 
 def _differs(
@@ -156,20 +160,20 @@ def _differs(
     return ~(close | is_same)
 
 
-def _drawn(
-    random: np.random.RandomState, given: Input, shape: Sequence[int], has_matrices: bool
+def _random_values(
+    random: np.random.RandomState, for_input: Input, shape: Sequence[int], has_matrices: bool
 ) -> np.ndarray:
     """Returns realistic values: integers are 3, other scalars are below 1, slots are positive."""
-    dtype = tf.as_dtype(given.dtype).as_numpy_dtype
-    if given.level == SCALAR:
+    dtype = tf.as_dtype(for_input.dtype).as_numpy_dtype
+    if for_input.level == SCALAR:
         shape = ()
     elif has_matrices:
-        shape = tuple(shape[axis] for axis in axes_of(given.level, len(shape)))
-    if given.dtype.startswith("int") or given.dtype == "bool":
+        shape = tuple(shape[axis] for axis in axes_of(for_input.level, len(shape)))
+    if for_input.dtype.startswith("int") or for_input.dtype == "bool":
         return np.full(shape, 3, dtype)
-    if given.level == SCALAR:
+    if for_input.level == SCALAR:
         return np.array(random.uniform(0.1, 0.9), dtype)
-    low = 0.1 if given.is_slot else -2
+    low = 0.1 if for_input.is_slot else -2
     return random.uniform(low, 2, shape).astype(dtype)
 
 
@@ -179,7 +183,7 @@ def _moved(random: np.random.RandomState, array: np.ndarray, dtype: str) -> np.n
     return (array.astype(np.float64) * factors).astype(array.dtype)
 
 
-def _composed(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
+def _computed_by_tensorflow(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
     """Returns the new values that TensorFlow computes: for each feed, a dict from `Input` to array.
 
     The feeds are a list of dicts from `Input` to array, too.
@@ -190,16 +194,16 @@ def _composed(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
             each: v1.placeholder(each.dtype, array.shape) for each, array in feeds[0].items()
         }
         results = rule(tensors)
-        found = {}
-        for given, tensor in tensors.items():
-            if given.name == VALUE and not given.is_slot:
-                found[given] = results.new_value(tensor)
-            elif given.is_slot and given.name in results.changes:
-                how, change, _ = results.changes[given.name]
-                change = tf.convert_to_tensor(change, given.dtype)
-                found[given] = tensor + change if how == ADD else change
+        new_values = {}
+        for each, tensor in tensors.items():
+            if each.name == VALUE and not each.is_slot:
+                new_values[each] = results.new_value(tensor)
+            elif each.is_slot and each.name in results.changes:
+                how, change, _ = results.changes[each.name]
+                change = tf.convert_to_tensor(change, each.dtype)
+                new_values[each] = tensor + change if how == ADD else change
         return [
-            session.run(found, {tensors[each]: array for each, array in feed.items()})
+            session.run(new_values, {tensors[each]: array for each, array in feed.items()})
             for feed in feeds
         ]
 
@@ -207,4 +211,4 @@ def _composed(rule: Rule, feeds: List[Arrays]) -> List[Arrays]:
 def _resolution(dtype: str) -> float:
     if dtype.startswith("int") or dtype == "bool":
         return 0.0
-    return {"bfloat16": 2.0**-7}.get(dtype) or float(np.finfo(dtype).eps)
+    return 2.0**-7 if dtype == "bfloat16" else float(np.finfo(dtype).eps)

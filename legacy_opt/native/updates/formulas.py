@@ -74,7 +74,7 @@ class Formula(NamedTuple):
         contains the rule with its rounding.
       by_rows: whether the function gets only the rows that a sparse gradient touches.
       layouts: the slots, a dict from name to `legacy_opt.Slot`.
-      depends_on: the `Dependencies`; None if there are none.
+      dependencies: the `Dependencies`; None if there are none.
     """
 
     inputs: List[Input]
@@ -82,21 +82,21 @@ class Formula(NamedTuple):
     function: Callable[[Dict[Input, Any]], Results]
     by_rows: bool = False
     layouts: Mapping[str, Slot] = {}
-    depends_on: Optional[Dependencies] = None
+    dependencies: Optional[Dependencies] = None
 
     def program(self) -> Program:
         """Traces the function. Raises an UnsupportedError if it cannot be compiled."""
-        found = trace(self.inputs, self.shape, self.function)
+        program = trace(self.inputs, self.shape, self.function)
         if self.by_rows and self.shape is not None:
-            known = trace(self.inputs, [SOME_ROWS, *self.shape[1:]], self.function)
-            if emit(known) != emit(found):
+            with_some_rows = trace(self.inputs, [SOME_ROWS, *self.shape[1:]], self.function)
+            if emit(with_some_rows) != emit(program):
                 raise UnsupportedError("the rule depends on the number of touched rows")
-        if self.by_rows and found.needs_all_elements:
+        if self.by_rows and program.needs_all_elements:
             raise UnsupportedError(
                 "the rule sums over all rows that a sparse gradient touches (if it should get the "
                 "whole tensor, set whole_tensor = True)"
             )
-        return found
+        return program
 
 
 class Formulas:
@@ -155,7 +155,7 @@ class Formulas:
             self._known_attributes = values_of(self.optimizer)
         return self._known_attributes
 
-    def depends_on(self, variable: Variable, again: bool = False) -> Dependencies:
+    def dependencies(self, variable: Variable, again: bool = False) -> Dependencies:
         """Returns the `Dependencies` of a variable's update in this training step.
 
         Args:
@@ -178,7 +178,7 @@ class Formulas:
         """
         raise NotImplementedError
 
-    def of(self, variable: Variable, sparse: bool) -> Formula:
+    def formula_of(self, variable: Variable, sparse: bool) -> Formula:
         """Returns the formula of a variable.
 
         Args:
@@ -188,29 +188,25 @@ class Formulas:
         Raises:
           UnsupportedError: the update cannot be compiled. The message says why.
         """
-        dtype = variable.dtype.base_dtype.name
-        run = self.function(variable, sparse)
+        dtype = variable.dtype.base_dtype
+        update = self.function(variable, sparse)
         by_rows = sparse and not self.needs_whole_tensor(variable)
         layouts = self.slot_layouts(variable)
-        slots = [
-            Input(
-                name,
-                level_of(layout, variable, by_rows),
-                (layout.dtype or variable.dtype.base_dtype).name,
-                is_slot=True,
-            )
-            for name, layout in layouts.items()
-        ]
+        slots = []
+        for name, layout in layouts.items():
+            level, slot_dtype = level_of(layout, variable, by_rows), layout.dtype or dtype
+            slots.append(Input(name, level, slot_dtype.name, is_slot=True))
         scalars = [
             Input(name, SCALAR, tensor.dtype.base_dtype.name)
-            for name, tensor in self.scalars(variable.dtype.base_dtype).items()
+            for name, tensor in self.scalars(dtype).items()
         ]
         for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
             raise UnsupportedError(f"a slot or hyperparameter is named {name!r}")
-        grad, value = Input(GRADIENT, ELEMENT, dtype), Input(VALUE, ELEMENT, dtype)
+        grad = Input(GRADIENT, ELEMENT, dtype.name)
+        value = Input(VALUE, ELEMENT, dtype.name)
 
         def function(tensors: Dict[Input, Any]) -> Results:
-            return run(
+            return update(
                 tensors[grad],
                 tensors[value],
                 {each.name: tensors[each] for each in slots},
@@ -218,8 +214,8 @@ class Formulas:
             )
 
         inputs = [grad, value, *slots, *scalars]
-        shape, depends_on = _shape(variable, by_rows), self.depends_on(variable)
-        return Formula(inputs, shape, function, by_rows, layouts, depends_on)
+        shape = _shape(variable, by_rows)
+        return Formula(inputs, shape, function, by_rows, layouts, self.dependencies(variable))
 
 
 class ChangedFormulas(Formulas):
@@ -279,29 +275,33 @@ class RuleFormulas(Formulas):
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         optimizer = self.optimizer
-        name, inputs = type(optimizer).__name__, self._inputs(variable.dtype.base_dtype)
+        name = type(optimizer).__name__
+        inputs = self._inputs(variable.dtype.base_dtype)
         try:
-            run = optimizer.pure_rule(variable, sparse)
+            rule = optimizer.pure_rule(variable, sparse)
         except NotImplementedError as error:
             raise UnsupportedError(str(error)) from None
 
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
-            with _given(optimizer, inputs.replaced(scalars)), without_eager_tensors(optimizer):
+            step = _step_with_inputs(optimizer, inputs.replaced(scalars))
+            with step, without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)
-                result = run(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
+                result = rule(grad, value, NamedValues.of(f"slots of {name}", slots), hyper)
             change, changes = checked_results(result, value, slots, variable, name)
-            changed = {
-                slot: _change(each) for slot, each in changes.items() if each is not slots[slot]
+            slot_changes = {
+                slot: _how_and_values(each)
+                for slot, each in changes.items()
+                if each is not slots[slot]
             }
-            return Results(change, changed)
+            return Results(change, slot_changes)
 
         return update
 
 
 @contextlib.contextmanager
-def _given(optimizer: V1Optimizer, inputs: Any) -> Iterator[None]:
+def _step_with_inputs(optimizer: V1Optimizer, inputs: Any) -> Iterator[None]:
     """Scope in which an optimizer computes its hyperparameters from `inputs`."""
     before = optimizer._rule_step
     optimizer._rule_step = before.with_inputs(inputs)
@@ -365,18 +365,19 @@ def level_of(layout: Any, variable: Any, by_rows: bool) -> int:
             shape = [variable.shape[axis] for axis in axes]
             if axes == axes_of(level, rank) and layout.shape.as_list() == shape:
                 levels.append((TensorSlot, level))
-    for known, level in levels:
-        is_possible = isinstance(layout, known) and (by_rows or level != ROW)
+    for supported_class, level in levels:
+        is_possible = isinstance(layout, supported_class) and (by_rows or level != ROW)
         # Kernels do not call a layout's methods, so a kernel would ignore overridden methods.
         if is_possible and all(
-            getattr(type(layout), name) is getattr(known, name)
+            getattr(type(layout), name) is getattr(supported_class, name)
             for name in ("read", "assign", "add")
         ):
             return level
     raise UnsupportedError(f"kernels do not support the slot layout {type(layout).__name__}")
 
 
-def _change(change: Any) -> Tuple[str, Any, Any]:
+def _how_and_values(change: Any) -> Tuple[str, Any, Any]:
+    """Converts a change of a slot, as rules return it, to an item of `Results.changes`."""
     if isinstance(change, Addition):
         return ADD, change.value, None
     if isinstance(change, Fading):

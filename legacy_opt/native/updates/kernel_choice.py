@@ -22,10 +22,10 @@ from legacy_opt.native.updates.formulas import Formula, Formulas
 MOST_KERNELS = 100
 
 _warned = set()
-# The kernels of each optimizer, by `_place`. They are not stored in an attribute of the optimizer,
-# because an optimizer with such an attribute could not be copied.
-_chosen = weakref.WeakKeyDictionary()
-_admitted: Dict[Any, Any] = {}  # the kernel of each program, or why there is none
+# The choices of each optimizer, a dict from a key of the update to a `_Choice`. They are not stored
+# in an attribute of the optimizer, because an optimizer with such an attribute could not be copied.
+_choices = weakref.WeakKeyDictionary()
+_checked_kernels: Dict[Any, Any] = {}  # the kernel of each program, or why there is none
 
 
 class _Choice(NamedTuple):
@@ -33,13 +33,13 @@ class _Choice(NamedTuple):
 
     Attributes:
       variable: a weak reference to the variable.
-      depends_on: the `Dependencies` of the formula.
+      dependencies: the `Dependencies` of the formula.
       kernel: the `Kernel`; a text that says why, if there is none.
       kernels_made: the number of kernels that were made for the variable, one after the other.
     """
 
     variable: Any
-    depends_on: Any
+    dependencies: Any
     kernel: Any
     kernels_made: int
 
@@ -56,52 +56,55 @@ def kernel_of(formulas: Formulas, variable: Variable, sparse: bool) -> compiled_
       UnsupportedError: there is no kernel. The message says why.
     """
     tensorflow_operations.load()  # first, because users can correct this error
-    depends_on = formulas.depends_on(variable)
-    place = id(variable), sparse, depends_on.flags, depends_on.dtypes
-    known = _chosen.setdefault(formulas.optimizer, {})
-    found = known.get(place)
-    if found is not None and found.variable() is not variable:
-        found = None  # of an earlier variable with the same id
-    if found is None or found.depends_on != depends_on:
-        made, admitted_before = 0 if found is None else found.kernels_made, len(_admitted)
+    dependencies = formulas.dependencies(variable)
+    key = id(variable), sparse, dependencies.flags, dependencies.dtypes
+    choices = _choices.setdefault(formulas.optimizer, {})
+    choice = choices.get(key)
+    if choice is not None and choice.variable() is not variable:
+        choice = None  # of an earlier variable with the same id
+    if choice is None or choice.dependencies != dependencies:
+        kernels_made = 0 if choice is None else choice.kernels_made
+        count_before = len(_checked_kernels)
         try:
-            if made >= MOST_KERNELS:
+            if kernels_made >= MOST_KERNELS:
                 raise UnsupportedError(
                     "the rule reads an attribute that changes from step to step, and each value "
                     "needs another kernel: make the attribute a hyperparameter"
                 )
-            kernel = admitted(formulas.of(variable, sparse))
+            kernel = checked_kernel(formulas.formula_of(variable, sparse))
         except UnsupportedError as error:
             kernel = str(error)  # the error itself would keep its frames alive
-        reference = weakref.ref(variable, lambda _: known.pop(place, None))
-        made += len(_admitted) - admitted_before
-        depends_on = formulas.depends_on(variable, again=True)  # the rule may have set attributes
-        found = known[place] = _Choice(reference, depends_on, kernel, made)
-    if isinstance(found.kernel, str):
-        raise UnsupportedError(found.kernel)
-    check_process(found.kernel, variable.device)
-    return found.kernel
+        reference = weakref.ref(variable, lambda _: choices.pop(key, None))
+        kernels_made += len(_checked_kernels) - count_before
+        # Read again, because the rule may have set attributes.
+        dependencies = formulas.dependencies(variable, again=True)
+        choice = choices[key] = _Choice(reference, dependencies, kernel, kernels_made)
+    if isinstance(choice.kernel, str):
+        raise UnsupportedError(choice.kernel)
+    check_process(choice.kernel, variable.device)
+    return choice.kernel
 
 
-def admitted(formula: Formula) -> compiled_kernels.Kernel:
+def checked_kernel(formula: Formula) -> compiled_kernels.Kernel:
     """Compiles, checks and registers the kernel of a formula.
 
     Raises:
       UnsupportedError: there is no operations library, or the formula has no kernel.
     """
-    loaded, program = tensorflow_operations.load(), formula.program()
+    library = tensorflow_operations.load()
+    program = formula.program()
     key = emit(program), *program.names
-    if key not in _admitted:
+    if key not in _checked_kernels:
         try:
             kernel = compiled_kernels.compiled(program)
             check.check(kernel, formula.inputs, formula.shape, formula.function)
-            tensorflow_operations.register(loaded, kernel)
-            _admitted[key] = kernel
+            tensorflow_operations.register(library, kernel)
+            _checked_kernels[key] = kernel
         except UnsupportedError as error:
-            _admitted[key] = str(error)
-    if isinstance(_admitted[key], str):
-        raise UnsupportedError(_admitted[key])
-    return _admitted[key]
+            _checked_kernels[key] = str(error)
+    if isinstance(_checked_kernels[key], str):
+        raise UnsupportedError(_checked_kernels[key])
+    return _checked_kernels[key]
 
 
 def check_place(name: str, device: Optional[str]) -> None:
@@ -130,8 +133,8 @@ def check_place(name: str, device: Optional[str]) -> None:
 def check_process(kernel: compiled_kernels.Kernel, device: Optional[str]) -> None:
     """Raises an UnsupportedError if `device` is in another process that lacks the kernel."""
     if device and _is_remote(device):
-        operations, target = tensorflow_operations.load(), settings.target_of_sessions()
-        tensorflow_operations.check_server(operations, kernel.key, device, target)
+        library, target = tensorflow_operations.load(), settings.target_of_sessions()
+        tensorflow_operations.check_server(library, kernel.key, device, target)
 
 
 def _is_remote(device: str) -> bool:

@@ -1,7 +1,7 @@
 """Computes the global norm of gradients by a native kernel.
 
-TensorFlow reads the gradients by one operation per gradient. With the kernel, a single operation
-reads all gradients, and the result has the same bits on every TensorFlow.
+TensorFlow runs one operation per gradient. With the kernel, a single operation reads all gradients,
+and the result has the same bits on every version of TensorFlow.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Te
 
     Args:
       tensors: tensors of one dtype.
-      native: the attribute `native` of the optimizer that uses the norm.
+      native: the attribute `native` of the optimizer that uses the norm; see `settings.setting_of`.
 
     Raises:
       UnsupportedError: kernels are required, but there is no kernel for these tensors.
     """
     try:
-        kernel = _kernel(tensors)
+        kernel = _allowed_kernel(tensors)
     except UnsupportedError as error:
         kernel_choice.go_on_without(f"There is no native global norm: {error}", native)
         return None
@@ -42,38 +42,41 @@ def global_norm(tensors: Sequence[Tensor], native: Optional[str]) -> Optional[Te
         return tf.cast(tf.sqrt(total), tensors[0].dtype)
 
 
-def _kernel(tensors: Sequence[Tensor]) -> Kernel:
+def _allowed_kernel(tensors: Sequence[Tensor]) -> Kernel:
+    """Returns the kernel; raises an UnsupportedError if it cannot run where the tensors are."""
     process = _process_of(tensors)
     for each in tensors:
         kernel_choice.check_place("a gradient", each.device)
-    kernel = _admitted(tensors[0].dtype.base_dtype)
+    kernel = _kernel_for(tensors[0].dtype.base_dtype)
     kernel_choice.check_process(kernel, process)
     return kernel
 
 
 def _process_of(tensors: Sequence[Tensor]) -> str:
     """Returns the job and task of the tensors, such as "/job:worker/task:1"; "" if local."""
-    found = set()
+    processes = set()
     for each in tensors:
         spec = tf.DeviceSpec.from_string(each.device or "")
         is_here = spec.job in (None, "localhost")
-        found.add("" if is_here else f"/job:{spec.job}/task:{spec.task or 0}")
-    if len(found) > 1:
-        raise UnsupportedError(f"the gradients are in several processes: {sorted(found)}")
-    return found.pop()
+        processes.add("" if is_here else f"/job:{spec.job}/task:{spec.task or 0}")
+    if len(processes) > 1:
+        raise UnsupportedError(f"the gradients are in several processes: {sorted(processes)}")
+    return processes.pop()
 
 
 @functools.lru_cache(maxsize=None)
-def _admitted(dtype: DType) -> Kernel:
-    return kernel_choice.admitted(formula(dtype))
+def _kernel_for(dtype: DType) -> Kernel:
+    return kernel_choice.checked_kernel(formula(dtype))
 
 
 def formula(dtype: DType) -> Formula:
     """Returns a formula that computes the sum of the squares of all elements of the gradient."""
-    grad, value = Input(GRADIENT, ELEMENT, dtype.name), Input(VALUE, ELEMENT, dtype.name)
+    grad = Input(GRADIENT, ELEMENT, dtype.name)
+    value = Input(VALUE, ELEMENT, dtype.name)  # `trace` needs it; the formula does not read it
 
     def function(tensors: Dict[Input, Any]) -> Results:
         wide = tf.cast(tensors[grad], tf.float64 if dtype == tf.float64 else tf.float32)
-        return Results(tf.cast(tf.reduce_sum(tf.square(wide)), dtype), {})
+        total = tf.reduce_sum(tf.square(wide))
+        return Results(tf.cast(total, dtype), changes={})
 
-    return Formula([grad, value], [None], function)
+    return Formula([grad, value], shape=[None], function=function)

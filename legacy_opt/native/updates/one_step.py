@@ -26,14 +26,14 @@ from legacy_opt.native.updates import kernel_choice, norms
 from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.formulas import Formulas
 from legacy_opt.native.updates.optimizers import formulas_of, overrides_updates
-from legacy_opt.native.updates.scaling import identity_of, unscaled
+from legacy_opt.native.updates.scaling import identity_of, split_factors
 
 # The largest total size of the small variables that one operation updates together. There is a
 # limit, because the operation locks all these variables and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
 
-class _Run(NamedTuple):
+class _Update(NamedTuple):
     """An update of a variable by a kernel.
 
     Attributes:
@@ -96,8 +96,9 @@ class NativeKernels(Kernels):
         self._base = base
         self._waits_for = waits_for
         self._native = getattr(optimizer, "native", None)
-        known = () if pairs is None or tf.distribute.has_strategy() else pairs
-        self._waiting = [(grad, variable) for grad, variable in known if grad is not None]
+        if pairs is None or tf.distribute.has_strategy():
+            pairs = ()
+        self._waiting = [(grad, variable) for grad, variable in pairs if grad is not None]
         self.has_started = not self._waiting
         self._done = {}
 
@@ -113,10 +114,10 @@ class NativeKernels(Kernels):
         self.has_started = True
         pairs, self._waiting = self._waiting, []
         optimizer = self._optimizer
-        alone = not optimizer.updates_together or overrides_updates(optimizer, self._base)
+        all_wait = not optimizer.updates_together or overrides_updates(optimizer, self._base)
         with after(*self._waits_for), on_any_device():
-            self._done, others = _apply_together(formulas_of(optimizer), pairs, alone)
-        return others
+            self._done, without_kernel = _apply_together(formulas_of(optimizer), pairs, all_wait)
+        return without_kernel
 
     def started(self, variable: Variable) -> Any:
         """Returns the operation by which `start` updates a variable; None when executing eagerly.
@@ -140,27 +141,28 @@ class NativeKernels(Kernels):
         if indices is not None and formulas.must_wait(variable):
             return NotImplemented
         with after(*self._waits_for):
-            found = _run_or_none(formulas, grad, variable, indices)
-            if found is None:
+            update = _update_or_none(formulas, grad, variable, indices)
+            if update is None:
                 return NotImplemented
-            if _needs_dense(found):
+            if _needs_dense(update):
                 shape = tf.cast(variable_shape(variable), indices.dtype)
-                dense = tf.scatter_nd(found.indices[:, tf.newaxis], found.grad, shape)
-                found = found._replace(grad=dense, indices=None)
-            return _run([found])
+                dense = tf.scatter_nd(update.indices[:, tf.newaxis], update.grad, shape)
+                update = update._replace(grad=dense, indices=None)
+            return _run([update])
 
     def move_averages(
         self, averages: Sequence[Variable], values: Sequence[Tensor], rate: Tensor
     ) -> Tuple[List[Any], List[int]]:
-        formulas, pairs = AverageFormulas(self._optimizer, rate), list(zip(values, averages))
-        done, _ = _apply_together(formulas, pairs, alone=False)
+        formulas = AverageFormulas(self._optimizer, rate)
+        done, _ = _apply_together(formulas, list(zip(values, averages)), all_wait=False)
+        operations = [each for each in dict.fromkeys(done.values()) if each is not None]
         # Averages that occur several times have not been updated, either.
-        others = [
+        not_done = [
             i
             for i, average in enumerate(averages)
             if id(average) not in done and average.shape.num_elements() != 0
         ]
-        return [each for each in dict.fromkeys(done.values()) if each is not None], others
+        return operations, not_done
 
     def warn_of_operations(self, what: str) -> None:
         if settings.setting_of(self._native) == "require":
@@ -174,66 +176,68 @@ class NativeKernels(Kernels):
 
 
 def _apply_together(
-    formulas: Formulas, grads_and_vars: Sequence[Tuple[Any, Variable]], alone: bool
+    formulas: Formulas, grads_and_vars: Sequence[Tuple[Any, Variable]], all_wait: bool
 ) -> Tuple[Dict[int, Any], List[GradAndVar]]:
-    """Updates variables as `NativeKernels.start` does.
+    """Updates variables as `NativeKernels.start` does; none of them if `all_wait`.
 
     Returns:
       A dict from the ``id`` of each updated variable to its operation, and the list of the pairs
       for which there is no kernel.
     """
-    uses = collections.Counter(id(variable) for _, variable in grads_and_vars)
-    groups, done, others = {}, {}, []
+    occurrences = collections.Counter(id(variable) for _, variable in grads_and_vars)
+    groups, done, without_kernel = {}, {}, []
     for grad, variable in grads_and_vars:
         if variable.shape.num_elements() == 0:
             continue
         sparse = isinstance(grad, tf.IndexedSlices)
         values, indices = (grad.values, grad.indices) if sparse else (grad, None)
-        found = _run_or_none(formulas, values, variable, indices)
-        if found is None:
-            others.append((grad, variable))
+        update = _update_or_none(formulas, values, variable, indices)
+        if update is None:
+            without_kernel.append((grad, variable))
             continue
         # Such an update waits for the call of its update method, because TensorFlow sums the rows
         # of equal ids before this call. (scatter_nd in `update` would add these rows in any order.)
-        waits = sparse and (formulas.must_wait(variable) or _needs_dense(found))
-        if not (waits or alone or uses[id(variable)] > 1):
-            groups.setdefault(_group(found), []).append(found)
-    for updates in groups.values():
-        for part in _parts(updates):
-            with tf.device(part[0].variable.device):
-                operation = _run(part)
-            done.update((id(each.variable), operation) for each in part)
-    return done, others
+        waits = sparse and (formulas.must_wait(variable) or _needs_dense(update))
+        if not (waits or all_wait or occurrences[id(variable)] > 1):
+            groups.setdefault(_group_key(update), []).append(update)
+    for group in groups.values():
+        for updates in _split(group):
+            with tf.device(updates[0].variable.device):
+                operation = _run(updates)
+            done.update((id(each.variable), operation) for each in updates)
+    return done, without_kernel
 
 
-def _needs_dense(update: _Run) -> bool:
+def _needs_dense(update: _Update) -> bool:
     """Whether a sparse gradient must be made dense, because its kernel needs all elements."""
-    whole = update.indices is not None and update.formulas.needs_whole_tensor(update.variable)
-    return whole and update.kernel.program.needs_all_elements
+    if update.indices is None or not update.formulas.needs_whole_tensor(update.variable):
+        return False
+    return update.kernel.program.needs_all_elements
 
 
-def _run_or_none(
+def _update_or_none(
     formulas: Formulas, grad: Tensor, variable: Variable, indices: Optional[Tensor]
-) -> Optional[_Run]:
-    """Returns a `_Run`; warns and returns None if there is no kernel."""
+) -> Optional[_Update]:
+    """Returns an `_Update`; warns and returns None if there is no kernel."""
     optimizer = formulas.optimizer
-    name, sparse = type(optimizer).__name__, indices is not None
+    name = type(optimizer).__name__
+    sparse = indices is not None
     try:
         kernel_choice.check_place(repr(variable.name), variable.device)
         if versions.is_dynamic_embedding(variable):
             raise UnsupportedError(f"{variable.name!r} is a dynamic embedding table")
         if not sparse:
-            formulas, grad = unscaled(formulas, tf.convert_to_tensor(grad))
+            formulas, grad = split_factors(formulas, tf.convert_to_tensor(grad))
         kernel = kernel_choice.kernel_of(formulas, variable, sparse)
     except UnsupportedError as error:
         text = f"{name} runs without a native kernel: {error}"
         kernel_choice.go_on_without(text, optimizer.native)
         return None
     grad = here(gradient_checks.gradient(name, grad, variable, sparse))
-    return _Run(formulas, kernel, grad, variable, here(indices))
+    return _Update(formulas, kernel, grad, variable, here(indices))
 
 
-def _group(update: _Run) -> Any:
+def _group_key(update: _Update) -> Any:
     """Returns a key: a single operation can run all updates that have the same key."""
     variable = update.variable
     if update.indices is not None or _bytes(update) > GROUP_BYTES:
@@ -245,52 +249,51 @@ def _group(update: _Run) -> Any:
     return update.kernel.key, names, variable.device, is_resource(variable), scalars
 
 
-def _bytes(update: _Run) -> int:
+def _bytes(update: _Update) -> int:
     count = update.variable.shape.num_elements()
     return GROUP_BYTES + 1 if count is None else count * update.variable.dtype.base_dtype.size
 
 
-def _parts(updates: List[_Run]) -> Iterator[List[_Run]]:
+def _split(updates: List[_Update]) -> Iterator[List[_Update]]:
     """Splits updates into lists. Several updates in a list have at most `GROUP_BYTES` in total."""
-    part, size = [], 0
+    part, part_bytes = [], 0
     for update in updates:
-        if part and size + _bytes(update) > GROUP_BYTES:
+        if part and part_bytes + _bytes(update) > GROUP_BYTES:
             yield part
-            part, size = [], 0
+            part, part_bytes = [], 0
         part.append(update)
-        size += _bytes(update)
+        part_bytes += _bytes(update)
     yield part
 
 
-def _run(updates: List[_Run]) -> Any:
+def _run(updates: List[_Update]) -> Any:
     """Runs several updates with the same kernel and the same scalars by one operation."""
     formulas, kernel, grad, variable, indices = updates[0]
-    optimizer, operations = formulas.optimizer, tensorflow_operations.load()
-    slots = [each.name for each in kernel.program.all_slots]
-    tensors = [
-        _handle(each)
-        for update in updates
-        for each in [
-            update.variable,
-            *(optimizer.get_slot(update.variable, name) for name in slots),
-        ]
-    ]
+    optimizer = formulas.optimizer
+    library = tensorflow_operations.load()
+    variables = []
+    for update in updates:
+        variables.append(update.variable)
+        for slot in kernel.program.all_slots:
+            variables.append(optimizer.get_slot(update.variable, slot.name))
+    tensors = [_handle(each) for each in variables]
     scalars = formulas.scalars(variable.dtype.base_dtype)
-    given = {
+    arguments = {
         "scalars": [scalars[each.name] for each in kernel.program.scalars],
         "use_locking": optimizer._use_locking,
     }
     if indices is not None:
-        given.update(gradient=grad, ids=indices, all_rows=formulas.needs_whole_tensor(variable))
-        return tensorflow_operations.update_rows(operations, kernel, tensors, **given)
-    given["gradients"] = [update.grad for update in updates]
+        all_rows = formulas.needs_whole_tensor(variable)
+        arguments.update(gradient=grad, ids=indices, all_rows=all_rows)
+        return tensorflow_operations.update_rows(library, kernel, tensors, **arguments)
+    arguments["gradients"] = [update.grad for update in updates]
     names = [_resource_name(each) for each in tensors] if settings.is_by_name() else [None]
     if None in names:
-        return tensorflow_operations.update(operations, kernel, tensors, **given)
+        return tensorflow_operations.update(library, kernel, tensors, **arguments)
     with contextlib.ExitStack() as stack:
         for each in tensors:  # on the device whose resources have these names
             stack.enter_context(each.graph.colocate_with(each.op))
-        return tensorflow_operations.update(operations, kernel, names, **given)
+        return tensorflow_operations.update(library, kernel, names, **arguments)
 
 
 def _resource_name(tensor: Tensor) -> Optional[str]:

@@ -34,13 +34,13 @@ def formulas_of(optimizer: V1Optimizer) -> Formulas:
     classes = type(optimizer).__mro__
     cls = _updating_class(classes[classes.index(UpdateMethods) + 1 :])
     if cls in stock_rules.RULES:
-        found: Formulas = StockFormulas(optimizer, stock_rules.RULES[cls])
+        formulas: Formulas = StockFormulas(optimizer, stock_rules.RULES[cls])
     elif cls is RuleOptimizer:
-        found = RuleFormulas(optimizer)
+        formulas = RuleFormulas(optimizer)
     else:
-        found = NoFormulas(optimizer, f"{cls.__name__} has update methods of its own")
+        formulas = NoFormulas(optimizer, f"{cls.__name__} has update methods of its own")
     decays = isinstance(optimizer, DecoupledWeightDecayExtension)
-    return DecayedFormulas(found) if decays else found
+    return DecayedFormulas(formulas) if decays else formulas
 
 
 def may_have_kernels(optimizer_class: type) -> bool:
@@ -92,4 +92,4 @@ def source_of(
         variable = tf.compat.v1.get_variable("w", shape, dtype, use_resource=True)
         optimizer._create_slots([variable])
         optimizer._prepare()
-        return emit(change(formulas_of(optimizer)).of(variable, sparse).program())
+        return emit(change(formulas_of(optimizer)).formula_of(variable, sparse).program())

@@ -46,30 +46,30 @@ class ScaledFormulas(ChangedFormulas):
         self.factors = factors
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        factors = {_name(i): factor.scalar for i, factor in enumerate(self.factors)}
+        factors = {_factor_name(i): factor.scalar for i, factor in enumerate(self.factors)}
         return dict(super()._scalars(dtype), **factors)
 
     def flags(self, variable: Variable) -> Any:
         return tuple(factor.operation for factor in self.factors), super().flags(variable)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        run = super().function(variable, sparse)
+        base_update = super().function(variable, sparse)
 
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
             for i, factor in enumerate(self.factors):
-                grad = _OPERATIONS[factor.operation](grad, scalars[_name(i)])
-            return run(grad, value, slots, scalars)
+                grad = _OPERATIONS[factor.operation](grad, scalars[_factor_name(i)])
+            return base_update(grad, value, slots, scalars)
 
         return update
 
 
-def _name(i: int) -> str:
+def _factor_name(i: int) -> str:
     return f"gradient_factor_{i}"
 
 
-def unscaled(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
+def split_factors(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
     """Finds the tensor that was multiplied or divided by scalars to compute a dense gradient.
 
     Args:
@@ -80,13 +80,14 @@ def unscaled(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
       A `ScaledFormulas`, and the tensor before the multiplications and divisions. If there are
       none, or when executing eagerly: `formulas` and `grad`.
     """
-    factors, found = [], grad
-    while versions.is_symbolic(found) and len(factors) < _MOST_FACTORS:
-        operation = found.op
+    factors = []
+    unscaled = grad
+    while versions.is_symbolic(unscaled) and len(factors) < _MOST_FACTORS:
+        operation = unscaled.op
         if operation.control_inputs:
             break
         if operation.type == "Identity":
-            found = operation.inputs[0]
+            unscaled = operation.inputs[0]
             continue
         operands = _operands(operation)
         if operands is None:
@@ -94,11 +95,11 @@ def unscaled(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
         tensor, scalar = operands
         if is_value_of_ref(scalar):  # the variable may change before the kernel reads the scalar
             break
-        found = tensor
+        unscaled = tensor
         factors.append(Factor(operation.type, scalar))
-    if not factors or is_value_of_ref(found) or found.dtype != grad.dtype:
+    if not factors or is_value_of_ref(unscaled) or unscaled.dtype != grad.dtype:
         return formulas, grad
-    return ScaledFormulas(formulas, factors[::-1]), found
+    return ScaledFormulas(formulas, factors[::-1]), unscaled
 
 
 def _operands(operation: Operation) -> Optional[Tuple[Tensor, Tensor]]:
@@ -114,10 +115,11 @@ def _operands(operation: Operation) -> Optional[Tuple[Tensor, Tensor]]:
 
 
 def _is_scaled(operation: Operation, tensor: Tensor, scalar: Tensor) -> bool:
-    ranks = operation.outputs[0].shape.rank, tensor.shape.rank
-    if None in ranks or scalar.shape.num_elements() != 1:
+    """Whether an operation scales `tensor`, which has the shape of the result, by `scalar`."""
+    result = operation.outputs[0].shape
+    if None in (result.rank, tensor.shape.rank) or scalar.shape.num_elements() != 1:
         return False
-    return operation.outputs[0].shape.as_list() == tensor.shape.as_list()
+    return result.as_list() == tensor.shape.as_list()
 
 
 def identity_of(scalar: Tensor) -> Any:

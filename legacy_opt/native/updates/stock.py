@@ -38,17 +38,17 @@ class StockFormulas(Formulas):
         return scalars_of(self._rule, self.optimizer)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        refused = self._rule.refused(self.optimizer)
-        if refused:
-            raise UnsupportedError(refused)
+        why_refused = self._rule.refused(self.optimizer)
+        if why_refused:
+            raise UnsupportedError(why_refused)
         function = self._rule.function_for(sparse)
 
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
             hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)
-            new, changes = function(grad, value, SimpleNamespace(**slots), hyper)
-            changes = {name: (ASSIGN, change, None) for name, change in changes.items()}
-            return Results(None, changes, new)
+            new_value, new_slots = function(grad, value, SimpleNamespace(**slots), hyper)
+            changes = {name: (ASSIGN, new, None) for name, new in new_slots.items()}
+            return Results(None, changes, new_value)
 
         return update

@@ -16,7 +16,7 @@ class DecayedFormulas(ChangedFormulas):
     """Formulas that first decay the variable, or the rows in a sparse gradient."""
 
     def must_wait(self, variable: Variable) -> bool:
-        """Whether a sparse gradient decays only some rows, but `base` updates all rows.
+        """Whether a sparse gradient decays only some rows, although `base` updates all rows.
 
         A kernel that updates all rows cannot decay only some rows. So TensorFlow operations decay
         the rows before the kernel runs.
@@ -36,16 +36,16 @@ class DecayedFormulas(ChangedFormulas):
         return dict(super()._scalars(dtype), **{_NAME: factor})
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        run = super().function(variable, sparse)
+        base_update = super().function(variable, sparse)
         decays = self.flags(variable)[0]
         if not decays or sparse and self.needs_whole_tensor(variable):
-            return run
+            return base_update
 
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
             decayed = value - scalars[_NAME] * value
-            results = run(grad, decayed, slots, scalars)
+            results = base_update(grad, decayed, slots, scalars)
             return Results(None, results.changes, results.new_value(decayed))
 
         return update
