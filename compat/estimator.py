@@ -39,14 +39,14 @@ def __getattr__(name: str) -> Any:
     if name.startswith("__"):  # Python looks up names like `__path__`
         raise AttributeError(name)
     try:
-        found = getattr(versions.estimator(), name)
+        value = getattr(versions.estimator(), name)
     except (AttributeError, ImportError) as error:
         if isinstance(error, ImportError) and name in _NAMES.split():
             raise
         hint = did_you_mean(name, __dir__())
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}") from error
     _check_tf_config()
-    return found
+    return value
 
 
 def __dir__() -> List[str]:

@@ -33,9 +33,9 @@ def kind(path):
 def refuse(*paths):
     """Raises a SpecialFileError if one of the paths leads to a special file."""
     for path in paths:
-        found = kind(path)
-        if found is not None:
-            raise SpecialFileError(f"{path!r} is {found}, and not a regular file.")
+        special_kind = kind(path)
+        if special_kind is not None:
+            raise SpecialFileError(f"{path!r} is {special_kind}, and not a regular file.")
 
 
 def refuse_existing(path, overwrite):

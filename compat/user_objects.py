@@ -29,13 +29,13 @@ def load(name):
         )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    found = _calling(name, importlib.import_module, module_name)
+    item = _calling(name, importlib.import_module, module_name)
     for attribute in path.split("."):
-        if not hasattr(found, attribute):
-            hint = did_you_mean(attribute, dir(found))
+        if not hasattr(item, attribute):
+            hint = did_you_mean(attribute, dir(item))
             raise ImportError(f"{name!r}: there is no {attribute!r} in it.{hint}")
-        found = getattr(found, attribute)
-    return found
+        item = getattr(item, attribute)
+    return item
 
 
 def call(name, function, *arguments):
@@ -62,8 +62,8 @@ def _calling(name, function, *arguments):
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
         frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
         frames = [frame for frame in frames if frame.filename != importlib.__file__]
-        where = ""
+        place = ""
         if frames:
-            where = f" ({os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno})"
-        what = messages.with_class(error)
-        raise ImportError(f"{name!r} cannot be used: {what}{where}") from error
+            place = f" ({os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno})"
+        text = messages.with_class(error)
+        raise ImportError(f"{name!r} cannot be used: {text}{place}") from error

@@ -80,10 +80,10 @@ def is_removed(name):
     Args:
       name: see `find`.
     """
-    found = find(name)
-    if found is None or not found.name.startswith("tf."):
+    entry = find(name)
+    if entry is None or not entry.name.startswith("tf."):
         return False
-    return found.fate.now is None or (found.name + ".").startswith("tf.contrib.")
+    return entry.fate.now is None or (entry.name + ".").startswith("tf.contrib.")
 
 
 def is_put_back(name):
@@ -103,8 +103,8 @@ def advice(name):
     Args:
       name: see `find`.
     """
-    found = find(name)
-    text = found.fate.advice if found else ""
+    entry = find(name)
+    text = entry.fate.advice if entry else ""
     package = re.search(r"pip install ([\w-]+)", text)
     if package and importlib.util.find_spec(package.group(1).replace("-", "_")):
         text = text.replace(package.group(), "installed here")
@@ -130,16 +130,17 @@ _PREFIXES = (  # applied in this order
 )
 
 
-def _with_modules(module, names):
+def _full_names(module, names):
+    """Yields (old full name, new name) for the names in a row of the table."""
     for name in names.split():
         old, _, new = name.partition("=")
         yield f"{module}.{old}", new or old
 
 
 FATES = {
-    old: Fate(now_in and f"{now_in}.{new}", advice)
-    for module, names, now_in, advice in table.NAMES + removed_names.NAMES
-    for old, new in _with_modules(module, names)
+    old: Fate(new_module and f"{new_module}.{new}", advice)
+    for module, names, new_module, advice in table.NAMES + removed_names.NAMES
+    for old, new in _full_names(module, names)
 }
 MODULES, PACKAGED = removed_names.MODULES, removed_names.PACKAGED
 FATES.update((module, Fate(None, advice)) for module, advice in {**MODULES, **PACKAGED}.items())
@@ -156,7 +157,7 @@ PUBLIC_NAMES = {
 }
 
 
-def _and_modules(name):
+def _with_parent_modules(name):
     while name.startswith("tf.contrib"):
         yield name
         name = name.rpartition(".")[0]
@@ -166,5 +167,5 @@ _PUT_BACK = {
     each
     for old, public in [*PUBLIC_NAMES.items(), *((name, name) for name in FATES)]
     if public in FATES and FATES[public].now
-    for each in _and_modules(old)
+    for each in _with_parent_modules(old)
 }

@@ -151,25 +151,28 @@ def _accelerate_new_optimizers():
             place, _, name = old.rpartition(".")
             cls = _value(fate.now) if place == "tf.contrib.opt" else None
             if isinstance(cls, type) and issubclass(cls, base) and hasattr(cls, "updates_together"):
-                theirs = getattr(tf.contrib.opt, name)
-                _removals.append(functools.partial(setattr, tf.contrib.opt, name, theirs))
+                original_class = getattr(tf.contrib.opt, name)
+                undo = functools.partial(setattr, tf.contrib.opt, name, original_class)
+                _removals.append(undo)
                 setattr(tf.contrib.opt, name, cls)
 
 
 def _put_all():
-    with_contrib = versions.has_contrib()
-    private = {}
+    has_contrib = versions.has_contrib()
+    private_names = {}
     for name, public in old_names.PUBLIC_NAMES.items():
-        private.setdefault(public, []).append(name)
+        private_names.setdefault(public, []).append(name)
     for old, fate in old_names.FATES.items():
         in_contrib = old.startswith("tf.contrib.")
         if not (in_contrib or (old.startswith("tf.") and fate.kind == old_names.OURS)):
             continue
-        value = None if in_contrib and with_contrib else _value(fate.now)
+        value = None if in_contrib and has_contrib else _value(fate.now)
         if value is None:
             continue
-        put = [_put(name, value) for name in [old] + private.get(old, [])]
-        if put[0]:
+        is_added = _put(old, value)
+        for name in private_names.get(old, []):
+            _put(name, value)
+        if is_added:
             _names[old] = fate.now
 
 
@@ -190,10 +193,10 @@ def _value(name):
     if name is None or name in _AS_ORIGINALLY:
         return _AS_ORIGINALLY.get(name)
     root, *path = name.split(".")
-    found = {"legacy_opt": legacy_opt, "tf": tf}[root]
+    value = {"legacy_opt": legacy_opt, "tf": tf}[root]
     for part in path:
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def _put(old, value):
@@ -208,8 +211,8 @@ def _put(old, value):
     if path[0] == "python":  # private modules, which are not attributes of `tf`
         places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
         path = path[1:]
-    put = [_set(_module(root, at, path), name, value) for root, at in places]
-    return any(put)
+    added = [_set(_module(root, root_name, path), name, value) for root, root_name in places]
+    return any(added)
 
 
 def _module(root, name, path):
@@ -243,7 +246,8 @@ def _new_module(name):
         name, "Old names, put back by legacy_opt.compat.patch_tensorflow."
     )
     module.__spec__ = ModuleSpec(name, None, is_package=True)
-    module.__package__, module.__path__ = name, []
+    module.__package__ = name
+    module.__path__ = []
     module.__getattr__ = functools.partial(_raise_with_advice, name)
     return module
 
@@ -255,8 +259,8 @@ def _register(name, module):
 
 
 def _raise_with_advice(module, name):
-    found = old_names.find(f"{module}.{name}")
-    advice = f" ({found.fate.advice})" if found and not name.startswith("__") else ""
+    entry = old_names.find(f"{module}.{name}")
+    advice = f" ({entry.fate.advice})" if entry and not name.startswith("__") else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 

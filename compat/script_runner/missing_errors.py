@@ -63,20 +63,23 @@ def _explain_missing_attributes(module, names):
       module: a module of TensorFlow.
       names: a dict from each missing name to a pair: its full name, and a list of `Missing`.
     """
-    lazy = getattr(type(module), "__getattr__", None)
-    before = functools.partial(lazy, module) if lazy else vars(module).get("__getattr__")
+    # A lazy module of TensorFlow: the `__getattr__` of its class loads the real module.
+    class_getattr = getattr(type(module), "__getattr__", None)
+    original = vars(module).get("__getattr__")
+    if class_getattr:
+        original = functools.partial(class_getattr, module)
 
     def getattr_(name):
         frame = _users_frame() if name in names else None
         if frame is not None:
             raise AttributeError(_message(frame, *names[name]))
-        if before is not None:
-            return before(name)
+        if original is not None:
+            return original(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
-    if lazy:  # a lazy module of TensorFlow: the `__getattr__` of its class loads the real module
+    if class_getattr:
         type(module).__getattr__ = lambda self, name: (
-            getattr_(name) if self is module else lazy(self, name)
+            getattr_(name) if self is module else class_getattr(self, name)
         )
     else:
         vars(module)["__getattr__"] = getattr_
@@ -91,21 +94,22 @@ def _importing(import_, missing):
         try:
             module = import_(name, globals, locals, fromlist, level)
         except ImportError as error:
-            found = _of_full_name(missing, name)
-            if not found:
+            uses = _uses_of(missing, name)
+            if not uses:
                 raise
-            raise type(error)(_message(_users_frame(), name, found), name=error.name) from None
-        for each in fromlist or ():
-            full_name = f"{name}.{each}"
-            found = _of_full_name(missing, full_name)
-            if found and not hasattr(module, each):
-                raise ImportError(_message(_users_frame(), full_name, found), name=name)
+            raise type(error)(_message(_users_frame(), name, uses), name=error.name) from None
+        for imported in fromlist or ():
+            full_name = f"{name}.{imported}"
+            uses = _uses_of(missing, full_name)
+            if uses and not hasattr(module, imported):
+                raise ImportError(_message(_users_frame(), full_name, uses), name=name)
         return module
 
     return __import__
 
 
-def _of_full_name(missing, name):
+def _uses_of(missing, name):
+    """Returns the uses of a name, or of names in the module with this name."""
     return [each for each in missing if (each.full_name + ".").startswith(name + ".")]
 
 
@@ -130,11 +134,11 @@ def _message(frame, full_name, uses):
       full_name: the full name, up to the word that TensorFlow lacks.
       uses: a list of `Missing`, whose names begin with `full_name`.
     """
-    file, number = frame.f_code.co_filename, frame.f_lineno
+    file, line = frame.f_code.co_filename, frame.f_lineno
     if _GENERATED in file:
         return uses[0].text
     for each in uses:
-        in_file = os.path.realpath(each.path) == os.path.realpath(file)
-        if in_file and each.line <= number <= each.last_line:
+        is_in_file = os.path.realpath(each.path) == os.path.realpath(file)
+        if is_in_file and each.line <= line <= each.last_line:
             return each.text
-    return missing_names.described(full_name, file, number).text
+    return missing_names.missing_at(full_name, file, line).text

@@ -109,7 +109,9 @@ def run_file(path):
         path = os.path.abspath(path)
     loader = SourceFileLoader("__main__", path)
     module = types.ModuleType("__main__")
-    module.__file__, module.__loader__, module.__builtins__ = path, loader, builtins
+    module.__file__ = path
+    module.__loader__ = loader
+    module.__builtins__ = builtins
     sys.modules["__main__"] = module
     exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(module))
 

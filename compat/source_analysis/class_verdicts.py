@@ -19,7 +19,7 @@ _UNKNOWN_BASE = Verdict(
     "A guess: the base class is known only at run time. Check whether it is an optimizer.",
     is_guess=True,
 )
-_WRITE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimizer.md)."
+_WRITE_A_RULE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimizer.md)."
 
 
 class Classes:
@@ -39,12 +39,13 @@ class Classes:
         if ancestry is None:
             return None
         base, name = ancestry.root, definition.node.name
-        shown = f"class {name}({base.name})"
-        ours = name_verdicts.replacement_of_class(name)
-        if ours and base.name.startswith("tf.train."):
+        shown_name = f"class {name}({base.name})"
+        replacement = name_verdicts.replacement_of_class(name)
+        if replacement and base.name.startswith("tf.train."):
             advice = "Replace it only if it is a copy of the original. Otherwise: "
-            return Verdict(CHANGE, shown, ours, advice + _judge(ancestry).advice)
-        return _judge(ancestry)._replace(name=shown)
+            advice += _judge(ancestry).advice
+            return Verdict(CHANGE, shown_name, replacement, advice)
+        return _judge(ancestry)._replace(name=shown_name)
 
     def verdict_on_unrelated_class(self, definition):
         """Judges a class by its name if it does not extend an optimizer.
@@ -85,54 +86,56 @@ class Classes:
         key = definition.module, definition.node
         if key not in self._ancestries:
             self._ancestries[key] = None  # in case classes extend each other in a circle
-            self._ancestries[key] = self._find(definition)
+            self._ancestries[key] = self._find_ancestry(definition)
         return self._ancestries[key]
 
-    def _find(self, definition):
+    def _find_ancestry(self, definition):
         outer, node = definition.scope.parent, definition.node
-        own = _methods(node)
+        methods = _method_names(node)
         for expression in node.bases:
             for base in self._names.resolve(expression, outer):
-                ancestry = self._through(base, expression, own)
+                ancestry = self._ancestry_through(base, expression, methods)
                 if ancestry is not None:
                     return ancestry
         for expression in node.bases:
-            may_be = bool(own & _METHODS) or name_verdicts.is_optimizers_name(node.name)
-            if self.guess(expression, outer, may_be):
-                return _Ancestry(expression, _UNKNOWN_BASE, own, "")
+            is_likely = bool(methods & _METHODS) or name_verdicts.is_optimizers_name(node.name)
+            if self.guess(expression, outer, is_likely):
+                return _Ancestry(expression, _UNKNOWN_BASE, methods, "")
         return None
 
-    def guess(self, base, scope, may_be=False):
+    def guess(self, base, scope, is_likely=False):
         """Returns a `Verdict` if a base class that is known only at run time may be an optimizer.
 
         Args:
           base: the expression of the base class.
           scope: the `Scope` of the expression.
-          may_be: whether the methods or the name of the derived class suggest an optimizer. If
+          is_likely: whether the methods or the name of the derived class suggest an optimizer. If
             false, a name or a string in the expression must suggest an optimizer.
         """
         if not self._is_known_at_run_time_only(base, scope):
             return None
-        return _UNKNOWN_BASE if may_be or name_verdicts.mention_optimizers(_words(base)) else None
+        is_likely = is_likely or name_verdicts.mention_optimizers(_words(base))
+        return _UNKNOWN_BASE if is_likely else None
 
-    def _through(self, base, expression, own):
+    def _ancestry_through(self, base, expression, methods):
         """Returns the `_Ancestry` of a class, or None if `base` is not an optimizer.
 
         Args:
           base: a base class of the class: a full name or a `Definition`.
           expression: the expression of `base` in the class statement.
-          own: the names of the class's methods.
+          methods: the names of the class's methods.
         """
         if isinstance(base, str):
             root = name_verdicts.verdict(base)
         elif not isinstance(getattr(base, "node", None), ast.ClassDef):
             return None
         elif self._ancestry(base) is not None:
-            above = self._ancestry(base)
-            return _Ancestry(expression, above.root, own | above.methods, above.base)
+            ancestry = self._ancestry(base)
+            return _Ancestry(expression, ancestry.root, methods | ancestry.methods, ancestry.base)
         else:
-            root, base = self.verdict_on_unrelated_class(base), base.full_name
-        return None if root is None else _Ancestry(expression, root, own, base)
+            root = self.verdict_on_unrelated_class(base)
+            base = base.full_name
+        return None if root is None else _Ancestry(expression, root, methods, base)
 
     def _is_known_at_run_time_only(self, expression, scope):
         """Returns whether a base class is known only at run time, such as the result of a call."""
@@ -163,11 +166,11 @@ class _Ancestry:
         self.expression, self.root, self.methods, self.base = expression, root, methods, base
 
 
-def _methods(node):
-    found = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
+def _method_names(node):
+    names = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
     aliases = [each for each in node.body if isinstance(each, ast.Assign)]
     targets = (target for each in aliases for target in each.targets)
-    return found | {target.id for target in targets if isinstance(target, ast.Name)}
+    return names | {target.id for target in targets if isinstance(target, ast.Name)}
 
 
 def _words(expression):
@@ -190,11 +193,11 @@ def _judge(ancestry):
         return root
     is_base = root.name == "tf.train.Optimizer"
     if "_apply_dense" in methods and "_resource_apply_dense" not in methods:
-        what = "defines no update" if is_base else "inherits its base's update"
+        problem = "defines no update" if is_base else "inherits its base's update"
         text = "It %s for resource variables (_resource_apply_dense), TensorFlow 2's default. %s"
-        return Verdict(MANUAL, root.name, None, text % (what, _WRITE))
-    applies = "apply_gradients" in methods
-    if is_base and not (applies or methods & (_REF | _RESOURCE)):
+        return Verdict(MANUAL, root.name, None, text % (problem, _WRITE_A_RULE))
+    overrides_apply = "apply_gradients" in methods
+    if is_base and not (overrides_apply or methods & (_REF | _RESOURCE)):
         text = (
             "It defines neither apply_gradients nor _resource_apply_dense: find out where these "
             "methods are defined."
@@ -202,7 +205,7 @@ def _judge(ancestry):
         return Verdict(MANUAL, root.name, None, text)
     status = STAYS if root.status == STAYS else CHANGE
     advice = "Keep it, if it calls only public functions of TensorFlow."
-    if is_base and not applies and not methods & {"_resource_apply_sparse"}:
+    if is_base and not overrides_apply and not methods & {"_resource_apply_sparse"}:
         advice += " It lacks sparse resource updates (_resource_apply_sparse)."
     return Verdict(status, root.name, root.instead, advice)
 

@@ -38,8 +38,8 @@ def verdicts(module, names, classes):
       names: the `Names` of the audited code.
       classes: the `Classes` of the audited code.
     """
-    for outer, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
-        calls = [each for each in _nodes(outer, module) if isinstance(each, ast.Call)]
+    for definition, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
+        calls = [each for each in _nodes(definition, module) if isinstance(each, ast.Call)]
         steps = _Steps(scope, names)
         increments = [(call, step) for call in calls for step in steps.incremented(call)]
         if increments:
@@ -68,9 +68,9 @@ def _applied(call, scope, optimizers):
         yield call, name, step
 
 
-def _nodes(outer, module):
+def _nodes(definition, module):
     """Yields the nodes of a module, class or function, without nodes of nested definitions."""
-    waiting = list(ast.iter_child_nodes(outer))
+    waiting = list(ast.iter_child_nodes(definition))
     while waiting:
         node = waiting.pop()
         yield node
@@ -129,23 +129,24 @@ class _Steps:
             return set()
         visited.add(node)
         assigned = [each for each in scope.values(node) if not each.is_element]
-        found, inner = set(), [(each.expression, each.scope) for each in assigned]
-        home, name = scope.key_of(node)
-        if home is not None:
-            found.add((home, name))
+        identities = set()
+        inner = [(each.expression, each.scope) for each in assigned]
+        binding_scope, name = scope.key_of(node)
+        if binding_scope is not None:
+            identities.add((binding_scope, name))
         elif isinstance(node, (ast.Name, ast.Attribute)):  # for example model.global_step
-            found.add(ast.dump(node))
+            identities.add(ast.dump(node))
         elif isinstance(node, ast.Call):
             meanings = self._names.resolve(node.func, scope)
             if any(str(each).rpartition(".")[2] in _GRAPHS_STEP for each in meanings):
-                found.add("the graph's global step")
+                identities.add("the graph's global step")
         elif isinstance(node, ast.IfExp):
             inner += [(node.body, scope), (node.orelse, scope)]
         elif isinstance(node, ast.BoolOp):
             inner += [(each, scope) for each in node.values]
-        for each, home in inner:
-            found |= self._identities(each, home, visited)
-        return found
+        for each, each_scope in inner:
+            identities |= self._identities(each, each_scope, visited)
+        return identities
 
 
 def _is_tf(meaning):

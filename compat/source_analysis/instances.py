@@ -45,8 +45,8 @@ class Instances:
             inner += [(node.body, scope), (node.orelse, scope)]
         elif isinstance(node, ast.BoolOp):
             inner += [(each, scope) for each in node.values]
-        for each, home in inner:
-            yield from self._instances(each, home, visited)
+        for each, each_scope in inner:
+            yield from self._instances(each, each_scope, visited)
 
     def _class_of(self, callee):
         """Finds the class of legacy_opt to which a callee corresponds.
@@ -65,8 +65,8 @@ class Instances:
 
 def argument(call, position, name):
     """Returns the expression of a call's argument; None if it is missing or is `None`."""
-    found = next((each.value for each in call.keywords if each.arg == name), None)
+    value = next((each.value for each in call.keywords if each.arg == name), None)
     if len(call.args) > position:
-        found = call.args[position]
+        value = call.args[position]
     # Up to Python 3.7, None is an ast.NameConstant.
-    return None if found is None or ast.dump(found) == _NONE else found
+    return None if value is None or ast.dump(value) == _NONE else value

@@ -60,33 +60,36 @@ def find(path, name, tensorflow):
       A list of `Missing`, sorted.
     """
     reached_nodes = script_modules.read(path, name)
-    names, provided = scopes.Names(list(reached_nodes)), _Provided(tensorflow)
-    finders = [Finder(module, names, lambda name: not provided(name)) for module in reached_nodes]
+    names = scopes.Names(list(reached_nodes))
+    provides = _Provides(tensorflow)
+    finders = [Finder(module, names, lambda name: not provides(name)) for module in reached_nodes]
     with _without_warnings():
         for finder in finders:
             finder.visit(finder.module.source.tree)
     expected = set().union(*(finder.expected for finder in finders))
-    found = {}
+    missing_by_place = {}
     for finder in finders:
         for use in finder.uses:
             if not (use.guards or expected.intersection(use.owners)):
-                each = _missing(use, finder.module, reached_nodes[finder.module])
-                others = found.setdefault(each[:3], each)
-                found[each[:3]] = max(each, others, key=lambda one: one.is_certain)
-    return sorted(found.values())
+                missing = _missing(use, finder.module, reached_nodes[finder.module])
+                place = missing[:3]  # path, line and name
+                known = missing_by_place.setdefault(place, missing)
+                missing_by_place[place] = max(missing, known, key=lambda each: each.is_certain)
+    return sorted(missing_by_place.values())
 
 
 def _missing(use, module, reached):
     path, line = module.source.place(use.node.lineno)
-    last = max(_last_line(node) for node in ast.walk(use.node))
-    return described(use.name, path, line, use.node in reached, last - use.node.lineno)
+    last_line = max(_last_line(node) for node in ast.walk(use.node))
+    further_lines = last_line - use.node.lineno
+    return missing_at(use.name, path, line, use.node in reached, further_lines)
 
 
 def _last_line(node):
     return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)  # Python 3.8 has ends
 
 
-def described(full_name, path, line, is_certain=False, further_lines=0):
+def missing_at(full_name, path, line, is_certain=False, further_lines=0):
     """Returns the `Missing` of a full name that is used at a place, with advice."""
     advice = old_names.advice(full_name) or "This TensorFlow has no such name."
     name = old_names.public_name(full_name)
@@ -106,25 +109,26 @@ def look_up(name, tensorflow):
       A pair: the last existing module in the dotted name; and the part of the name that ends with
       the word that this module lacks, or None if the name exists.
     """
-    found, parts = tensorflow, name.split(".")
+    module = tensorflow
+    parts = name.split(".")
     # `tensorflow` may be tf.compat.v1, whose attribute `compat` is another module than tf.compat.
     if parts[1:2] == ["compat"]:
-        found = sys.modules["tensorflow"]
+        module = sys.modules["tensorflow"]
     for end in range(1, len(parts)):
         try:
-            inner = getattr(found, parts[end])
+            value = getattr(module, parts[end])
         except Exception:  # lazy loaders raise exceptions of any class
             try:
-                inner = importlib.import_module(".".join(parts[: end + 1]))
+                value = importlib.import_module(".".join(parts[: end + 1]))
             except Exception:  # the import of a module may raise any exception, too
-                return found, ".".join(parts[: end + 1])
-        if not isinstance(inner, types.ModuleType):
+                return module, ".".join(parts[: end + 1])
+        if not isinstance(value, types.ModuleType):
             break
-        found = inner
-    return found, None
+        module = value
+    return module, None
 
 
-class _Provided:
+class _Provides:
     """A cached check whether TensorFlow has a full dotted name.
 
     Args:

@@ -92,11 +92,11 @@ _WRAPPERS = {
     "tf.train.experimental.enable_mixed_precision_graph_rewrite",
     "horovod.tensorflow.DistributedOptimizer",
 }
-_OF_ESTIMATORS = "Private to Estimators: call the optimizer's class."
+_PRIVATE_TO_ESTIMATORS = "Private to Estimators: call the optimizer's class."
 _REMOVED = {
     "training_ops": "Private to TensorFlow, and removed by 2.21: use tf.raw_ops.",
-    "get_optimizer_instance": _OF_ESTIMATORS,
-    "get_optimizer_instance_v2": _OF_ESTIMATORS,
+    "get_optimizer_instance": _PRIVATE_TO_ESTIMATORS,
+    "get_optimizer_instance_v2": _PRIVATE_TO_ESTIMATORS,
 }
 
 
@@ -112,20 +112,20 @@ def verdict(name):
     """
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
-        ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _replacements()
-        return Verdict(STAYS, name, None, "") if ours else None
+        is_ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _replacements()
+        return Verdict(STAYS, name, None, "") if is_ours else None
     keras = _KERAS.match(name)
     if keras:
-        return _keras(name, keras)
+        return _keras_verdict(name, keras)
     if last in _REMOVED and ".python." in name and name.startswith("tensorflow"):
         return Verdict(MANUAL, name, None, _REMOVED[last])
     slim = _SLIM.match(name)
     if slim and slim.group("name") in _SLIM_HELPERS:
-        return _slim(name, slim.group("name"))
-    return _from_table(name)
+        return _slim_verdict(name, slim.group("name"))
+    return _table_verdict(name)
 
 
-def _keras(name, match):
+def _keras_verdict(name, match):
     public = f"tf.keras.optimizers.{match.group('name')}"
     if re.search(r"\.(python|src|contrib)\.", name):
         return Verdict(CHANGE, public, public, "This module path is private to Keras.")
@@ -138,13 +138,13 @@ def _keras(name, match):
     return Verdict(STAYS, public, None, legacy if match.group("legacy") else "A Keras optimizer.")
 
 
-def _slim(name, last):
+def _slim_verdict(name, last):
     if name.startswith("tf_slim"):
         return Verdict(STAYS, name, None, _ACCEPTS_ANY)
     return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 
-def _from_table(name):
+def _table_verdict(name):
     private = _PRIVATE.match(name)
     public = old_names.public_name(name)
     last = public.rpartition(".")[2]
@@ -153,12 +153,12 @@ def _from_table(name):
     public = _last_two_parts(public)
     if public in _WRAPPERS:
         return Verdict(STAYS, public, None, _ACCEPTS_ANY)
-    found = old_names.find(public)
-    if found is None or found.name != public:
-        return _unknown(public, found)
+    entry = old_names.find(public)
+    if entry is None or entry.name != public:
+        return _unknown_verdict(public, entry)
     if not _concerns_optimizers(public):
         return None
-    fate = found.fate
+    fate = entry.fate
     if fate.kind == old_names.NOBODYS:
         return Verdict(MANUAL, public, None, fate.advice)
     if fate.kind == old_names.TENSORFLOWS and _V1.match(name):
@@ -172,8 +172,8 @@ def _last_two_parts(public):
 
     This finds copies of a file in other packages, such as copies of BERT's `optimization.py`.
     """
-    two = ".".join(public.split(".")[-2:])
-    return two if two in old_names.FATES and not public.startswith("tf.") else public
+    last_two = ".".join(public.split(".")[-2:])
+    return last_two if last_two in old_names.FATES and not public.startswith("tf.") else public
 
 
 def _concerns_optimizers(public):
@@ -188,16 +188,16 @@ def verdict_on_removed(name):
 
     A module is no manual work: each use of a name in the module has its own verdict.
     """
-    public, found = old_names.public_name(name), old_names.find(name)
+    public, entry = old_names.public_name(name), old_names.find(name)
     is_module = public in old_names.MODULES or old_names.is_put_back(name)
-    now = found.fate.now if found.name == public else None
-    status = STAYS if found.name in old_names.PACKAGED else MANUAL
+    now = entry.fate.now if entry.name == public else None
+    status = STAYS if entry.name in old_names.PACKAGED else MANUAL
     if status == MANUAL and (now or is_module):
         status = CHANGE
     return Verdict(status, public, now, old_names.advice(name))
 
 
-def _unknown(public, found):
+def _unknown_verdict(public, entry):
     """Judges a name that is not in the table; returns a `Verdict` or None."""
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
@@ -207,8 +207,8 @@ def _unknown(public, found):
     if module == "tf.train":
         advice = "Neither TensorFlow nor DeepRec has it: find out which package defines it."
         return Verdict(MANUAL, public, None, advice)
-    if found is not None:
-        return Verdict(MANUAL, public, None, found.fate.advice)
+    if entry is not None:
+        return Verdict(MANUAL, public, None, entry.fate.advice)
     root = public.partition(".")[0]
     advice = f"legacy-opt does not know this name: check whether {root!r} has a v1 optimizer."
     return Verdict(MANUAL, public, None, advice, is_guess=True)
@@ -224,8 +224,8 @@ def verdict_on_own_function(name):
 
     For example, the audited code defines optimize_loss if tf_slim itself is audited.
     """
-    found = verdict(name)
-    return None if found is None or found.is_guess else found
+    judgement = verdict(name)
+    return None if judgement is None or judgement.is_guess else judgement
 
 
 def is_module(name):
@@ -256,8 +256,8 @@ def is_canned_estimator(name):
 def replacement_of_class(name):
     """Returns the class of legacy_opt that replaces a copied class with this name, or None."""
     for old, fate in old_names.FATES.items():
-        elsewhere = not old.startswith(("tf.contrib", "tfa."))
-        if fate.kind == old_names.OURS and elsewhere and old.rpartition(".")[2] == name:
+        may_be_copied = not old.startswith(("tf.contrib", "tfa."))
+        if fate.kind == old_names.OURS and may_be_copied and old.rpartition(".")[2] == name:
             return fate.now
     return None
 
@@ -298,10 +298,10 @@ def verdict_on_key(key, callee):
     """
     callee = callee or ""
     name = repr(key)
-    helper = callee.endswith("optimize_loss")
-    if not helper and key not in KEYS and key.lower() not in _KERAS_KEYS:
+    is_helper = callee.endswith("optimize_loss")
+    if not is_helper and key not in KEYS and key.lower() not in _KERAS_KEYS:
         return None
-    if helper or _V1_ESTIMATOR.match(callee):
+    if is_helper or _V1_ESTIMATOR.match(callee):
         if key in KEYS:
             return Verdict(STAYS, name, None, f"It means {_CLASSES_OF_KEYS[key]}.")
         return Verdict(MANUAL, name, None, f"It is not one of {', '.join(KEYS)}.")

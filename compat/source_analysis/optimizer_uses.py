@@ -88,7 +88,7 @@ def audit(paths):
         except RecursionError:
             uses.append(_too_deep(module.source.path))
     order = {path: index for index, path in enumerate(files)}
-    return sorted(uses, key=lambda use: _key(use, order)), len(files)
+    return sorted(uses, key=lambda use: _sort_key(use, order)), len(files)
 
 
 def _unreadable(error):
@@ -100,15 +100,12 @@ def _too_deep(path):
     return Use(path, 1, 1, "unreadable", MANUAL, "", None, "it is nested too deeply.")
 
 
-def _key(use, order):
+def _sort_key(use, order):
     path, _, cell = use.path.partition("[")
     index = order.get(use.path, order.get(path, 0))
-    return (
-        index,
-        int(cell.rstrip("]") or 0) if cell.rstrip("]").isdigit() else 0,
-        use.line,
-        use.column,
-    )
+    cell = cell.rstrip("]")
+    cell_number = int(cell) if cell.isdigit() else 0
+    return index, cell_number, use.line, use.column
 
 
 class _Finder(ast.NodeVisitor):
@@ -122,36 +119,37 @@ class _Finder(ast.NodeVisitor):
 
     def uses(self):
         """Returns the list of `Use`s."""
-        for star, statement in self._module.stars:
-            self._star(star, statement)
+        for star, statement in self._module.star_imports:
+            self._report_star_import(star, statement)
         self.visit(self._module.source.tree)
-        self._global_steps()
-        self._removed_names()
+        self._report_global_steps()
+        self._report_removed_names()
         return list(self._found.values())
 
     def _report(self, node, kind, verdict):
         path, line = self._module.source.place(node.lineno)
         place = (path, line, node.col_offset + 1)
-        self._found.setdefault(
-            place, Use(*place, kind, *(getattr(verdict, name) for name in _VERDICT_FIELDS))
-        )
+        fields = [getattr(verdict, name) for name in _VERDICT_FIELDS]
+        self._found.setdefault(place, Use(*place, kind, *fields))
 
-    def _global_steps(self):
+    def _report_global_steps(self):
         with contextlib.suppress(RecursionError):  # the search for a name may be too deep
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
 
-    def _removed_names(self):
+    def _report_removed_names(self):
         with contextlib.suppress(RecursionError):
             for node, verdict in removed_names.verdicts(self._module, self._names):
                 self._report(node, "removed", verdict)
 
-    def _decay_var_list(self, call):
+    def _report_decay_var_list(self, call):
         with contextlib.suppress(RecursionError):
-            found = decay_var_lists.verdict(call, self._scope, self._names, self._classes)
-            if found:
-                chosen, verdict = found
-                self._report(chosen, "decay_var_list", verdict)
+            node_and_verdict = decay_var_lists.verdict(
+                call, self._scope, self._names, self._classes
+            )
+            if node_and_verdict:
+                node, verdict = node_and_verdict
+                self._report(node, "decay_var_list", verdict)
 
     # Statements and expressions.
 
@@ -169,32 +167,31 @@ class _Finder(ast.NodeVisitor):
         self._enter(node)
         for argument, default in with_defaults(node.args):
             if _OPTIMIZER_PARAMETER.search(argument.arg):
-                self._key(default, node.name)
+                self._report_key(default, node.name)
 
     visit_AsyncFunctionDef = visit_FunctionDef
 
     def visit_ClassDef(self, node):
-        definition = Definition(
-            self._module.scopes[node].name, node, self._module.scopes[node], self._module
-        )
+        scope = self._module.scopes[node]
+        definition = Definition(scope.name, node, scope, self._module)
         verdict = self._classes.verdict(definition)
-        if verdict is not None and self._may_be(verdict):
+        if verdict is not None and self._may_concern_optimizer(verdict):
             base = self._classes.optimizer_base(definition)
             self._report(base, "subclass", verdict)
         elif verdict is None:
             verdict = self._verdict([definition])
             if verdict is not None:
                 verdict = verdict._replace(name=f"class {node.name}")
-                named = self._module.source.name_after(node, "class", node.name)
-                self._report(named, "class", verdict)
+                name_node = self._module.source.name_after(node, "class", node.name)
+                self._report(name_node, "class", verdict)
         self._enter(node)
 
     def visit_Import(self, node):
         for alias in node.names:
             verdict = self._verdict([alias.name])
             if verdict is not None:
-                named = self._module.source.name_after(node, "import", alias.name)
-                self._report(named, "import", verdict)
+                name_node = self._module.source.name_after(node, "import", alias.name)
+                self._report(name_node, "import", verdict)
 
     def visit_ImportFrom(self, node):
         module = self._module.imported(node)
@@ -202,8 +199,8 @@ class _Finder(ast.NodeVisitor):
             names = self._names.follow(f"{module}.{alias.name}", self._module)
             verdict = self._verdict(names)
             if verdict is not None and alias.name != "*":
-                named = self._module.source.name_after(node, "import", alias.name)
-                self._report(named, "import", verdict)
+                name_node = self._module.source.name_after(node, "import", alias.name)
+                self._report(name_node, "import", verdict)
 
     def visit_Attribute(self, node):
         is_read = isinstance(node.ctx, ast.Load)
@@ -226,56 +223,56 @@ class _Finder(ast.NodeVisitor):
         for target in node.targets:
             name = getattr(target, "attr", getattr(target, "id", ""))
             if _OPTIMIZER_PARAMETER.search(name):
-                self._key(node.value, None)
+                self._report_key(node.value, None)
         self.generic_visit(node)
 
     def visit_Call(self, node):
-        self._decay_var_list(node)
+        self._report_decay_var_list(node)
         callees = self._resolve(node.func)
-        verdict = self._called(node, callees)
+        verdict = self._verdict_on_call(node, callees)
         if verdict is not None:
-            helper = not verdict.name.rpartition(".")[2][:1].isupper()
-            self._report(node, "helper" if helper else "constructor", verdict)
+            is_helper = not verdict.name.rpartition(".")[2][:1].isupper()
+            self._report(node, "helper" if is_helper else "constructor", verdict)
         if verdict is None or not isinstance(node.func, (ast.Name, ast.Attribute)):
             self.visit(node.func)  # for example {"adam": Adam, "ftrl": Ftrl}[name]
-        self._strings(node, callees)
+        self._report_strings(node, callees)
         if getattr(node.func, "id", "") == "getattr" and len(node.args) > 1:
-            self._getattr(node)
+            self._report_getattr(node)
             return
         if getattr(node.func, "id", "") == "type" and len(node.args) == 3:
-            self._type_call(*node.args[:2])
+            self._report_type_call(*node.args[:2])
         for argument in node.args + [keyword.value for keyword in node.keywords]:
             self.visit(argument)
 
-    def _type_call(self, name, bases):
+    def _report_type_call(self, name, bases):
         """Reports `type(name, bases, …)` if a base class is known only at run time."""
         for base in getattr(bases, "elts", ()):
             verdict = self._classes.guess(base, self._scope)
-            if verdict is not None and self._may_be(verdict):
+            if verdict is not None and self._may_concern_optimizer(verdict):
                 shown = f"class {text_of(name) or '…'}({verdict.name})"
                 self._report(base, "subclass", verdict._replace(name=shown))
 
-    def _called(self, node, callees):
-        own = [each for each in callees if isinstance(each, Definition)]
+    def _verdict_on_call(self, node, callees):
+        definitions = [each for each in callees if isinstance(each, Definition)]
         if getattr(node.func, "attr", "") == "swapping_saver":
             advice = "A method of MovingAverageOptimizer, also in legacy_opt."
             return Verdict(STAYS, "swapping_saver", None, advice)
-        for each in own:
+        for each in definitions:
             if isinstance(each.node, ast.ClassDef) and self._classes.verdict(each) is not None:
                 path, line = each.module.source.place(each.node.lineno)
                 return Verdict(STAYS, each.name, None, f"The class is defined in {path}:{line}.")
-        functions = [each for each in own if not isinstance(each.node, ast.ClassDef)]
+        functions = [each for each in definitions if not isinstance(each.node, ast.ClassDef)]
         helpers = [name_verdicts.verdict_on_own_function(each.full_name) for each in functions]
         verdict = next(filter(None, helpers), None) or self._verdict(callees)
         if verdict is not None and verdict.name.startswith("tf.keras."):
-            verdict = _with_keywords(verdict, {keyword.arg for keyword in node.keywords})
+            verdict = _with_advice_on_keywords(verdict, {keyword.arg for keyword in node.keywords})
         return verdict
 
     # Strings.
 
-    def _strings(self, node, callees):
-        named = (getattr(each, "full_name", each) for each in callees)
-        callee = next((each for each in named if isinstance(each, str)), None)
+    def _report_strings(self, node, callees):
+        names = (getattr(each, "full_name", each) for each in callees)
+        callee = next((each for each in names if isinstance(each, str)), None)
         last = getattr(node.func, "attr", getattr(node.func, "id", ""))
         if callee == "re.compile":
             return
@@ -283,23 +280,23 @@ class _Finder(ast.NodeVisitor):
         if last == "get" and callee and callee.endswith(".optimizers.get"):
             position = 0
         if position is not None and position < len(node.args):
-            self._key(node.args[position], callee or last)
+            self._report_key(node.args[position], callee or last)
         # The position of the argument `optimizer` differs between the Estimators.
         if callee and name_verdicts.is_canned_estimator(callee):
             for argument in node.args:
-                self._key(argument, callee)
+                self._report_key(argument, callee)
         for keyword in node.keywords:
             if keyword.arg and _OPTIMIZER_PARAMETER.search(keyword.arg):
-                self._key(keyword.value, callee or last)
+                self._report_key(keyword.value, callee or last)
 
-    def _key(self, node, callee):
+    def _report_key(self, node, callee):
         for each in self._resolve(node):
             if isinstance(each, Text) and each.module is self._module:
                 verdict = name_verdicts.verdict_on_key(each.text, callee)
                 if verdict is not None:
                     self._report(each.node, "string", verdict)
 
-    def _getattr(self, node):
+    def _report_getattr(self, node):
         owners = [each for each in self._resolve(node.args[0]) if isinstance(each, str)]
         public = [name_verdicts.old_names.public_name(each) for each in owners]
         modules = [each for each in public if _MODULES_OF_OPTIMIZERS.match(each)]
@@ -313,7 +310,7 @@ class _Finder(ast.NodeVisitor):
             verdict = Verdict(MANUAL, f"getattr({modules[0]}, …)", None, advice)
             self._report(node, "getattr", verdict)
 
-    def _star(self, module, statement):
+    def _report_star_import(self, module, statement):
         public = name_verdicts.old_names.public_name(module)
         if _MODULES_OF_OPTIMIZERS.match(public) or public in ("tf.contrib", "tfa.optimizers"):
             advice = "It hides which optimizers are imported: import them by name. "
@@ -323,7 +320,7 @@ class _Finder(ast.NodeVisitor):
 
     # Meanings of names.
 
-    def _may_be(self, verdict):
+    def _may_concern_optimizer(self, verdict):
         """Returns whether a verdict may concern an optimizer of TensorFlow or Keras.
 
         A guess on a name outside of TensorFlow is reported only if the file mentions TensorFlow or
@@ -342,15 +339,17 @@ class _Finder(ast.NodeVisitor):
     def _verdict(self, names):
         """Returns one `Verdict` on all meanings of an expression, or None."""
         verdicts = [name_verdicts.verdict(name) for name in names if isinstance(name, str)]
-        own = [each for each in names if isinstance(each, Definition)]
-        verdicts += map(self._classes.verdict_on_unrelated_class, own)
-        verdicts = [each for each in verdicts if each is not None and self._may_be(each)]
+        definitions = [each for each in names if isinstance(each, Definition)]
+        verdicts += map(self._classes.verdict_on_unrelated_class, definitions)
+        verdicts = [
+            each for each in verdicts if each is not None and self._may_concern_optimizer(each)
+        ]
         if not verdicts:
             return None
-        short = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(short) == 1:  # one optimizer in several modules: report the least severe verdict
+        words = {each.name.rpartition(".")[2] for each in verdicts}
+        if len(words) == 1:  # one optimizer in several modules: report the least severe verdict
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
-        names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
+        names = ", ".join(sorted(words)[:4]) + (", …" if len(words) > 4 else "")
         advice = "The code uses one of these classes; other lines of the report judge each class."
         return Verdict(STAYS, names, None, advice)
 
@@ -360,11 +359,11 @@ _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 def _names_something_else(node):
     """Returns whether an expression ends with a string without "Optimizer", as in name + "Hook"."""
-    ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
-    return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
+    end = text_of(node.right) if isinstance(node, ast.BinOp) else None
+    return end is not None and "Optimizer" not in end and not end.startswith("%")
 
 
-def _with_keywords(verdict, keywords):
+def _with_advice_on_keywords(verdict, keywords):
     """Adds advice on the arguments to the verdict on a Keras optimizer."""
     advice = []
     if "lr" in keywords:

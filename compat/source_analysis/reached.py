@@ -47,10 +47,10 @@ class _Reached(ast.NodeVisitor):
             if _may_leave(statement):
                 return
 
-    def _nothing(self, node):
+    def _skip(self, node):
         """Skips a node of which a run may evaluate only a part, or nothing."""
 
-    visit_Try = visit_TryStar = visit_Assert = visit_TypeAlias = _nothing
+    visit_Try = visit_TryStar = visit_Assert = visit_TypeAlias = _skip
 
     def visit_Module(self, node):
         self._block(node.body)

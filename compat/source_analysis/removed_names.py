@@ -21,8 +21,9 @@ def verdicts(module, names):
         guards = use.guards or next(filter(None, map(finder.expected.get, use.owners)), ())
         if guards:
             verdict = Verdict(STAYS, verdict.name, None, _advice_on_guarded(use, verdict, guards))
-        is_import = bool(use.imported)
-        node = module.source.name_after(use.node, "import", use.imported) if is_import else use.node
+        node = use.node
+        if use.imported:
+            node = module.source.name_after(node, "import", use.imported)
         yield node, verdict
 
 
@@ -30,8 +31,8 @@ def _advice_on_guarded(use, verdict, guards):
     advice = "The code expects that it may be missing."
     if old_names.is_put_back(use.name) or not all(map(old_names.is_put_back, guards)):
         return advice
-    checked = old_names.public_name(guards[0])
-    more = f" Under legacy-opt run {checked} exists, but not this name. {verdict.advice}"
+    checked_name = old_names.public_name(guards[0])
+    more = f" Under legacy-opt run {checked_name} exists, but not this name. {verdict.advice}"
     return (advice + more).rstrip()
 
 
@@ -42,22 +43,22 @@ class _Finder(uses_of_missing_names.Finder):
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             meanings = self._names.resolve(node, self._scope)
-            excluded = self._excluded(node.id, meanings)
+            excluded = self._excluded_meanings(node.id, meanings)
             meanings = [each for each in meanings if each not in excluded]
-            self._use(meanings, node, owners=tuple(map(str, meanings)))
+            self._record(meanings, node, owners=tuple(map(str, meanings)))
 
     def visit_Call(self, node):
         name = getattr(node.func, "id", getattr(node.func, "attr", None))
         before = len(self.uses)
         # A third argument of getattr is a default for a missing name.
         if name in ("getattr", "import_module") and len(node.args) < 3:
-            self._use(self._names.resolve(node, self._scope), node)
+            self._record(self._names.resolve(node, self._scope), node)
         first = uses_of_missing_names.first_of(node.args[0]) if node.args else None
         if len(self.uses) == before or not isinstance(first, ast.Name):
             self.generic_visit(node)
 
     def visit_Attribute(self, node):
-        is_named = isinstance(uses_of_missing_names.first_of(node), ast.Name)
-        if isinstance(node.ctx, ast.Load) and not is_named:  # such as f(x).slim
-            self._use(self._names.resolve(node, self._scope), node)
+        begins_with_name = isinstance(uses_of_missing_names.first_of(node), ast.Name)
+        if isinstance(node.ctx, ast.Load) and not begins_with_name:  # such as f(x).slim
+            self._record(self._names.resolve(node, self._scope), node)
         super().visit_Attribute(node)

@@ -9,6 +9,7 @@ taken.
 from __future__ import annotations
 
 import ast
+import os
 from typing import Any, NamedTuple
 
 
@@ -68,8 +69,8 @@ class Scope:
     Attributes of `self` are names in the scope of the class, with "self." in front.
     """
 
-    def __init__(self, module, parent=None, name="", of_class=False):
-        self.module, self.parent, self.name, self.of_class = module, parent, name, of_class
+    def __init__(self, module, parent=None, name="", is_class=False):
+        self.module, self.parent, self.name, self.is_class = module, parent, name, is_class
         self.names = {}  # name: list of full names (strings), `Definition`s and `Assigned`s
 
     def bind(self, name, value):
@@ -85,7 +86,7 @@ class Scope:
         """Returns the scope that binds a name (this scope or an enclosing scope), or None."""
         scope = self
         while scope is not None:
-            if name in scope.names and not (scope.of_class and scope is not self):
+            if name in scope.names and not (scope.is_class and scope is not self):
                 return scope
             scope = scope.parent
         return None
@@ -93,7 +94,7 @@ class Scope:
     def enclosing_class(self):
         """Returns the scope of the class that this scope belongs to, or None."""
         scope = self
-        while scope is not None and not scope.of_class:
+        while scope is not None and not scope.is_class:
             scope = scope.parent
         return scope
 
@@ -131,7 +132,7 @@ class Module:
         self.source = source
         self.names = names
         self.is_package = source.path.endswith("__init__.py")
-        self.stars = []  # (module, statement)
+        self.star_imports = []  # (module, statement)
         self.scope = Scope(self)
         self.scopes = {}  # node: Scope
         _Binder(self).visit(source.tree)
@@ -165,16 +166,16 @@ class _Binder(ast.NodeVisitor):
         module = self.module.imported(node)
         for alias in node.names:
             if alias.name == "*":
-                self.module.stars.append((module, node))
+                self.module.star_imports.append((module, node))
             else:
                 full = f"{module}.{alias.name}" if module else alias.name
                 self.scope.bind(alias.asname or alias.name, full)
 
     def visit_ClassDef(self, node):
-        self._define(node, of_class=True)
+        self._define(node, is_class=True)
 
     def visit_FunctionDef(self, node: Any):
-        scope = self._define(node, of_class=False)
+        scope = self._define(node, is_class=False)
         _bind_arguments(node.args, scope, self.scope)
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -193,9 +194,9 @@ class _Binder(ast.NodeVisitor):
         scope = self._enter(node, Scope(self.module, self.scope, self.scope.name))
         _bind_arguments(node.args, scope, self.scope)
 
-    def _define(self, node, of_class):
+    def _define(self, node, is_class):
         name = self.scope.name + "." + node.name if self.scope.name else node.name
-        scope = Scope(self.module, self.scope, name, of_class)
+        scope = Scope(self.module, self.scope, name, is_class)
         self.scope.bind(node.name, Definition(name, node, scope, self.module))
         return self._enter(node, scope)
 
@@ -232,31 +233,31 @@ class _Binder(ast.NodeVisitor):
         assigned = Assigned(value, self.scope, is_element)
         if isinstance(target, ast.Name):
             self.scope.bind(target.id, assigned)
-            if self.scope.of_class:
+            if self.scope.is_class:
                 self.scope.bind("self." + target.id, assigned)
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = getattr(value, "elts", ())
-            pairs = len(values) == len(target.elts) and not is_element
+            has_value_for_each = len(values) == len(target.elts) and not is_element
             for index, each in enumerate(target.elts):
-                self._assign(each, values[index] if pairs else ast.Pass())
+                self._assign(each, values[index] if has_value_for_each else ast.Pass())
         elif _is_of_self(target) and self.scope.enclosing_class() is not None:
             self.scope.enclosing_class().bind("self." + target.attr, assigned)
 
 
 def _bind_arguments(arguments, scope, outer):
     """Binds parameters to their defaults; a parameter without a default gets no meaning."""
-    plain = getattr(arguments, "posonlyargs", []) + arguments.args
+    positional = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
         scope.bind(argument.arg, Assigned(default, outer, False))
-    for argument in plain + arguments.kwonlyargs + [arguments.vararg, arguments.kwarg]:
+    for argument in positional + arguments.kwonlyargs + [arguments.vararg, arguments.kwarg]:
         if argument is not None:
             scope.names.setdefault(argument.arg, [])
 
 
 def with_defaults(arguments):
     """Returns a list of (parameter, default) for the parameters that have a default."""
-    plain = getattr(arguments, "posonlyargs", []) + arguments.args
-    pairs = list(zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults))
+    positional = getattr(arguments, "posonlyargs", []) + arguments.args
+    pairs = list(zip(positional[len(positional) - len(arguments.defaults) :], arguments.defaults))
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults)
     return [(argument, default) for argument, default in pairs if default is not None]
 
@@ -304,29 +305,29 @@ class Names:
         """Returns a cached result; an empty list if the query depends on its own result."""
         if key not in self._answers:
             self._answers[key] = []
-            self._answers[key] = _once(function(*arguments))
+            self._answers[key] = _unique(function(*arguments))
         return self._answers[key]
 
     def _resolve(self, node, scope):
         kind = type(node).__name__
         if kind == "Name":
-            return self._named(node.id, scope)
+            return self._resolve_name(node.id, scope)
         if kind == "Attribute":
             if _is_of_self(node) and scope.enclosing_class() is not None:
                 return self._meanings(scope.values(node), scope.module)
-            return self._attribute(node.value, node.attr, scope)
+            return self._resolve_attribute(node.value, node.attr, scope)
         if kind == "IfExp":
-            return self._all((node.body, node.orelse), scope)
+            return self._resolve_all((node.body, node.orelse), scope)
         if kind == "BoolOp":
-            return self._all(node.values, scope)
+            return self._resolve_all(node.values, scope)
         if kind == "Subscript":
             key = getattr(node.slice, "value", node.slice)  # up to Python 3.8, an ast.Index
             return self.contents(node.value, scope, text_of(node.slice) or text_of(key))
         if text_of(node) is not None:
             return [Text(text_of(node), node, scope.module)]
-        return self._called(node, scope) if kind == "Call" else []
+        return self._resolve_call(node, scope) if kind == "Call" else []
 
-    def _called(self, node, scope):
+    def _resolve_call(self, node, scope):
         """Returns the meanings of a call's result.
 
         Only calls of a few known functions, and of functions in the audited code, have meanings.
@@ -336,20 +337,24 @@ class Names:
         name = getattr(function, "id", getattr(function, "attr", None))
         text = text_of(node.args[1]) if len(node.args) > 1 else None
         if name == "getattr" and text:
-            return self._attribute(first, text, scope)
+            return self._resolve_attribute(first, text, scope)
         if name == "import_module" and first is not None and text_of(first):
             return [text_of(first)]
         if name == "partial" and first is not None:
             return self.resolve(first, scope)
         if name == "with_metaclass":  # a function of the packages six and future
-            return self._all(node.args[1:], scope)
+            return self._resolve_all(node.args[1:], scope)
         if name == "get" and isinstance(function, ast.Attribute):
             return self.contents(function.value, scope, first and text_of(first))
         callees = self.resolve(function, scope)
         if name == "extend_with_decoupled_weight_decay":
             return callees
-        own = [each for each in callees if isinstance(each, Definition)]
-        return _once(one for each in own for one in self._all(self.returned(each), each.scope))
+        definitions = [each for each in callees if isinstance(each, Definition)]
+        return _unique(
+            meaning
+            for each in definitions
+            for meaning in self._resolve_all(self.returned(each), each.scope)
+        )
 
     def returned(self, definition):
         """Returns the list of expressions that a function returns; an empty list for a class."""
@@ -374,45 +379,44 @@ class Names:
     def _contents(self, node, scope, key):
         kind = type(node).__name__
         if kind == "Dict":
-            under = [
-                v for k, v in zip(node.keys, node.values) if k is not None and text_of(k) == key
-            ]
-            return self._all(under if key and under else node.values, scope)
+            pairs = zip(node.keys, node.values)
+            values = [v for k, v in pairs if k is not None and text_of(k) == key]
+            return self._resolve_all(values if key and values else node.values, scope)
         if kind in ("List", "Tuple", "Set"):
-            return self._all(node.elts, scope)
+            return self._resolve_all(node.elts, scope)
         if kind == "Call" and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
             return self.contents(node.func.value, scope)
-        found = []
+        meanings = []
         for value in scope.values(node):
-            found += self.contents(value.expression, value.scope, key)
-        return found
+            meanings += self.contents(value.expression, value.scope, key)
+        return meanings
 
-    def _all(self, nodes, scope):
-        return _once(each for node in nodes for each in self.resolve(node, scope))
+    def _resolve_all(self, nodes, scope):
+        return _unique(each for node in nodes for each in self.resolve(node, scope))
 
-    def _named(self, name, scope):
+    def _resolve_name(self, name, scope):
         bound = scope.find(name)
         if bound is not None:
             return self._meanings(bound, scope.module)
-        stars = (f"{star}.{name}" for star, _ in scope.module.stars)
-        return _once(each for full in stars for each in self.follow(full, scope.module))
+        starred_names = (f"{star}.{name}" for star, _ in scope.module.star_imports)
+        return _unique(each for full in starred_names for each in self.follow(full, scope.module))
 
-    def _meanings(self, bound, module):
-        found = []
-        for value in bound:
+    def _meanings(self, values, module):
+        result = []
+        for value in values:
             if isinstance(value, Assigned):
                 meanings = self.contents if value.is_element else self.resolve
-                found += meanings(value.expression, value.scope)
+                result += meanings(value.expression, value.scope)
             elif isinstance(value, Definition):
-                found.append(value)
+                result.append(value)
             else:
-                found += self.follow(value, module)
-        return found
+                result += self.follow(value, module)
+        return result
 
-    def _attribute(self, node, name, scope):
+    def _resolve_attribute(self, node, name, scope):
         owners = [each for each in self.resolve(node, scope) if isinstance(each, str)]
         names = (f"{owner}.{name}" for owner in owners)
-        return _once(each for full in names for each in self.follow(full, scope.module))
+        return _unique(each for full in names for each in self.follow(full, scope.module))
 
     def follow(self, name, module):
         """Returns the possible meanings of a full name in the module that defines or imports it.
@@ -430,26 +434,26 @@ class Names:
         home = self._module(owner, module)
         if home is None:
             return [name]
-        return self._cached(("follow", name, home), self._found_in, name, last, home)
+        return self._cached(("follow", name, home), self._meanings_in, name, last, home)
 
-    def _found_in(self, name, last, home):
+    def _meanings_in(self, name, last, home):
         bound = home.scope.names.get(last)
         if bound is not None:
             return self._meanings(bound, home)
-        stars = (f"{star}.{last}" for star, _ in home.stars)
-        behind = [each for full in stars for each in self.follow(full, home)]
+        starred_names = (f"{star}.{last}" for star, _ in home.star_imports)
+        meanings = [each for full in starred_names for each in self.follow(full, home)]
         if name in self._modules:
             return [name]
-        outside = [each for each in behind if self._is_outside(each)]
-        return [each for each in behind if isinstance(each, Definition)] or outside + [name]
+        outside = [each for each in meanings if self._is_outside(each)]
+        return [each for each in meanings if isinstance(each, Definition)] or outside + [name]
 
-    def is_undefined(self, found):
+    def is_undefined(self, meaning):
         """Returns whether a meaning is a name that its audited module does not define itself."""
-        is_name = isinstance(found, str) and found not in self._modules
-        return is_name and found.rpartition(".")[0] in self._modules
+        is_name = isinstance(meaning, str) and meaning not in self._modules
+        return is_name and meaning.rpartition(".")[0] in self._modules
 
-    def _is_outside(self, found):
-        return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
+    def _is_outside(self, meaning):
+        return isinstance(meaning, str) and meaning.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
         """Returns a module with this name, other than the module `user`, or None.
@@ -458,18 +462,17 @@ class Names:
         beginning with the path of `user`.
         """
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
-        beside = user.source.path
+        user_path = user.source.path
 
-        def near(module):
-            pairs = zip(module.source.path, beside)
-            return next((n for n, (one, other) in enumerate(pairs) if one != other), len(beside))
+        def common_length(module):
+            return len(os.path.commonprefix([module.source.path, user_path]))
 
-        return max(candidates, key=near) if candidates else None
+        return max(candidates, key=common_length) if candidates else None
 
 
-def _once(values):
-    found = []
+def _unique(values):
+    result = []
     for value in values:
-        if value not in found:
-            found.append(value)
-    return found
+        if value not in result:
+            result.append(value)
+    return result

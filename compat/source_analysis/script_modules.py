@@ -46,40 +46,41 @@ def read(path, name):
       The set is empty if some runs do not import the module.
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
-    first = [(path, name)] + list(_local(packages))
-    # `found` is a dict from real paths to (module, reached nodes, imports).
-    found, waiting = {}, list(first)
+    first_files = [(path, name)] + list(_local(packages))
+    files = {}  # from real paths to (module, reached nodes, imports)
+    waiting = list(first_files)
     while waiting:
         path, name = waiting.pop(0)
         real = os.path.realpath(path)
-        if real in found:
+        if real in files:
             continue
         try:
             module = scopes.Module(sources.read(path), [name])
         except sources.UnreadableError:
             continue  # if the script imports the file, Python reports the error
         imports = [(node, list(_local(names))) for node, names in _imports(module)]
-        found[real] = module, reached.nodes(module.source.tree, not found), imports
+        is_main = not files
+        files[real] = module, reached.nodes(module.source.tree, is_main), imports
         waiting += (each for _, local in imports for each in local)
-    certain = _certain(found, [os.path.realpath(path) for path, _ in first])
+    certain = _certain_paths(files, [os.path.realpath(path) for path, _ in first_files])
     return {
-        module: nodes if real in certain else set() for real, (module, nodes, _) in found.items()
+        module: nodes if real in certain else set() for real, (module, nodes, _) in files.items()
     }
 
 
-def _certain(found, waiting):
+def _certain_paths(files, waiting):
     """Returns the real paths of the modules that every run imports.
 
     Args:
-      found: see `read`.
+      files: the dict that `read` makes.
       waiting: the real paths of modules that every run imports. The list is emptied.
     """
     certain = set()
     while waiting:
         real = waiting.pop()
-        if real in found and real not in certain:
+        if real in files and real not in certain:
             certain.add(real)
-            _, nodes, imports = found[real]
+            _, nodes, imports = files[real]
             reached_imports = (local for node, local in imports if node in nodes)
             waiting += (os.path.realpath(path) for local in reached_imports for path, _ in local)
     return certain
@@ -102,7 +103,7 @@ def _local(names):
         if parts[0] in ("", "tensorflow", "legacy_opt"):
             continue
         for end in range(1, len(parts) + 1):
-            each = ".".join(parts[:end])
-            path = file_of(each, sys.path)
+            module_name = ".".join(parts[:end])
+            path = file_of(module_name, sys.path)
             if path and is_local(path):
-                yield path, each
+                yield path, module_name

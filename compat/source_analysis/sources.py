@@ -35,7 +35,7 @@ _PYTHON_2 = re.compile(
     """,
     re.VERBOSE,
 )
-_OF_OPTIMIZERS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimizers\b")
+_OPTIMIZER_WORDS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimizers\b")
 
 
 class Source(NamedTuple):
@@ -65,9 +65,9 @@ class Source(NamedTuple):
         """
         for number, line in enumerate(self.lines[node.lineno - 1 :], node.lineno):
             start = line.find(word) + len(word) if number == node.lineno else 0
-            found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
-            if found:
-                return ast.Name(name, lineno=number, col_offset=found.start())
+            match = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
+            if match:
+                return ast.Name(name, lineno=number, col_offset=match.start())
         return node
 
 
@@ -98,20 +98,20 @@ def find(paths):
       ValueError: a path does not exist, is not a regular file or folder, or is a folder without
         .py and .ipynb files.
     """
-    found = {}
+    paths_by_real_path = {}
     for path in paths:
         if not os.path.exists(path):
             raise ValueError(f"There is no file or folder {path!r}.")
         special_files.refuse(path)
-        files = list(_below(path)) if os.path.isdir(path) else [path]
+        files = list(_files_in(path)) if os.path.isdir(path) else [path]
         if not files:
             raise ValueError(f"There are no .py or .ipynb files in {path!r}.")
         for each in files:
-            found.setdefault(os.path.realpath(each), os.path.normpath(each))
-    return list(found.values())
+            paths_by_real_path.setdefault(os.path.realpath(each), os.path.normpath(each))
+    return list(paths_by_real_path.values())
 
 
-def _below(folder):
+def _files_in(folder):
     for home, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if _is_searched(home, name))
         for name in sorted(files):
@@ -153,13 +153,13 @@ def _parse(path, lines):
         raise UnreadableError(path, 1, 1, f"Python cannot parse it: {error}.") from error
 
 
-def _why(error, failing, lines):
-    mentions = [n for n, line in enumerate(lines, 1) if _OF_OPTIMIZERS.search(line)]
+def _why(error, failing_lines, lines):
+    line_numbers = [n for n, line in enumerate(lines, 1) if _OPTIMIZER_WORDS.search(line)]
     hint = ""
-    if mentions:
-        numbers = ", ".join(map(str, mentions[:5])) + (", …" if len(mentions) > 5 else "")
+    if line_numbers:
+        numbers = ", ".join(map(str, line_numbers[:5])) + (", …" if len(line_numbers) > 5 else "")
         hint = f" It mentions optimizers in line {numbers}."
-    if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing)):
+    if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing_lines)):
         return f"it is Python 2: convert it to Python 3 first (lib2to3, futurize).{hint}"
     version = "Python " + ".".join(map(str, sys.version_info[:2]))
     return f"{version} cannot parse it: {error.msg}.{hint}"

@@ -56,7 +56,7 @@ class Finder(ast.NodeVisitor):
 
     def __init__(self, module, names, is_missing):
         self.module, self.uses, self.expected = module, [], {}
-        self._names, self._lacks = names, is_missing
+        self._names, self._is_missing_in_tensorflow = names, is_missing
         self._scope = module.scope
         # The names that are checked by the guards around the visited node; "" means any name.
         self._guarded = []
@@ -75,13 +75,13 @@ class Finder(ast.NodeVisitor):
 
     def visit_Import(self, node):
         for alias in node.names:
-            self._use([alias.name], node, alias.name)
+            self._record([alias.name], node, alias.name)
 
     def visit_ImportFrom(self, node):
         module = self.module.imported(node)
         for alias in node.names:
             name = module if alias.name == "*" else f"{module}.{alias.name}"
-            self._use([name], node, alias.name)
+            self._record([name], node, alias.name)
 
     def visit_Attribute(self, node):
         base = first_of(node)
@@ -89,19 +89,19 @@ class Finder(ast.NodeVisitor):
             self.generic_visit(node)
         elif isinstance(node.ctx, ast.Load):
             owners = tuple(map(str, self._names.resolve(base, self._scope)))
-            excluded = tuple(f"{each}." for each in self._excluded(base.id, owners))
+            excluded = tuple(f"{each}." for each in self._excluded_meanings(base.id, owners))
             meanings = self._names.resolve(node, self._scope)
             meanings = [each for each in meanings if not str(each).startswith(excluded)]
-            self._use(meanings, node, owners=owners)
+            self._record(meanings, node, owners=owners)
 
     def visit_Try(self, node):
         before = len(self._uses_found)
         with self._guarding([""] if any(map(_catches, node.handlers)) else []):
             self._visit_all(node.body + node.orelse)
-        tried = self._uses_found[before:]
+        names_exist = self._uses_found[before:]
         for handler in node.handlers:
             # If all names in the `try` exist, the handler is for other versions of TensorFlow.
-            is_unused = tried and all(tried) and _catches(handler)
+            is_unused = names_exist and all(names_exist) and _catches(handler)
             with self._guarding([""] if is_unused else []):
                 self.visit(handler)
         self._visit_all(node.finalbody)
@@ -148,9 +148,9 @@ class Finder(ast.NodeVisitor):
                 return [""]
             owner, text = _presence_check(node)
             for each in self._names.resolve(owner, self._scope) if text else ():
-                full = f"{each}.{text}"
-                if self._is_missing(full):
-                    checked.append(full)
+                full_name = f"{each}.{text}"
+                if self._is_missing(full_name):
+                    checked.append(full_name)
         return checked
 
     def _depends_on_version(self, node):
@@ -166,31 +166,31 @@ class Finder(ast.NodeVisitor):
         return any(
             isinstance(each, ast.Attribute)
             and not _VERSIONS.isdisjoint(map(str, self._names.resolve(each, scope)))
-            for whole, scope in sources
-            for each in ast.walk(whole)
+            for source, scope in sources
+            for each in ast.walk(source)
         )
 
-    def _excluded(self, name, meanings):
+    def _excluded_meanings(self, name, meanings):
         """Returns the meanings that a name does not have, although star imports suggest them."""
         undefined = list(filter(self._names.is_undefined, meanings))
         excluded = undefined if len(undefined) < len(meanings) else []
         if self._scope.find(name) is None:  # `name` is a builtin, or from a star import
-            direct = {f"{star}.{name}": star for star, _ in self.module.stars}
+            modules_of_names = {f"{star}.{name}": star for star, _ in self.module.star_imports}
             excluded += [
                 each
                 for each in filter(self._is_missing, meanings)
                 if hasattr(builtins, name)
                 or not old_names.is_removed(each)
-                or self._is_missing(direct.get(each))  # the star import itself is a use
+                or self._is_missing(modules_of_names.get(each))  # the star import itself is a use
             ]
         return excluded
 
     def _is_missing(self, name):
-        return (
-            isinstance(name, str) and name.partition(".")[0] == "tensorflow" and self._lacks(name)
-        )
+        if not isinstance(name, str) or name.partition(".")[0] != "tensorflow":
+            return False
+        return self._is_missing_in_tensorflow(name)
 
-    def _use(self, meanings, node, imported="", owners=()):
+    def _record(self, meanings, node, imported="", owners=()):
         """Records the use of a name if all meanings are missing; records the first meaning."""
         is_missing = bool(meanings) and all(map(self._is_missing, meanings))
         if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
