@@ -33,14 +33,15 @@ class Problem(NamedTuple):
 
     def pairs(self, tensors, variables):
         """Returns (gradient, variable) pairs from a flat list of one step's tensors."""
-        tensors, found = iter(tensors), []
+        tensors = iter(tensors)
+        pairs = []
         for name, value in self.values.items():
             gradient = next(tensors)
             if name in self.sparse:
                 shape = tf.constant(value.shape, tf.int64)  # a tensor, as for embedding layers
                 gradient = tf.IndexedSlices(gradient, next(tensors), shape)
-            found.append((gradient, variables[name]))
-        return found
+            pairs.append((gradient, variables[name]))
+        return pairs
 
 
 @contextlib.contextmanager

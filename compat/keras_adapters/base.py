@@ -56,8 +56,8 @@ class KerasAdapter:
         Raises:
           ValueError: this Keras has no class of that name.
         """
-        for home in (self.keras.optimizers, self.optimizers):
-            cls = getattr(home, name, None)
+        for module in (self.keras.optimizers, self.optimizers):
+            cls = getattr(module, name, None)
             if isinstance(cls, type) and issubclass(cls, self.base):
                 return cls
         raise ValueError(f"{self.keras.__name__} has no {name}.")
@@ -91,8 +91,8 @@ class KerasAdapter:
         if self.is_schedule(rate):
             return rate
         is_function = callable(rate) and not isinstance(rate, tf.Variable)
-        ours = is_function and type(rate).__module__.startswith("legacy_opt")
-        if versions.is_symbolic(rate) or ours or schedules.is_v1_decay(rate):
+        is_ours = is_function and type(rate).__module__.startswith("legacy_opt")
+        if versions.is_symbolic(rate) or is_ours or schedules.is_v1_decay(rate):
             raise ValueError(
                 f"The learning rate is {rate!r}, which Keras' own optimizers cannot keep. "
                 "Give the optimizer a number or a Keras schedule first: "
@@ -126,15 +126,15 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def variables_of(self, bridged, given):
+    def variables_of(self, bridged, variables):
         """Returns a list of the variables for which a bridged optimizer has state.
 
         Args:
           bridged: the optimizer.
-          given: the variables that the user passed, or None.
+          variables: the variables that the user passed, or None.
 
         Raises:
-          ValueError: the optimizer has state for other variables than `given`, or for variables
+          ValueError: the optimizer has state for other variables than `variables`, or for variables
             that have been deleted.
         """
         raise NotImplementedError
@@ -146,15 +146,15 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def trained_by(self, plain, given):
+    def trained_variables(self, plain, variables):
         """Returns a list of the variables for which a plain optimizer has state.
 
         Args:
           plain: the optimizer.
-          given: the variables that the user passed, or None.
+          variables: the variables that the user passed, or None.
 
         Raises:
-          ValueError: see `variables_of`; or `given` is None, and the optimizer does not store
+          ValueError: see `variables_of`; or `variables` is None, and the optimizer does not store
             which variables it trains.
         """
         raise NotImplementedError

@@ -25,8 +25,8 @@ class Adapter(KerasAdapter):
 
     @property
     def optimizers(self):
-        home = self.keras.optimizers
-        return getattr(home, "legacy", home)  # from Keras 2.11 on, OptimizerV2 is in `legacy`
+        module = self.keras.optimizers
+        return getattr(module, "legacy", module)  # from Keras 2.11 on, OptimizerV2 is in `legacy`
 
     @property
     def name(self):
@@ -40,21 +40,23 @@ class Adapter(KerasAdapter):
 
     def base_arguments(self, optimizer):
         names = ("clipnorm", "clipvalue", "global_clipnorm")
-        found = {name: getattr(optimizer, name, None) for name in names}
-        found["decay"] = optimizer._initial_decay or None
-        found["gradient_aggregator"] = versions.own_aggregator(optimizer)
-        found["gradient_transformers"] = getattr(optimizer, "gradient_transformers", None) or None
-        return {name: given for name, given in found.items() if given is not None}
+        arguments = {name: getattr(optimizer, name, None) for name in names}
+        arguments["decay"] = optimizer._initial_decay or None
+        arguments["gradient_aggregator"] = versions.own_aggregator(optimizer)
+        arguments["gradient_transformers"] = (
+            getattr(optimizer, "gradient_transformers", None) or None
+        )
+        return {name: value for name, value in arguments.items() if value is not None}
 
-    def variables_of(self, bridged, given):
-        if given is None:
+    def variables_of(self, bridged, variables):
+        if variables is None:
             return bridged.trained_variables()
-        started = bridged.keys_with_slots()
-        keys = [bridged.variable_key(variable) for variable in given]
-        if any(key not in keys for key in started):
-            raise other_variables(len(started), len(given))
-        self.build(bridged, given)  # creates slots for variables that have none
-        return given
+        keys_with_slots = bridged.keys_with_slots()
+        keys = [bridged.variable_key(variable) for variable in variables]
+        if any(key not in keys for key in keys_with_slots):
+            raise other_variables(len(keys_with_slots), len(variables))
+        self.build(bridged, variables)  # creates slots for variables that have none
+        return variables
 
     def slots(self, plain, variables, names):
         return {
@@ -63,21 +65,21 @@ class Adapter(KerasAdapter):
             if name in plain.get_slot_names()
         }
 
-    def trained_by(self, plain, given):
+    def trained_variables(self, plain, variables):
         is_awaited = any(plain._deferred_slot_restorations.values())
-        if not plain._slots and not is_awaited and not given:
+        if not plain._slots and not is_awaited and not variables:
             return []
-        if given is None:
+        if variables is None:
             raise ValueError(
                 "A Keras 2 optimizer does not store which variables its state belongs to. Pass "
                 "these variables: variables=model.trainable_variables."
             )
         if is_awaited or not plain._slots:
-            self.build(plain, given)
-        keys = {versions.slot_key(variable) for variable in given}
+            self.build(plain, variables)
+        keys = {versions.slot_key(variable) for variable in variables}
         if plain._slots and set(plain._slots) != keys:
-            raise other_variables(len(plain._slots), len(given))
-        return given
+            raise other_variables(len(plain._slots), len(variables))
+        return variables
 
     def pairs(self, source, target):
         yield source.iterations, target.iterations
@@ -95,10 +97,10 @@ class Adapter(KerasAdapter):
                 )
 
     def raw_hyperparameters(self, optimizer):
-        found = getattr(optimizer, "_hyper", {})
+        hyperparameters = getattr(optimizer, "_hyper", {})
         if graph_names.is_bridged(optimizer):  # `get_config` includes the other hyperparameters
-            return {name: found[name] for name in found if name == "learning_rate"}
-        return found
+            return {key: value for key, value in hyperparameters.items() if key == "learning_rate"}
+        return hyperparameters
 
     def check_trains(self, variable):
         if versions.is_keras_3_variable(variable):
@@ -136,5 +138,5 @@ class Adapter(KerasAdapter):
         return grads
 
     def returns_operations(self, optimizer):
-        home = type(optimizer).__module__.split(".")[0]
-        return home in _MADE_FOR_GRAPHS and not hasattr(optimizer, "get_scaled_loss")
+        package = type(optimizer).__module__.split(".")[0]
+        return package in _MADE_FOR_GRAPHS and not hasattr(optimizer, "get_scaled_loss")

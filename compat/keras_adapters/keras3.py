@@ -44,46 +44,48 @@ class Adapter(KerasAdapter):
 
     def base_arguments(self, optimizer):
         defaults = self.base(learning_rate=0.0, name="defaults").get_config()
-        found = {
+        arguments = {
             name: getattr(optimizer, name) for name in set(defaults) - {"name", "learning_rate"}
         }
-        return {name: given for name, given in found.items() if given != defaults[name]}
+        return {name: value for name, value in arguments.items() if value != defaults[name]}
 
-    def variables_of(self, bridged, given):
-        return _checked(bridged.trained_variables(), given)
+    def variables_of(self, bridged, variables):
+        return _checked(bridged.trained_variables(), variables)
 
     def slots(self, plain, variables, names):
         # The order of slots depends on the version of Keras, so find them by their names:
         # "<variable>_<slot>" or "<slot>". Before the slots, `plain.variables` has the variables
         # that all optimizers may have: iterations, learning rate, moving averages, accumulated
         # gradients.
-        head = 1 + versions.is_keras_3_variable(plain._learning_rate)
-        head += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
-        own = plain.variables[head:]
+        skipped = 1 + versions.is_keras_3_variable(plain._learning_rate)
+        skipped += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
+        slot_candidates = plain.variables[skipped:]
         found = {
-            name: [each for each in own if ("_" + each.name).endswith("_" + name)] for name in names
+            name: [each for each in slot_candidates if ("_" + each.name).endswith("_" + name)]
+            for name in names
         }
         return {name: slots for name, slots in found.items() if slots}
 
-    def trained_by(self, plain, given):
+    def trained_variables(self, plain, variables):
         awaits_state = functools.partial(versions.awaits_restoration, plain._variables)
-        if not plain.built and given:
-            self.build(plain, given)  # also restores state from a checkpoint that was loaded before
+        if not plain.built and variables:
+            # Also restores state from a checkpoint that was loaded before.
+            self.build(plain, variables)
             if awaits_state():
                 raise ValueError(
                     "The checkpoint that was restored into this optimizer contains more state "
-                    f"than the {len(given)} variables in `variables` need."
+                    f"than the {len(variables)} variables in `variables` need."
                 )
         elif not plain.built:
             if awaits_state():
                 raise ValueError(AWAITS)
             return []
-        return _checked(list(plain._trainable_variables), given)
+        return _checked(list(plain._trainable_variables), variables)
 
     def configure(self, source, target):
-        for name, given in vars(source).items():
+        for name, value in vars(source).items():
             if name.startswith("_exclude_from_weight_decay"):
-                setattr(target, name, given)
+                setattr(target, name, value)
 
     def pairs(self, source, target):
         yield source._iterations, target._iterations
@@ -148,26 +150,29 @@ def _reporting_slots(optimizer, making_slot):
     """Returns a scope in which an optimizer creates each slot in a scope from `making_slot`."""
     add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
-    def reporting(reference_variable, name=None, *args, **kwargs):
+    def report_and_add_slot(reference_variable, name=None, *args, **kwargs):
         with making_slot(versions.tf_variable(reference_variable), name or "var"):
             return add_slot(reference_variable, name, *args, **kwargs)
 
-    def under_a_valid_name(*args, **kwargs):
+    def add_variable_with_valid_name(*args, **kwargs):
         if kwargs.get("name"):  # some optimizers pass a trained variable's full name, with slashes
             kwargs["name"] = kwargs["name"].replace("/", "_").replace(":", "_")
         return add_variable(*args, **kwargs)
 
-    methods = {"add_variable_from_reference": reporting, "add_variable": under_a_valid_name}
+    methods = {
+        "add_variable_from_reference": report_and_add_slot,
+        "add_variable": add_variable_with_valid_name,
+    }
     return with_attributes(optimizer, methods)
 
 
-def _checked(known, given):
-    """Returns `known`; raises a ValueError if `given` is a list of other variables.
+def _checked(built_for, variables):
+    """Returns `built_for`; raises a ValueError if `variables` are other variables.
 
     Args:
-      known: the variables for which an optimizer is built.
-      given: the variables that the user passed, or None.
+      built_for: the variables for which an optimizer is built.
+      variables: the variables that the user passed, or None.
     """
-    if given is not None and {id(each) for each in given} != {id(each) for each in known}:
-        raise other_variables(len(known), len(given))
-    return known
+    if variables is not None and set(map(id, variables)) != set(map(id, built_for)):
+        raise other_variables(len(built_for), len(variables))
+    return built_for

@@ -69,8 +69,8 @@ def to_keras(
     """
     if hasattr(optimizer, "new_keras_optimizer"):
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
-        changed = not fused or any(option is not None for option in options)
-        return _out_of_v1(optimizer, api, changed)
+        has_other_arguments = not fused or any(option is not None for option in options)
+        return _recreated_keras_optimizer(optimizer, api, has_other_arguments)
     return bridge_class(api)(
         optimizer,
         learning_rate=learning_rate,
@@ -82,23 +82,25 @@ def to_keras(
     )
 
 
-def _out_of_v1(optimizer: V1Optimizer, api: str, changed: bool) -> KerasOptimizer:
+def _recreated_keras_optimizer(
+    optimizer: V1Optimizer, api: str, has_other_arguments: bool
+) -> KerasOptimizer:
     """Returns a new Keras optimizer with the settings of the one that was passed to `to_v1`.
 
     Args:
       optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.
       api: the argument of `to_keras`.
-      changed: whether `to_keras` got an argument besides `optimizer` and `api`.
+      has_other_arguments: whether `to_keras` got an argument besides `optimizer` and `api`.
     """
-    made = optimizer.new_keras_optimizer()
-    own_api = adapter_of(made).api
-    if api not in ("auto", own_api) or changed:
+    keras_optimizer = optimizer.new_keras_optimizer()
+    own_api = adapter_of(keras_optimizer).api
+    if api not in ("auto", own_api) or has_other_arguments:
         raise ValueError(
             f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer (api={own_api!r}), "
             "and to_keras returns this kind of optimizer with the same settings. Do not pass "
             "another api, and set options on the result instead of passing them."
         )
-    return made
+    return keras_optimizer
 
 
 def bridge_class(api: str) -> Any:

@@ -105,9 +105,9 @@ def with_objects(configuration: Configuration, keras: KerasPackage) -> Configura
     """
     schedule_from = keras.optimizers.schedules.deserialize
     optimizer = serialization.from_config(configuration["optimizer"])
-    made = dict(configuration, optimizer=optimizer)
-    if made.get("learning_rates"):
-        made["learning_rates"] = [
-            None if saved is None else schedule_from(saved) for saved in made["learning_rates"]
+    result = dict(configuration, optimizer=optimizer)
+    if result.get("learning_rates"):
+        result["learning_rates"] = [
+            None if saved is None else schedule_from(saved) for saved in result["learning_rates"]
         ]
-    return made
+    return result

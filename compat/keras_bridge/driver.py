@@ -105,8 +105,8 @@ class V1Driver:
     @property
     def depends_on_step(self) -> bool:
         """Whether the v1 optimizer's updates depend on the number of training steps done."""
-        everything = nesting.nested_optimizers(self.optimizer)
-        return any(each.optimizer._step_inputs.depends_on_step for each in everything)
+        nested = nesting.nested_optimizers(self.optimizer)
+        return any(each.optimizer._step_inputs.depends_on_step for each in nested)
 
     def alone(self):
         """Returns a scope in which no other thread can use the optimizer."""
@@ -236,9 +236,9 @@ class V1Driver:
             rule = sparse_updates_for_xla.rule_for(original)
         if rule is not None:
             with refusals.sparse_updates_explained(optimizer):
-                one_each = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
+                summed = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
                 return sparse_updates_for_xla.apply_sparse(
-                    rule, optimizer, one_each.values, variable, one_each.indices
+                    rule, optimizer, summed.values, variable, summed.indices
                 )
         explained = refusals.sparse_updates_explained(optimizer)
         with self._with_rate_of_dtype(optimizer, grad.dtype), explained:
@@ -342,20 +342,20 @@ class V1Driver:
         if self._step is not None:  # another replica's thread has set the attributes
             yield
             return
-        everything = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
+        optimizers = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
         before = [
-            {key: copying.copied(value) for key, value in vars(each).items()} for each in everything
+            {key: copying.copied(value) for key, value in vars(each).items()} for each in optimizers
         ]
         self._step = _Step(rate, hyperparameters)
         try:
-            for each in everything:
+            for each in optimizers:
                 vars(each).update(self._rate_attributes(each._step_inputs, steps_done))
             with self._with_steps_done(steps_done):
                 yield
         finally:
             self._step = None
-            for each, known in zip(everything, before):
-                restore(vars(each), known, each._step_inputs.rates)
+            for each, earlier in zip(optimizers, before):
+                restore(vars(each), earlier, each._step_inputs.rates)
 
     def _rate_attributes(
         self, inputs: StepInputs, steps_done: StepsDone
@@ -398,7 +398,8 @@ class V1Driver:
 
         Updates and the dtypes of slots may depend on the global step.
         """
-        before, self._steps_done = self._steps_done, steps_done
+        before = self._steps_done
+        self._steps_done = steps_done
         try:
             with contextlib.ExitStack() as stack:
                 for each in nesting.nested_optimizers(self.optimizer):

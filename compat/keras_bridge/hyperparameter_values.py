@@ -57,7 +57,8 @@ class HyperparameterValues:
 
     def current(self, name: str):
         """Returns a hyperparameter's current value, without rounding to float32 if possible."""
-        value, number = self._driver.owner.present_value(name), self.exact.get(name)
+        value = self._driver.owner.present_value(name)
+        number = self.exact.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
@@ -70,8 +71,8 @@ class HyperparameterValues:
             under another name.
         """
         for known in self.exact:
-            alike = name.replace("_", "") == known.replace("_", "") and name != known
-            if alike and not name.startswith("_"):
+            is_alike = name.replace("_", "") == known.replace("_", "") and name != known
+            if is_alike and not name.startswith("_"):
                 raise AttributeError(
                     f"This optimizer has no {name}. Set {known}, which is its name in the v1 "
                     "optimizer."

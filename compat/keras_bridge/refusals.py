@@ -85,15 +85,13 @@ def sparse_updates_explained(optimizer: V1Optimizer):
                 "jit_compile=False, or use a newer TensorFlow."
             )
         if op.type.startswith("ResourceSparseApply"):
-            fused = optimizer._driver.uses_fused_kernels
-            raise ValueError(
-                "XLA has no kernel for {}, with which {} applies sparse gradients (embeddings). "
-                "{}, or compile without XLA: jit_compile=False.".format(
-                    op.type,
-                    name,
-                    "Pass fused=False to to_keras"
-                    if fused
-                    else "fused=False has no effect here, because the optimizer's class calls that "
-                    "kernel itself: write its sparse update with plain operations like scatter_sub",
+            way_out = "Pass fused=False to to_keras"
+            if not optimizer._driver.uses_fused_kernels:
+                way_out = (
+                    "fused=False has no effect here, because the optimizer's class calls that "
+                    "kernel itself: write its sparse update with plain operations like scatter_sub"
                 )
+            raise ValueError(
+                f"XLA has no kernel for {op.type}, with which {name} applies sparse gradients "
+                f"(embeddings). {way_out}, or compile without XLA: jit_compile=False."
             )

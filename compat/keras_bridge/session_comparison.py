@@ -47,14 +47,12 @@ class Comparison(NamedTuple):
 
     def __str__(self) -> str:
         if self.equal:
-            what = f"{self.steps} steps of {', '.join(self.variables)}"
+            names = ", ".join(self.variables)
+            text = f"equal bit for bit: {self.steps} steps of {names}, and all slots"
             left_out = [name for name in _SHAPES if name not in self.variables]
-            note = (
-                f" (without {', '.join(left_out)}: the optimizer has no sparse update)"
-                if left_out
-                else ""
-            )
-            return f"equal bit for bit: {what}, and all slots{note}"
+            if left_out:
+                text += f" (without {', '.join(left_out)}: the optimizer has no sparse update)"
+            return text
         return (
             f"different at step {self.step} of {self.steps}: {self.variable} by up to "
             f"{self.difference:g}"
@@ -181,19 +179,19 @@ def _run(
 ) -> List[Arrays]:
     """Returns the values of the variables after each step, and of the slots after the last."""
     initialize()
-    seen = [training.step(gradients) for gradients in problem.steps]
-    return [*seen, training.values(_slots(training.optimizer, training.variables))]
+    values = [training.step(gradients) for gradients in problem.steps]
+    return [*values, training.values(_slots(training.optimizer, training.variables))]
 
 
 def _slots(
     optimizer: Union[V1Optimizer, KerasOptimizer], variables: Dict[str, Variable]
 ) -> Dict[str, Tensor]:
-    found = {}
+    slots = {}
     for name, variable in variables.items():
         for slot_name in sorted(optimizer.get_slot_names()):
             with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
-                found[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
-    return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
+                slots[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
+    return {key: tf.convert_to_tensor(slot) for key, slot in slots.items() if slot is not None}
 
 
 def _first_difference(

@@ -62,12 +62,12 @@ def _apply_rows(
 ):
     slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
     slots = {name: slot for name, slot in slots.items() if slot is not None}
-    seen = {name: rows.read(slot) for name, slot in slots.items()}
+    slot_rows = {name: rows.read(slot) for name, slot in slots.items()}
     scalars = stock_rules.scalars_of(rule, optimizer)
     hyper = stock_rules.hyper_of(rule, optimizer, scalars, grad.dtype)
     update = rule.function_for(sparse=True)
-    new, changes = update(grad, rows.read(variable), SimpleNamespace(**seen), hyper)
-    with tf.control_dependencies([new] + list(changes.values())):
-        written = [rows.assign(variable, new)]
-        written += [rows.assign(slots[name], value) for name, value in changes.items()]
-    return tf.group(*written)
+    new_value, new_slots = update(grad, rows.read(variable), SimpleNamespace(**slot_rows), hyper)
+    with tf.control_dependencies([new_value] + list(new_slots.values())):
+        operations = [rows.assign(variable, new_value)]
+        operations += [rows.assign(slots[name], value) for name, value in new_slots.items()]
+    return tf.group(*operations)

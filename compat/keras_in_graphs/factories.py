@@ -16,36 +16,40 @@ from ..v1_optimizers import graph_names, nesting, owned_state, schedules
 v1 = tf.compat.v1
 
 
-def find(given):
+def find(source):
     """Converts the argument of `to_v1` to a factory and a name, or to a v1 optimizer.
 
     Args:
-      given: a Keras optimizer, a factory (a function that makes a Keras optimizer), the class of a
+      source: a Keras optimizer, a factory (a function that makes a Keras optimizer), the class of a
         Keras optimizer, or the name of the class.
 
     Returns:
-      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `given` was
+      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `source` was
       made by `to_keras` and uses no options of Keras (such as clipping) and no Keras schedule, the
       result is a copy of the v1 optimizer in it instead.
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: `given` has another type.
-      ValueError: the settings of the Keras optimizer `given` cannot be read completely.
+      TypeError: `source` has another type.
+      ValueError: the settings of the Keras optimizer `source` cannot be read completely.
     """
-    if isinstance(given, str):
-        given = _class_named(given)
-    is_class = isinstance(given, type)
-    if isinstance(given, v1.train.Optimizer) or is_class and issubclass(given, v1.train.Optimizer):
-        raise TypeError(f"to_v1 takes a Keras optimizer, but {given!r} is a v1 optimizer already.")
-    if not is_class and versions.api_of(given) is not None:
-        original = _bridged_from(given)
+    if isinstance(source, str):
+        source = _class_named(source)
+    is_class = isinstance(source, type)
+    if (
+        isinstance(source, v1.train.Optimizer)
+        or is_class
+        and issubclass(source, v1.train.Optimizer)
+    ):
+        raise TypeError(f"to_v1 takes a Keras optimizer, but {source!r} is a v1 optimizer already.")
+    if not is_class and versions.api_of(source) is not None:
+        original = _bridged_from(source)
         if original is not None:
             return original
-        return _maker_from(given), _stable_name(given)
-    if is_class or not callable(given):
-        _refuse_unless_known(given)
-    return given, given.__name__ if is_class else "KerasOptimizer"
+        return _maker_from(source), _stable_name(source)
+    if is_class or not callable(source):
+        _refuse_unless_known(source)
+    return source, source.__name__ if is_class else "KerasOptimizer"
 
 
 def checked(optimizer):
@@ -68,19 +72,19 @@ def checked(optimizer):
     return optimizer
 
 
-def _refuse_unless_known(given):
-    cls = given if isinstance(given, type) else type(given)
+def _refuse_unless_known(source):
+    cls = source if isinstance(source, type) else type(source)
     if versions.api_of(cls) is not None:
         return
     if hasattr(cls, "add_variable_from_reference"):
-        home = adapter_of_api("optimizer_v2").name
+        module_name = adapter_of_api("optimizer_v2").name
         raise TypeError(
             f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11, which "
-            f"cannot run in a TF1 graph. Pass {home}.optimizers.legacy.{cls.__name__}."
+            f"cannot run in a TF1 graph. Pass {module_name}.optimizers.legacy.{cls.__name__}."
         )
     raise TypeError(
         "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "
-        f"its class or its name, got {given!r}."
+        f"its class or its name, got {source!r}."
     )
 
 
@@ -90,10 +94,10 @@ def _class_named(name):
     Raises:
       ValueError: there is no class of that name.
     """
-    home = adapter_of_api().optimizers
+    module = adapter_of_api().optimizers
     classes = {
         key: cls
-        for key, cls in inspect.getmembers(home, inspect.isclass)
+        for key, cls in inspect.getmembers(module, inspect.isclass)
         if versions.api_of(cls) is not None and key != "Optimizer"
     }
     for key, cls in classes.items():
@@ -126,13 +130,16 @@ def _bridged_from(optimizer):
     if not graph_names.is_bridged(optimizer):
         return None
     driver = optimizer._v1
-    if _does_more(optimizer) or any(map(_has_another_schedule, nesting.leaves(driver.optimizer))):
+    if _uses_options_of_keras(optimizer):
+        return None
+    if any(map(_has_another_schedule, nesting.leaves(driver.optimizer))):
         return None
     result = owned_state.unbound_copy(driver.optimizer)
-    state, rates = vars(nesting.leaves(result)[0]), driver.settings.rates
+    state = vars(nesting.leaves(result)[0])
+    rates = driver.settings.rates
     for name, number in driver.values.exact.items():
         for attribute in rates if name == "learning_rate" else ("_" + name,):
-            state[attribute] = _present(optimizer, name, number, state[attribute])
+            state[attribute] = _current_value(optimizer, name, number, state[attribute])
     if any(state[attribute] is None for attribute in rates):
         return None
     return result
@@ -147,7 +154,7 @@ def _has_another_schedule(leaf):
     return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
 
 
-def _does_more(optimizer):
+def _uses_options_of_keras(optimizer):
     """Returns whether the Keras optimizer uses options that v1 does not have, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
@@ -161,7 +168,7 @@ def _does_more(optimizer):
     return any(getattr(optimizer, each, None) for each in options if each not in numbers_of_v1)
 
 
-def _present(optimizer, name, number, in_v1):
+def _current_value(optimizer, name, number, v1_value):
     """Returns the current value of a hyperparameter for the v1 optimizer.
 
     Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras.
@@ -170,19 +177,19 @@ def _present(optimizer, name, number, in_v1):
       optimizer: the bridged optimizer.
       name: the name of the hyperparameter.
       number: the value that the user has set, a number or a schedule.
-      in_v1: the value in the v1 optimizer's attribute.
+      v1_value: the value in the v1 optimizer's attribute.
     """
     if name == "learning_rate" and optimizer._v1.values.counts_updates:
-        return in_v1 if schedules.is_v1_decay(in_v1) else None
+        return v1_value if schedules.is_v1_decay(v1_value) else None
     if _is_schedule(number):
         return None
     is_number = isinstance(number, numbers.Real)
-    if number is in_v1 and (not is_number or adapter_of(optimizer).is_in_a_graph(optimizer)):
-        return in_v1
+    if number is v1_value and (not is_number or adapter_of(optimizer).is_in_a_graph(optimizer)):
+        return v1_value
     if not is_number:
         return None
-    present = _eagerly(lambda: optimizer._v1.values.current(name))
-    return None if isinstance(present, dict) else present
+    current = _eagerly(lambda: optimizer._v1.values.current(name))
+    return None if isinstance(current, dict) else current
 
 
 # Keras' own optimizers, and optimizers made by to_keras with options of Keras.
@@ -192,7 +199,7 @@ def _maker_from(optimizer):
     """Returns a function that makes optimizers with the current settings of `optimizer`."""
     cls = type(optimizer)
     settings = _settings_of(optimizer)
-    not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    undecayed_pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if not graph_names.is_bridged(optimizer):  # bridged optimizers have a complete get_config
         _check_complete(cls, settings)
 
@@ -202,10 +209,10 @@ def _maker_from(optimizer):
         inner = arguments.get("inner_optimizer")
         if callable(inner):
             return cls(**dict(arguments, inner_optimizer=inner()))
-        made = cls.from_config(arguments)
-        if not_decayed is not None:
-            made._exclude_from_weight_decay_pattern = not_decayed
-        return made
+        new_optimizer = cls.from_config(arguments)
+        if undecayed_pattern is not None:
+            new_optimizer._exclude_from_weight_decay_pattern = undecayed_pattern
+        return new_optimizer
 
     try:
         with tf.Graph().as_default():

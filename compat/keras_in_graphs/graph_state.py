@@ -82,8 +82,8 @@ class KerasOptimizerInGraph:
             # For partitioned variables, a Saver must know which axes of the slot correspond to
             # axes of the variable, but Keras does not record this correspondence. If the shapes are
             # equal, assume that all axes correspond; otherwise, assume that no axis corresponds.
-            by_element = variable.shape.as_list() == owner.shape.as_list()
-            axes = tuple(range(owner.shape.rank)) if by_element else ()
+            has_equal_shape = variable.shape.as_list() == owner.shape.as_list()
+            axes = tuple(range(owner.shape.rank)) if has_equal_shape else ()
             versions.fit_slice_info(variable, owner, axes)
             self._slots.setdefault(slot_name, {})[owner._unique_id] = variable
             self._slot_ids.add(id(variable))
@@ -106,7 +106,8 @@ class KerasOptimizerInGraph:
                 f"are built once, so this one cannot also train {_names_of(new)}. Train all "
                 "variables in one step, or call to_v1 once for each list of variables."
             )
-        before, self._built_for = self._built_for, self._built_for + new
+        before = self._built_for
+        self._built_for = before + new
         try:
             with self._making():
                 self.adapter.build_in_graph(self.keras, variables, self._making_slot)
@@ -162,7 +163,7 @@ class KerasOptimizerInGraph:
         if tf.executing_eagerly():
             optimizer.apply_gradients(pairs)
             return None
-        with _alone(optimizer):
+        with _without_sums_over_replicas(optimizer):
             if self.adapter.returns_operations(optimizer):
                 return optimizer.apply_gradients(pairs)
 
@@ -178,12 +179,12 @@ class KerasOptimizerInGraph:
     def _function_options(self):
         # TensorFlow can run a function that uses variables of other processes only if the function
         # is inlined, so pass no options that prevent inlining.
-        elsewhere = any("/job:" in variable.device for variable in self._built_for)
-        return {} if elsewhere else self.adapter.function_options()
+        is_remote = any("/job:" in variable.device for variable in self._built_for)
+        return {} if is_remote else self.adapter.function_options()
 
 
 @contextlib.contextmanager
-def _alone(optimizer):
+def _without_sums_over_replicas(optimizer):
     """A scope in which Keras does not sum gradients over replicas.
 
     With only one replica no sum is needed, and the custom gradient of TensorFlow's sum would keep

@@ -20,7 +20,7 @@ from .graph_state import KerasOptimizerInGraph
 
 v1 = tf.compat.v1
 # The name of the attribute in which a graph stores the Keras optimizers that were made for it.
-_BY_GRAPH = "_legacy_opt_keras_optimizers"
+_GRAPH_ATTRIBUTE = "_legacy_opt_keras_optimizers"
 
 
 def to_v1(
@@ -57,16 +57,16 @@ def to_v1(
       ValueError: the settings of a Keras optimizer cannot be read completely. In this case, pass a
         function.
     """
-    found = factories.find(optimizer_or_factory)
-    if isinstance(found, v1.train.Optimizer):
+    optimizer_or_pair = factories.find(optimizer_or_factory)
+    if isinstance(optimizer_or_pair, v1.train.Optimizer):
         if name is not None:
-            found._name = name
-        return found
-    make, own_name = found
-    return KerasInV1(make, _in_graphs(own_name) if name is None else name)
+            optimizer_or_pair._name = name
+        return optimizer_or_pair
+    make, default_name = optimizer_or_pair
+    return KerasInV1(make, _name_for_graphs(default_name) if name is None else name)
 
 
-def _in_graphs(name):
+def _name_for_graphs(name):
     return re.sub(r"[^A-Za-z0-9_./-]", "_", name)
 
 
@@ -84,7 +84,7 @@ class KerasInV1(v1.train.Optimizer):
     @property
     def keras_optimizer(self):
         """The Keras optimizer of the current graph, or of eager execution."""
-        return self._here().keras
+        return self._graph_state().keras
 
     def new_keras_optimizer(self):
         """Returns a new Keras optimizer with the same settings, for `to_keras`.
@@ -92,8 +92,8 @@ class KerasInV1(v1.train.Optimizer):
         Raises:
           ValueError: the optimizer has trained in eager code, or in the current graph.
         """
-        of_graph = getattr(v1.get_default_graph(), _BY_GRAPH, {}).get(self)
-        if any(each is not None and each.has_trained for each in (self._of_eager, of_graph)):
+        graph_state = getattr(v1.get_default_graph(), _GRAPH_ATTRIBUTE, {}).get(self)
+        if any(each is not None and each.has_trained for each in (self._of_eager, graph_state)):
             raise ValueError(
                 f"{self.get_name()} was made by to_v1 and has trained already, and the result of "
                 "to_keras would start with new state. To go on with the state, use the Keras "
@@ -101,7 +101,7 @@ class KerasInV1(v1.train.Optimizer):
             )
         return factories.checked(self._make())
 
-    def _here(self):
+    def _graph_state(self):
         """Returns the `KerasOptimizerInGraph` of the current graph, and makes it on first use."""
         with tf.init_scope():
             if tf.executing_eagerly():
@@ -111,12 +111,12 @@ class KerasInV1(v1.train.Optimizer):
             # Store the `KerasOptimizerInGraph` in the graph. If `self` referred to it, the graph
             # would stay in memory as long as `self`.
             graph = v1.get_default_graph()
-            if not hasattr(graph, _BY_GRAPH):
-                setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())
-            ours = getattr(graph, _BY_GRAPH)
-            if self not in ours:
-                ours[self] = KerasOptimizerInGraph(self._make, self.get_name())
-            return ours[self]
+            if not hasattr(graph, _GRAPH_ATTRIBUTE):
+                setattr(graph, _GRAPH_ATTRIBUTE, weakref.WeakKeyDictionary())
+            optimizers = getattr(graph, _GRAPH_ATTRIBUTE)
+            if self not in optimizers:
+                optimizers[self] = KerasOptimizerInGraph(self._make, self.get_name())
+            return optimizers[self]
 
     # Training.
 
@@ -139,14 +139,15 @@ class KerasInV1(v1.train.Optimizer):
             and the optimizer is of Keras 2.
         """
         _refuse_strategies()
-        here = self._here()
-        given = None if var_list is None else tf.nest.flatten(var_list)
-        for each in given or ():
+        graph_state = self._graph_state()
+        if var_list is not None:
+            var_list = tf.nest.flatten(var_list)
+        for each in var_list or ():
             if not argument_checks.is_tensor_like(versions.tf_variable(each)):
                 raise TypeError(f"var_list must contain only variables, got {each!r}.")
-            here.check_trains(each)
-        variables = None if given is None else [versions.tf_variable(each) for each in given]
-        scale, unscale = here.loss_scaling(given)
+            graph_state.check_trains(each)
+        variables = None if var_list is None else list(map(versions.tf_variable, var_list))
+        scale, unscale = graph_state.loss_scaling(var_list)
         if callable(loss) and not tf.is_tensor(loss):
             scaled = lambda: scale(loss())  # noqa: E731
         else:
@@ -159,7 +160,7 @@ class KerasInV1(v1.train.Optimizer):
             colocate_gradients_with_ops,
             grad_loss,
         )
-        targets = [variable for _, variable in pairs] if given is None else given
+        targets = [variable for _, variable in pairs] if var_list is None else var_list
         return list(zip(unscale([grad for grad, _ in pairs]), targets))
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
@@ -174,37 +175,37 @@ class KerasInV1(v1.train.Optimizer):
         _refuse_strategies()
         pairs = _with_gradients(grads_and_vars)
         variables = [variable for _, variable in pairs]
-        here = self._here()
+        graph_state = self._graph_state()
         for variable in variables:
-            here.check_trains(variable)
-        here.build(variables)
-        self._restore_created(here, variables)
+            graph_state.check_trains(variable)
+        graph_state.build(variables)
+        self._restore_created(graph_state, variables)
         with v1.name_scope(name, self.get_name()) as scope:
             with writes_after([grad for grad, _ in pairs]):
-                done = here.apply(pairs)
+                operation = graph_state.apply(pairs)
             if global_step is not None:
                 step = versions.tf_variable(global_step)
-                with after(done), v1.colocate_with(step):
-                    done = step.assign_add(1, name=scope or None, read_value=False)
-            elif done is not None:
-                done = tf.group(done, name=scope)
+                with after(operation), v1.colocate_with(step):
+                    operation = step.assign_add(1, name=scope or None, read_value=False)
+            elif operation is not None:
+                operation = tf.group(operation, name=scope)
         if not tf.executing_eagerly():
-            v1.add_to_collection(v1.GraphKeys.TRAIN_OP, done)
-        return done
+            v1.add_to_collection(v1.GraphKeys.TRAIN_OP, operation)
+        return operation
 
     # State.
 
     def get_slot(self, var, name):
         """Returns the slot variable with this name in Keras, or None."""
-        return self._here().slot(var, name)
+        return self._graph_state().slot(var, name)
 
     def get_slot_names(self):
         """Returns the sorted names of the slots in the current graph."""
-        return self._here().slot_names()
+        return self._graph_state().slot_names()
 
     def variables(self):
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
-        return sorted(self._here().variables, key=lambda variable: variable.name)
+        return sorted(self._graph_state().variables, key=lambda variable: variable.name)
 
     # Object-based checkpoints read the non-slot variables from `_non_slot_dict`. In TensorFlow's
     # own v1 optimizers this dict has the variables of all graphs; here it has only the variables of
@@ -214,8 +215,10 @@ class KerasInV1(v1.train.Optimizer):
     def _non_slot_dict(self):
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else v1.get_default_graph()
-        here = self._here()
-        return {(here.key_of(each), graph): each for each in here.variables_but_slots()}
+        graph_state = self._graph_state()
+        return {
+            (graph_state.key_of(each), graph): each for each in graph_state.variables_but_slots()
+        }
 
     @_non_slot_dict.setter
     def _non_slot_dict(self, value):
@@ -233,10 +236,10 @@ class KerasInV1(v1.train.Optimizer):
         else:
             slot_variable_position.restore(slot)
 
-    def _restore_created(self, here, variables):
+    def _restore_created(self, graph_state, variables):
         """Gives newly created variables the values that tf.train.Checkpoint has read for them."""
-        for variable in here.variables_but_slots():
-            self._handle_deferred_dependencies(here.key_of(variable), variable)
+        for variable in graph_state.variables_but_slots():
+            self._handle_deferred_dependencies(graph_state.key_of(variable), variable)
         for variable in map(versions.tf_variable, variables):
             waiting = self._restorations.pop(variable._unique_id, [])
             for slot_name, position in sorted(waiting, key=lambda item: -item[1].restore_uid):

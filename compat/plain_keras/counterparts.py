@@ -115,14 +115,14 @@ class Counterpart(NamedTuple):
 
     def settings(self, v1_arguments, api):
         """Returns the arguments of the Keras class, without the learning rate."""
-        found = {name: v1_arguments.get(source) for name, source in self.arguments.items()}
-        found.update(self.constants)
-        for name, value in found.items():
+        settings = {name: v1_arguments.get(source) for name, source in self.arguments.items()}
+        settings.update(self.constants)
+        for name, value in settings.items():
             if not isinstance(value, bool):
-                found[name] = 0.0 if value is None else float(value)
+                settings[name] = 0.0 if value is None else float(value)
             if api == "optimizer_v2" and name in self.never_zero and not value:
-                found[name] = SMALLEST
-        return found
+                settings[name] = SMALLEST
+        return settings
 
     def reason(self, kind, api):
         """Returns why the two optimizers may differ in a kind of training; None if unknown."""
@@ -291,7 +291,7 @@ def counterpart_of(cls):
       ValueError: the class has no counterpart; the message says why.
     """
     name = cls.__name__
-    if not any(getattr(home, name, None) is cls for home in serialization._homes()):
+    if not any(getattr(module, name, None) is cls for module in serialization._homes()):
         parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in COUNTERPARTS]
         why = "it is your own class"
         if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):

@@ -93,7 +93,7 @@ def worst(measurements):
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
 
-def measure(make, carry, rate, apart):
+def measure(make, carry, rate, are_separate):
     """Trains scratch variables with two optimizers side by side.
 
     Args:
@@ -103,32 +103,32 @@ def measure(make, carry, rate, apart):
         state is translated. The function's arguments are the two optimizers, the variables of the
         first optimizer and the variables of the second optimizer.
       rate: the current learning rate.
-      apart: whether each kind of training needs separate optimizers. This is the case with
+      are_separate: whether each kind of training needs separate optimizers. This is the case with
         global_clipnorm, because then each gradient influences the updates of all variables.
 
     Returns:
       A list with a `SideBySide` for each of `KINDS`.
     """
     if not tf.distribute.has_strategy():
-        return _measure(make, carry, rate, apart)
+        return _measure(make, carry, rate, are_separate)
     # A new thread has no active distribution strategy, so the scratch variables have no replicas.
     with futures.ThreadPoolExecutor(1) as pool:
-        return pool.submit(_measure, make, carry, rate, apart).result()
+        return pool.submit(_measure, make, carry, rate, are_separate).result()
 
 
-def _measure(make, carry, rate, apart):
-    found = None
-    if not apart:
+def _measure(make, carry, rate, are_separate):
+    results = None
+    if not are_separate:
         with contextlib.suppress(Exception):  # after an error, each kind is trained alone below
-            found = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
-    if found is None:
-        found = _train_kinds(make, carry, rate, (DENSE,))
+            results = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
+    if results is None:
+        results = _train_kinds(make, carry, rate, (DENSE,))
         for kind in (ROWS, REPEATED):
             try:
-                found.update(_train_kinds(make, carry, rate, (kind,)))
+                results.update(_train_kinds(make, carry, rate, (kind,)))
             except Exception as error:  # Keras or a user's function may not take sparse gradients
-                found[kind] = SideBySide(np.inf, 0.0, 0.0, error)
-    return [found[kind] for kind in KINDS]
+                results[kind] = SideBySide(np.inf, 0.0, 0.0, error)
+    return [results[kind] for kind in KINDS]
 
 
 def _train_kinds(make, carry, rate, kinds):
@@ -151,8 +151,8 @@ def _gradient(kind, random):
     draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
     if kind == DENSE:
         return draw(_SHAPE[0])
-    some = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
-    ids = some if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some])
+    some_rows = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
+    ids = some_rows if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some_rows])
     return draw(len(ids)), ids.astype(np.int64)
 
 
@@ -166,10 +166,10 @@ def _compare(trainings, problem, carry, rate):
     if carry is not None:
         for _ in range(_WARM_UP):
             trainings[0].step(next(steps))
-    found = _continue(trainings, steps, carry)
-    if DENSE in found:
-        found[RATE] = _continue(trainings, steps, carry, _DROP * rate)[DENSE]
-    return found
+    results = _continue(trainings, steps, carry)
+    if DENSE in results:
+        results[RATE] = _continue(trainings, steps, carry, _DROP * rate)[DENSE]
+    return results
 
 
 def _continue(trainings, steps, carry, rate=None):
@@ -186,11 +186,11 @@ def _continue(trainings, steps, carry, rate=None):
     gaps = dict.fromkeys(before, 0.0)
     for _ in range(STEPS):
         gradients = next(steps)
-        after, other = source.step(gradients), target.step(gradients)
+        weights, target_weights = source.step(gradients), target.step(gradients)
         for kind, gap in gaps.items():
-            gaps[kind] = max(gap, arrays.largest_difference(after[kind], other[kind]))
+            gaps[kind] = max(gap, arrays.largest_difference(weights[kind], target_weights[kind]))
     return {
-        kind: SideBySide(gap, _largest(after[kind] - before[kind]), _largest(after[kind]))
+        kind: SideBySide(gap, _largest(weights[kind] - before[kind]), _largest(weights[kind]))
         for kind, gap in gaps.items()
     }
 

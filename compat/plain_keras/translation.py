@@ -64,8 +64,8 @@ def to_plain_keras(
         translator.check_powers(bridged)
         carry = translator.carry if variables else None
         (carry or translator.carry_step)(bridged, plain, variables, variables)
-    counts = _counts(translator, plain, sparse, learning_rate_changes)
-    return Translation(plain, _report(translator, bridged, plain, variables, carry, counts))
+    counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
+    return Translation(plain, _report(translator, bridged, plain, variables, carry, counted))
 
 
 def from_plain_keras(
@@ -113,14 +113,14 @@ def from_plain_keras(
         bridged = bridge.to_keras(settings_only, api=adapter.api, **adapter.base_arguments(plain))
         adapter.configure(plain, bridged)
         translator.check_settings(plain, bridged)
-        given = None if variables is None else list(variables)
-        variables = list(adapter.trained_by(plain, given))
+        variables = None if variables is None else list(variables)
+        variables = list(adapter.trained_variables(plain, variables))
         if not variables:
             translator.check_untrained(plain)
         carry = translator.carry_back if variables else None
         (carry or translator.carry_step)(plain, bridged, variables, variables)
-    counts = _counts(translator, plain, sparse, learning_rate_changes)
-    report = _report(translator, bridged, plain, variables, carry, counts, back=True)
+    counted = _counted_kinds(translator, plain, sparse, learning_rate_changes)
+    report = _report(translator, bridged, plain, variables, carry, counted, is_reverse=True)
     return Translation(bridged, report)
 
 
@@ -146,17 +146,19 @@ def _bridged(optimizer, api):
     )
 
 
-def _counts(translator, plain, sparse, learning_rate_changes):
-    """Returns a dict from each kind of training to whether this kind counts for the grade."""
+def _counted_kinds(translator, plain, sparse, learning_rate_changes):
+    """Returns a set of the kinds of training that count for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
-    counts = dict.fromkeys(counterparts.KINDS, bool(sparse))
-    counts[counterparts.DENSE] = True
-    counts[counterparts.RATE] = bool(learning_rate_changes)
-    return counts
+    counted = {counterparts.DENSE}
+    if sparse:
+        counted.update((counterparts.ROWS, counterparts.REPEATED))
+    if learning_rate_changes:
+        counted.add(counterparts.RATE)
+    return counted
 
 
-def _report(translator, bridged, plain, variables, carry, counts, back=False):
+def _report(translator, bridged, plain, variables, carry, counted, is_reverse=False):
     """Returns a function that measures the grade and returns a `TranslationReport`.
 
     The rest of the report describes the optimizers at the time when `_report` is called.
@@ -167,8 +169,8 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
       plain: Keras' own optimizer.
       variables: the variables whose state was translated.
       carry: the method that translated the state; None if no state was translated.
-      counts: a dict from each kind of training to whether this kind counts for the grade.
-      back: whether `plain` was translated to `bridged`, not `bridged` to `plain`.
+      counted: the kinds of training that count for the grade.
+      is_reverse: whether `plain` was translated to `bridged`, not `bridged` to `plain`.
     """
     adapter = translator.adapter
     arguments = adapter.base_arguments(plain)
@@ -180,21 +182,21 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
         settings,
         len(variables),
         translator.updates(plain),
-        tuple(_moved(translator, bridged, plain, variables)),
+        tuple(_moved_state(translator, bridged, plain, variables)),
         measurements=(),
     )
     rate = adapter.rate_now(plain) or 0.01  # a schedule with warm-up may begin with 0
-    of_v1 = bridged.get_config()["optimizer"]
+    v1_configuration = bridged.get_config()["optimizer"]
 
     def make():
-        v1_optimizer = serialization.from_config(of_v1)
+        v1_optimizer = serialization.from_config(v1_configuration)
         scratch = bridge.to_keras(v1_optimizer, learning_rate=rate, api=adapter.api, **arguments)
         pair = scratch, translator.plain_like(scratch, rate)
-        return pair[::-1] if back else pair
+        return pair[::-1] if is_reverse else pair
 
-    def measured():
-        apart = arguments.get("global_clipnorm") is not None
-        results = measurement.measure(make, carry, rate, apart)
+    def measured_report():
+        are_separate = arguments.get("global_clipnorm") is not None
+        results = measurement.measure(make, carry, rate, are_separate)
         clips = any(arguments.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
         measurements = tuple(
             measurement.Measurement(
@@ -202,14 +204,14 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
                 result.grade,
                 result.largest,
                 result.distance,
-                counts[kind],
+                kind in counted,
                 _why(translator, kind, result, clips, without_state=carry is None),
             )
             for kind, result in zip(counterparts.KINDS, results)
         )
         return report._replace(measurements=measurements)
 
-    return measured
+    return measured_report
 
 
 def _why(translator, kind, result, clips, without_state):
@@ -226,14 +228,14 @@ def _why(translator, kind, result, clips, without_state):
     return "; ".join(reason for reason in reasons if reason) or None
 
 
-def _moved(translator, bridged, plain, variables):
+def _moved_state(translator, bridged, plain, variables):
     """Yields a `Moved` for each slot and shared variable."""
     if not variables:
         return
     counterpart = translator.counterpart
-    found = [slot for slot, _ in translator.slots(plain, bridged, variables)]
+    kept_slots = [slot for slot, _ in translator.slots(plain, bridged, variables)]
     for slot in counterpart.slots:
-        if slot in found:
+        if slot in kept_slots:
             names = {"v1": slot.v1, "keras": slot.in_keras(translator.adapter.api)}
             yield Moved(slot.v1, slot.formula.text % names, slot.formula.exact)
         elif slot.v1 in bridged.get_slot_names():

@@ -39,10 +39,10 @@ class Translator:
     @property
     def keras_name(self):
         """The name of the Keras class, with the module from which users import it."""
-        home = self.adapter.name + ".optimizers"
+        module_name = self.adapter.name + ".optimizers"
         if getattr(self.adapter.keras.optimizers, self.counterpart.keras) is not self.keras_class:
-            home += ".legacy"
-        return f"{home}.{self.counterpart.keras}"
+            module_name += ".legacy"
+        return f"{module_name}.{self.counterpart.keras}"
 
     # Settings.
 
@@ -71,8 +71,8 @@ class Translator:
             )
         arguments = counterparts.v1_arguments(bridged)
         settings = self.counterpart.settings(arguments, self.adapter.api)
-        known = inspect.signature(self.keras_class.__init__).parameters
-        for name in [name for name in settings if name not in known]:
+        parameters = inspect.signature(self.keras_class.__init__).parameters
+        for name in [name for name in settings if name not in parameters]:
             if settings.pop(name):
                 raise ValueError(f"{self.keras_name} of this version has no {name}.")
         return settings
@@ -93,37 +93,39 @@ class Translator:
     def check_settings(self, plain, bridged):
         """Raises a ValueError if `plain` and the v1 optimizer have different settings."""
         expected = self.settings(bridged)
-        found = plain.get_config()
-        unlike = [
-            f"{name} ({found.get(name)!r}, v1: {value!r})"
+        config = plain.get_config()
+        differences = [
+            f"{name} ({config.get(name)!r}, v1: {value!r})"
             for name, value in sorted(expected.items())
-            if not _equal_numbers(found.get(name, 0.0), value)
+            if not _equal_numbers(config.get(name, 0.0), value)
         ]
         rates = [self.adapter.rate(optimizer) for optimizer in (plain, bridged)]
         if not _equal_rates(*rates):
-            unlike.append("learning_rate ({}, v1: {})".format(*tuple(map(_rate_in_full, rates))))
-        if unlike:
+            plain_rate, v1_rate = map(_rate_in_full, rates)
+            differences.append(f"learning_rate ({plain_rate}, v1: {v1_rate})")
+        if differences:
             raise ValueError(
                 f"The {self.keras_name} has other settings than the {self.v1_name}: "
-                f"{', '.join(unlike)}. Make the v1 optimizer with the settings of the Keras "
+                f"{', '.join(differences)}. Make the v1 optimizer with the settings of the Keras "
                 "optimizer."
             )
 
     # State.
 
-    def state_variables(self, bridged, given):
+    def state_variables(self, bridged, variables):
         """Builds `bridged` if necessary, and returns the variables whose state must be translated.
 
         Raises:
-          ValueError: `bridged` has state for other variables than `given`; or `given` is None or
-            empty, and a checkpoint was loaded into `bridged`, but `bridged` is not built yet.
+          ValueError: `bridged` has state for other variables than `variables`; or `variables` is
+            None or empty, and a checkpoint was loaded into `bridged`, but `bridged` is not built
+            yet.
         """
-        given = None if given is None else list(given)
+        variables = None if variables is None else list(variables)
         if bridged.has_trained:
-            return self.adapter.variables_of(bridged, given)
-        if given:
-            self.adapter.build(bridged, given)
-            return given
+            return self.adapter.variables_of(bridged, variables)
+        if variables:
+            self.adapter.build(bridged, variables)
+            return variables
         if bridged.awaits_state():
             raise ValueError(AWAITS)
         return []
@@ -139,7 +141,8 @@ class Translator:
 
     def check_powers(self, bridged):
         """Raises a ValueError if v1's powers of beta do not agree with `iterations`."""
-        arguments, steps = counterparts.v1_arguments(bridged), self.updates(bridged)
+        arguments = counterparts.v1_arguments(bridged)
+        steps = self.updates(bridged)
         for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]
             expected = counterparts.power_after(beta, steps)
@@ -160,8 +163,8 @@ class Translator:
     def updates(self, optimizer):
         """Returns how many updates an optimizer has made."""
         steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-        first, _ = next(self.adapter.pairs(optimizer, optimizer))
-        return int(versions.value_of(first)) // steps
+        iterations, _ = next(self.adapter.pairs(optimizer, optimizer))
+        return int(versions.value_of(iterations)) // steps
 
     def carry(self, bridged, plain, variables, new_variables):
         """Copies the state of a bridged optimizer to a plain optimizer.
@@ -189,7 +192,8 @@ class Translator:
             for variable, source in zip(new_variables, sources):
                 target = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
                 versions.assign_to(target, slot.formula.to_v1(versions.value_of(source), rate))
-        arguments, steps = counterparts.v1_arguments(bridged), self.updates(plain)
+        arguments = counterparts.v1_arguments(bridged)
+        steps = self.updates(plain)
         for name, argument in self.counterpart.powers.items():
             power = counterparts.power_after(arguments[argument], steps)
             versions.assign_to(bridged.non_slots[name], power)
@@ -211,15 +215,17 @@ class Translator:
           ValueError: the plain optimizer lacks a slot.
         """
         names = {slot: slot.in_keras(self.adapter.api) for slot in self.counterpart.slots}
-        found = self.adapter.slots(plain, variables, list(names.values()))
+        slots_by_name = self.adapter.slots(plain, variables, list(names.values()))
         arguments = counterparts.v1_arguments(bridged)
         for slot, name in names.items():
             needed = slot.factor is None or arguments[slot.factor]
-            if needed and len(found.get(name, ())) != len(variables):
+            if needed and len(slots_by_name.get(name, ())) != len(variables):
                 raise ValueError(
                     f"{self.keras_name} of this version has no slot {name!r} for each variable."
                 )
-        return [(slot, found[name]) for slot, name in names.items() if name in found]
+        return [
+            (slot, slots_by_name[name]) for slot, name in names.items() if name in slots_by_name
+        ]
 
 
 def _equal_numbers(one, other):

@@ -27,10 +27,10 @@ def copy_all(optimizer, make):
     Returns:
       The copy of the optimizer.
     """
-    made = {}
+    copies = {}
     for nested in reversed(nested_optimizers(optimizer)):
-        made[id(nested.optimizer)] = make(nested, _fresh_state(nested.optimizer, made))
-    return made[id(optimizer)]
+        copies[id(nested.optimizer)] = make(nested, _fresh_state(nested.optimizer, copies))
+    return copies[id(optimizer)]
 
 
 def _fresh_state(optimizer, copies):

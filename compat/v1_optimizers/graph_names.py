@@ -45,35 +45,35 @@ def names(optimizer, variables, originals=None):
         variables to its nested optimizers. If `originals` is None, the MultiOptimizer assigns the
         variables of the scratch graph.
     """
-    given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
-    if given is optimizer:
+    v1_optimizer = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
+    if v1_optimizer is optimizer:
         supported.check_class(optimizer)
-    replica = owned_state.unbound_copy(given)
-    everything = nested_optimizers(replica)
-    for nested in everything:
+    replica = owned_state.unbound_copy(v1_optimizer)
+    nested_copies = nested_optimizers(replica)
+    for nested in nested_copies:
         if nested.is_leaf:
             _replace_tensors(nested.optimizer)
-    known = nested_optimizers(given) if is_bridged(optimizer) else everything
-    for nested, original in zip(everything, known):
+    nested_originals = nested_optimizers(v1_optimizer) if is_bridged(optimizer) else nested_copies
+    for nested, original in zip(nested_copies, nested_originals):
         if isinstance(nested.optimizer, MultiOptimizer) and originals is not None:
             _route_alike(nested.optimizer, original.optimizer, originals)
     with tf.Graph().as_default():
-        made = {
+        scratch_variables = {
             name: v1.get_variable(
                 name, shape, dtype, initializer=v1.zeros_initializer(), use_resource=True
             )
             for name, (shape, dtype) in variables.items()
         }
-        for nested, original in zip(everything, known):
+        for nested, original in zip(nested_copies, nested_originals):
             _set_step(nested.optimizer, original.optimizer)
             if not nested.is_leaf:
                 # `only_dense` makes GradientAccumulationOptimizer create its sums in _create_slots,
                 # as in Keras.
                 nested.optimizer.only_dense = True
-        replica._create_slots(list(made.values()))
+        replica._create_slots(list(scratch_variables.values()))
         slots, shared = {}, {}
-        for nested in everything:
-            slots.update(_slots(nested, made))
+        for nested in nested_copies:
+            slots.update(_slots(nested, scratch_variables))
             for (name, _), variable in nested.optimizer._non_slot_dict.items():
                 shared[nested.key.shared(name)] = _tensor(variable)
         return Names(slots, shared)
@@ -83,15 +83,17 @@ def _slots(nested, variables):
     """Returns the slots of one optimizer, without the slots of optimizers nested in it."""
     optimizer = nested.optimizer
     if nested.is_leaf:
-        slot_names, slot_of = optimizer.get_slot_names(), optimizer.get_slot
+        slot_names = optimizer.get_slot_names()
+        slot_of = optimizer.get_slot
     else:
-        slot_names, slot_of = v1.train.Optimizer.get_slot_names(optimizer), optimizer.own_slot
-    found = {
+        slot_names = v1.train.Optimizer.get_slot_names(optimizer)
+        slot_of = optimizer.own_slot
+    slots = {
         (name, nested.key.slot(slot_name)): slot_of(variable, slot_name)
         for slot_name in slot_names
         for name, variable in variables.items()
     }
-    return {key: _tensor(slot) for key, slot in found.items() if slot is not None}
+    return {key: _tensor(slot) for key, slot in slots.items() if slot is not None}
 
 
 def _route_alike(replica, original, originals):
@@ -104,12 +106,10 @@ def _route_alike(replica, original, originals):
     """
     routes = replica._routes + replica._default
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
-    found = original.routes_of(list(originals.values()))
-    by_name = {
-        name: [routes[numbers[id(route)]] for route in by]
-        for name, (_, by) in zip(originals, found)
-    }
-    replica.routes_of = lambda variables: [(each, by_name[each.op.name]) for each in variables]
+    routes_by_name = {}
+    for name, (_, chosen) in zip(originals, original.routes_of(list(originals.values()))):
+        routes_by_name[name] = [routes[numbers[id(route)]] for route in chosen]
+    replica.routes_of = lambda variables: [(v, routes_by_name[v.op.name]) for v in variables]
 
 
 def is_bridged(optimizer):

@@ -41,30 +41,30 @@ def learning_rate_attributes(optimizer, lr_attr=None):
         if lr_attr not in state:
             raise ValueError(f"lr_attr={lr_attr!r}: {name} has no such attribute.")
         return (lr_attr,)
-    found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
-    if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
+    names = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
+    if not names and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
         return ()  # the learning rate is None: Adafactor, for example, has a built-in schedule
-    if not found:
+    if not names:
         raise ValueError(
             f"{name} has none of the attributes {', '.join(LEARNING_RATE_ATTRIBUTES)}, so its "
             "learning rate would never change. Name the right one with lr_attr=…, or pass "
             "lr_attr=False if it has no learning rate."
         )
-    if any(state[key] is not state[found[0]] for key in found):
+    if any(state[key] is not state[names[0]] for key in names):
         raise ValueError(
             f"{name} has several attributes that could be its learning rate: "
-            f"{', '.join(found)}. Name the right one with lr_attr=…."
+            f"{', '.join(names)}. Name the right one with lr_attr=…."
         )
-    return found
+    return names
 
 
-def step_attribute(optimizer, global_step_attr=None, others=()):
+def step_attribute(optimizer, global_step_attr=None, excluded=()):
     """Returns the name of the attribute that contains the global step, or None.
 
     Args:
       optimizer: the v1 optimizer.
       global_step_attr: the name that the user gave, or None to search.
-      others: the names of attributes that are known not to be the global step.
+      excluded: the names of attributes that are known not to be the global step.
 
     Raises:
       ValueError: the optimizer has no attribute `global_step_attr`; or an attribute looks like a
@@ -78,7 +78,7 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
             )
         return global_step_attr
     for key, value in state.items():
-        if key == STEP_ATTRIBUTE or key in others or key in _BASE_ATTRIBUTES:
+        if key == STEP_ATTRIBUTE or key in excluded or key in _BASE_ATTRIBUTES:
             continue
         if STEP_ATTRIBUTE in state and isinstance(value, tf.Tensor):
             continue  # the global step as a tensor, which an earlier call of _prepare assigned
@@ -122,23 +122,24 @@ def hyperparameters(optimizer, set_in_each_step):
     Returns:
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.
     """
-    reads = _reads_of_prepare(optimizer, set_in_each_step) - _named_while_updating(type(optimizer))
+    reads = _reads_of_prepare(optimizer, set_in_each_step)
+    reads -= _names_in_update_methods(type(optimizer))
     parameters = constructor_arguments(type(optimizer))
-    found = {}
+    result = {}
     for key, value in vars(optimizer).items():
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         is_argument = key[:1] == "_" and key[1:] in parameters
         if is_number and is_argument and key in reads and key not in set_in_each_step:
-            found[key[1:]] = value
-    return found
+            result[key[1:]] = value
+    return result
 
 
 def constructor_arguments(cls):
     """Returns the names of the constructor arguments of a class and its base classes."""
     names = set()
-    for home in cls.__mro__[: cls.__mro__.index(BASE)]:
-        if "__init__" in vars(home):
-            names.update(inspect.signature(home.__init__).parameters)
+    for ancestor in cls.__mro__[: cls.__mro__.index(BASE)]:
+        if "__init__" in vars(ancestor):
+            names.update(inspect.signature(ancestor.__init__).parameters)
     return names - {"self"}
 
 
@@ -179,7 +180,8 @@ def _reads_of_prepare(optimizer, set_in_each_step):
             reads.add(name)
             return super().__getattribute__(name)
 
-    reader, arguments = object.__new__(Reader), constructor_arguments(type(optimizer))
+    reader = object.__new__(Reader)
+    arguments = constructor_arguments(type(optimizer))
     for name, value in vars(optimizer).items():
         if argument_checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
             value = _any_number  # a user's function may have side effects or use another graph
@@ -202,11 +204,11 @@ def _reads_of_prepare(optimizer, set_in_each_step):
 _PREPARING = ("__init__", "_prepare", "_create_slots", "slot_layouts", "non_slots", "get_config")
 
 
-def _named_while_updating(cls):
+def _names_in_update_methods(cls):
     """Returns all names in the bytecode of a class's update methods."""
     names = set()
-    for home in cls.__mro__[: cls.__mro__.index(BASE)]:
-        for name, method in vars(home).items():
+    for ancestor in cls.__mro__[: cls.__mro__.index(BASE)]:
+        for name, method in vars(ancestor).items():
             for function in (
                 method,
                 getattr(method, "fget", None),
@@ -226,6 +228,9 @@ def attributes(optimizer):
     """Yields (name, value) of each attribute that `BASE` lacks; a pair per item of a container."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:
-            value = list(value.values()) if isinstance(value, dict) else value
-            for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(value, dict):
+                value = list(value.values())
+            if not isinstance(value, (list, tuple)):
+                value = [value]
+            for item in value:
                 yield attribute, item

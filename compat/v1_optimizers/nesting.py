@@ -77,10 +77,12 @@ def _nested(optimizer, slot_counts, shared_counts, seen):
     if nested.is_leaf:
         return
     for inner in optimizer.wrapped:
-        # No two optimizers of a MultiOptimizer train the same variable, so their slots may have
-        # the same names.
-        alone = isinstance(optimizer, MultiOptimizer)
-        yield from _nested(inner, slot_counts.copy() if alone else slot_counts, shared_counts, seen)
+        counts = slot_counts
+        if isinstance(optimizer, MultiOptimizer):
+            # No two of its optimizers train the same variable, so their slots may have the same
+            # names.
+            counts = slot_counts.copy()
+        yield from _nested(inner, counts, shared_counts, seen)
 
 
 def _numbered(name, number):

@@ -182,11 +182,11 @@ def unbound_copy(optimizer):
         if isinstance(nested.optimizer, StateInKeras):
             cls = original_class(nested.optimizer)
             state = {name: value for name, value in state.items() if name not in BRIDGE_ATTRIBUTES}
-        made = object.__new__(cls)
-        vars(made).update(state)
+        unbound = object.__new__(cls)
+        vars(unbound).update(state)
         if not nested.is_leaf:
-            made.track_wrapped()
-        return made
+            unbound.track_wrapped()
+        return unbound
 
     return copy_all(optimizer, make)
 

@@ -23,7 +23,7 @@ from .inspection import BASE
 
 _registered = {}  # name -> class
 # The constructor of a wrapper takes the nested optimizer under one of these argument names.
-_HELD = ("optimizer", "opt")
+_NESTED_ARGUMENTS = ("optimizer", "opt")
 # Prefix of classes of tf.contrib.opt and of `decay_of_contrib` in saved configurations. It
 # distinguishes these classes from the public classes of this package that have the same names.
 _CONTRIB = "contrib.opt>"
@@ -74,11 +74,11 @@ def register_optimizer(
             f"register_optimizer takes a subclass of tf.compat.v1.train.Optimizer, got {cls!r}."
         )
     name = cls.__name__ if name is None else name
-    known = _find(name)
+    registered = _find(name)
     # The same class may be registered twice: a notebook cell that runs twice defines it again.
-    if known is not None and _origin(known) != _origin(cls):
+    if registered is not None and _origin(registered) != _origin(cls):
         raise ValueError(
-            f"{name!r} is the name of {known!r} already: pass another name=… for {cls!r}."
+            f"{name!r} is the name of {registered!r} already: pass another name=… for {cls!r}."
         )
     _registered[name] = cls
     return cls
@@ -96,9 +96,13 @@ def _find(name):
         if name.endswith(suffix):
             base = _find(name[: -len(suffix)])
             return base and extend(base)
-    of_contrib = name.startswith(_CONTRIB)
-    for home in reversed(_homes()) if of_contrib else _homes():
-        cls = getattr(home, name[len(_CONTRIB) :] if of_contrib else name, None)
+    is_of_contrib = name.startswith(_CONTRIB)
+    modules = _homes()
+    if is_of_contrib:
+        modules.reverse()
+        name = name[len(_CONTRIB) :]
+    for module in modules:
+        cls = getattr(module, name, None)
         if isinstance(cls, type) and issubclass(cls, BASE):
             return cls
     return None
@@ -177,16 +181,16 @@ def from_config(data):
         )
     # Ignore an argument that this version of the class lacks if its saved value is false: the
     # option is off.
-    known = _parameters(cls)
+    parameters = _parameters(cls)
     arguments = {
         key: _with_optimizers(value)
         for key, value in data["config"].items()
-        if value or key in known
+        if value or key in parameters
     }
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
     # Pass None for required arguments that were not saved, such as the global step.
-    for name, parameter in _parameters(cls).items():
+    for name, parameter in parameters.items():
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)
@@ -205,24 +209,25 @@ def _parameters(cls):
     return parameters
 
 
-def _arguments(optimizer, cls, known):
-    """Yields the constructor's arguments and their values, read from the attributes."""
+def _arguments(optimizer, cls, omitted):
+    """Yields the constructor's arguments, except `omitted`, with the values in the attributes."""
     state = vars(optimizer)
     for name, parameter in _parameters(cls).items():
-        if name in known:
+        if name in omitted:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ValueError(_CANNOT_READ % (cls.__name__, "*" + name, cls.__name__))
-        if name in _HELD and issubclass(cls, OptimizerWrapper):
+        if name in _NESTED_ARGUMENTS and issubclass(cls, OptimizerWrapper):
             (inner,) = optimizer.wrapped
             yield name, inner
             continue
         for attribute in ("_" + name, name):
             if attribute in state:
-                value, default = state[attribute], parameter.default
+                value = state[attribute]
+                default = parameter.default
                 # Omit an option that is off, because other versions of the class may lack it.
-                off = type(value) is type(default) and value == default and not value
-                if not off:
+                is_off = type(value) is type(default) and value == default and not value
+                if not is_off:
                     yield name, value
                 break
         else:

@@ -99,43 +99,49 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     """
     supported.check_class(optimizer)
     supported.check_untrained(optimizer)
-    everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
+    nested, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     inputs = {
         id(each.optimizer): StepInputs(counts=inspection.integer_variables(each.optimizer))
-        for each in everything
+        for each in nested
         if not each.is_leaf
     }
     rate_for_keras = functools.partial(schedules.for_keras, optimizer=owner, keras=keras)
-    rates, numbers, given = (), {}, None
+    rates, numbers, given_rate = (), {}, None
     if len(leaves) == 1:
-        own, numbers, given = _only_leaf(leaves[0], rate_for_keras, learning_rate, saved, arguments)
-        inputs[id(leaves[0])], rates = own, own.rates
+        leaf_inputs, numbers, given_rate = _study_only_leaf(
+            leaves[0], rate_for_keras, learning_rate, saved, arguments
+        )
+        inputs[id(leaves[0])] = leaf_inputs
+        rates = leaf_inputs.rates
     else:
         _check_one_is_meant(optimizer, leaves, dict(arguments, learning_rate=learning_rate))
-        dtypes, rates_saved = _list(saved["step_dtype"], leaves), _list(saved["schedules"], leaves)
-        for leaf, step_dtype, schedule in zip(leaves, dtypes, rates_saved):
-            inputs[id(leaf)] = _one_of_several(leaf, rate_for_keras, step_dtype, schedule)
+        step_dtypes = _one_per_leaf(saved["step_dtype"], leaves)
+        saved_schedules = _one_per_leaf(saved["schedules"], leaves)
+        for leaf, step_dtype, schedule in zip(leaves, step_dtypes, saved_schedules):
+            inputs[id(leaf)] = _study_one_leaf(leaf, rate_for_keras, step_dtype, schedule)
     counts_updates = saved["counts_updates"]
+    if counts_updates is None:
+        counts_updates = schedules.is_v1_decay(given_rate)
     return BridgeSettings(
         arguments=arguments,
         inputs=inputs,
         rates=rates,
         numbers=numbers,
-        counts_updates=schedules.is_v1_decay(given) if counts_updates is None else counts_updates,
-        accumulates=any(map(nesting.accumulates, everything)),
-        own_names=_own_names(everything, with_lr=len(leaves) > 1),
+        counts_updates=counts_updates,
+        accumulates=any(map(nesting.accumulates, nested)),
+        own_names=_own_names(nested, with_lr=len(leaves) > 1),
         delegates_apply_gradients=supported.overrides_apply_gradients(optimizer),
         step_dtype=inputs[id(leaves[0])].step_dtype,
     )
 
 
-def _list(saved, leaves):
+def _one_per_leaf(saved, leaves):
     return saved if isinstance(saved, (list, tuple)) else [saved] * len(leaves)
 
 
-def _own_names(everything, with_lr):
+def _own_names(nested, with_lr):
     names = set()
-    for each, _ in everything:
+    for each, _ in nested:
         # Some hyperparameters are not arguments. For example, PowerSign has the argument `base`,
         # but its hyperparameter is the logarithm of `base`.
         names.update(vars(each).get("_hyperparameter_names", ()))
@@ -144,13 +150,13 @@ def _own_names(everything, with_lr):
     return frozenset(names | {"lr"} if with_lr else names)
 
 
-def _only_leaf(leaf, rate_for_keras, learning_rate, saved, arguments):
+def _study_only_leaf(leaf, rate_for_keras, learning_rate, saved, arguments):
     """Returns the `StepInputs`, the `numbers`, and the learning rate as it was given."""
     rates = inspection.learning_rate_attributes(leaf, arguments["lr_attr"])
-    own = _step_inputs(leaf, rates, arguments["global_step_attr"], saved["step_dtype"])
+    leaf_inputs = _step_inputs(leaf, rates, arguments["global_step_attr"], saved["step_dtype"])
     set_in_each_step = dict.fromkeys(rates, tf.float32)
-    if own.step is not None:
-        set_in_each_step[own.step] = own.step_dtype
+    if leaf_inputs.step is not None:
+        set_in_each_step[leaf_inputs.step] = leaf_inputs.step_dtype
     numbers = inspection.hyperparameters(leaf, set_in_each_step)
     if rates:
         if learning_rate is None:
@@ -161,26 +167,26 @@ def _only_leaf(leaf, rate_for_keras, learning_rate, saved, arguments):
         if arguments["lr_attr"] is not False:
             reason = "for an optimizer made with learning_rate=None, which has its own schedule,"
         raise ValueError(f"learning_rate={learning_rate!r} {reason} has no effect.")
-    return own._replace(by_keras=bool(rates)), numbers, learning_rate
+    return leaf_inputs._replace(by_keras=bool(rates)), numbers, learning_rate
 
 
-def _one_of_several(leaf, rate_for_keras, step_dtype, schedule):
+def _study_one_leaf(leaf, rate_for_keras, step_dtype, schedule):
     """Returns the `StepInputs`; `schedule` is the saved schedule of the learning rate, or None."""
     state = vars(leaf)
     rates = tuple(
         name for name in inspection.LEARNING_RATE_ATTRIBUTES if state.get(name) is not None
     )
-    own = _step_inputs(leaf, rates, None, step_dtype)
+    leaf_inputs = _step_inputs(leaf, rates, None, step_dtype)
     if rates:
-        in_v1 = state[rates[0]]
-        rate = rate_for_keras(in_v1 if schedule is None else schedule)
+        v1_rate = state[rates[0]]
+        rate = rate_for_keras(v1_rate if schedule is None else schedule)
         # In each step, `V1Driver` will set the learning rate attribute to the schedule's result.
         # This is needed if the v1 optimizer cannot call the schedule. It is also needed for a
         # learning rate decay of v1, because Keras does not increment the global step that the decay
         # would read.
-        if callable(rate) and (rate is not in_v1 or takes_step(rate)):
-            own = own._replace(schedule=rate)
-    return own
+        if callable(rate) and (rate is not v1_rate or takes_step(rate)):
+            leaf_inputs = leaf_inputs._replace(schedule=rate)
+    return leaf_inputs
 
 
 def _step_inputs(leaf, rates, global_step_attr, saved_dtype):

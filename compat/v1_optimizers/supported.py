@@ -26,14 +26,14 @@ def check_class(optimizer):
             f"{type(optimizer).__name__}.{_hint(optimizer)}"
         )
     for nested in nested_optimizers(optimizer):
-        inside = () if nested.is_leaf else nested.optimizer.wrapped
-        _check_one_class(nested.optimizer, inside)
+        wrapped = () if nested.is_leaf else nested.optimizer.wrapped
+        _check_one_class(nested.optimizer, wrapped)
 
 
-def _check_one_class(optimizer, inside):
+def _check_one_class(optimizer, wrapped):
     cls = type(optimizer)
     for attribute, item in attributes(optimizer):
-        if isinstance(item, BASE) and not any(item is each for each in inside):
+        if isinstance(item, BASE) and not any(item is each for each in wrapped):
             raise ValueError(
                 f"{cls.__name__}.{attribute} is another optimizer, whose state would not be in a "
                 "Keras checkpoint. Pass that optimizer to to_keras."
@@ -44,7 +44,7 @@ def _check_one_class(optimizer, inside):
             "computes the gradients itself. Change the gradients after the tape has computed them "
             "and before apply_gradients, in your own train_step or loop."
         )
-    if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
+    if not wrapped and cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
             f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
             "so it cannot update resource variables, which Keras uses. Define this method (and "
@@ -141,11 +141,11 @@ def overrides_apply_gradients(optimizer):
     Raises:
       ValueError: the overriding method has no parameter `global_step`.
     """
-    functions = [vars(home).get("apply_gradients") for home in type(optimizer).__mro__]
-    own = [function for function in functions if function and function not in _ONLY_PREPARE]
-    if not own:
+    functions = [vars(cls).get("apply_gradients") for cls in type(optimizer).__mro__]
+    overriding = [function for function in functions if function and function not in _ONLY_PREPARE]
+    if not overriding:
         return False
-    if "global_step" not in inspect.signature(own[0]).parameters:
+    if "global_step" not in inspect.signature(overriding[0]).parameters:
         raise ValueError(
             f"{type(optimizer).__name__}.apply_gradients has no parameter global_step, so the "
             "Keras optimizer cannot pass its iterations."

@@ -25,7 +25,7 @@ def test_patterns_of_users_match_no_variable_of_the_measurement(api):
             )
             yield api.bridged(optimizer)
 
-    found = measurement.measure(make, None, rate=0.1, apart=False)
+    found = measurement.measure(make, None, rate=0.1, are_separate=False)
     assert [(each.error, each.largest) for each in found] == [(None, 0.0)] * 4
 
 
@@ -133,8 +133,8 @@ def test_averages_and_accumulated_gradients_are_carried_over():
     own = [each for each in state(plain, "accumulator") if each[0] != 1.0]
     np.testing.assert_allclose(np.concatenate(own), 1.1, rtol=1e-6)
     back = from_plain_keras(plain, v1.train.AdagradOptimizer(0.1)).optimizer
-    values = {name: each.numpy() for name, each in optimizer._saved.named().items()}
-    found = {name: each.numpy() for name, each in back._saved.named().items()}
+    values = {name: each.numpy() for name, each in optimizer._saved.variables_by_name().items()}
+    found = {name: each.numpy() for name, each in back._saved.variables_by_name().items()}
     assert values.keys() == found.keys()
     assert all(np.array_equal(values[name], found[name]) for name in values)
 

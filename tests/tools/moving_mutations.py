@@ -58,8 +58,8 @@ MOVING = (
     (
         "the global step is not incremented",
         "KerasInV1.apply_gradients",
-        "done = step.assign_add(1, name=scope or None, read_value=False)",
-        "done = step.assign_add(0, name=scope or None, read_value=False)",
+        "operation = step.assign_add(1, name=scope or None, read_value=False)",
+        "operation = step.assign_add(0, name=scope or None, read_value=False)",
         ("tests/keras_in_graphs/test_to_v1.py", "-k", "global_step or what_v1_takes"),
     ),
     (

@@ -288,7 +288,7 @@ KERAS_3 = _of_both(
         "saved state without slots is loaded into an optimizer with slots",
         "_is_built",
         "return bool(shapes.get(_TRAINED))",
-        "return len(_unbuilt(shapes)) + 1 < len(shapes)",
+        "return len(_shapes_before_build(shapes)) + 1 < len(shapes)",
         (CORNERS_3, "-k", "state_without_slots"),
     ),
     Mutation(

@@ -342,10 +342,10 @@ def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
             )
 
 
-def _check_names(keras_arguments: Dict[str, Any], own: FrozenSet[str], v1_name: str):
+def _check_names(keras_arguments: Dict[str, Any], v1_names: FrozenSet[str], v1_name: str):
     """Raises a ValueError for arguments of Keras that are also arguments of the v1 optimizer."""
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
-        if name in own and keras_arguments.get(name) is not None:
+        if name in v1_names and keras_arguments.get(name) is not None:
             raise ValueError(
                 f"{name}={keras_arguments[name]!r}: Keras would apply it besides {v1_name}, which "
                 f"has an argument of the same name. Pass the value to {v1_name} instead."

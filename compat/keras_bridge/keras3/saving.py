@@ -58,23 +58,24 @@ class SavedVariables:
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self.add(f"{name}_{number}", variable)
 
-    def named(self) -> Dict[str, KerasVariable]:
+    def variables_by_name(self) -> Dict[str, KerasVariable]:
         """Returns a dict from names to all variables of the optimizer."""
-        optimizer, named = self._optimizer, dict(self._names)
-        known = {id(variable) for variable in named.values()}
+        optimizer = self._optimizer
+        variables = dict(self._names)
+        known = {id(variable) for variable in variables.values()}
         others = [variable for variable in optimizer._variables if id(variable) not in known]
         for number, variable in enumerate(others):
             if variable is optimizer._iterations:
-                named[_STEP] = variable
+                variables[_STEP] = variable
             elif variable is optimizer._learning_rate:
-                named[_RATE] = variable
+                variables[_RATE] = variable
             else:
-                named[f"variable_{number}"] = variable
-        return named
+                variables[f"variable_{number}"] = variable
+        return variables
 
     def shapes(self) -> Shapes:
         """Returns a dict from names to shapes, and from _TRAINED to the number of variables."""
-        shapes = {name: list(variable.shape) for name, variable in self.named().items()}
+        shapes = {name: list(variable.shape) for name, variable in self.variables_by_name().items()}
         return dict(shapes, **{_TRAINED: len(self._optimizer._trainable_variables)})
 
     def _misfit(self, saved: Shapes) -> Optional[str]:
@@ -85,7 +86,7 @@ class SavedVariables:
         """
         own = self.shapes()
         if not (_is_built(own) and _is_built(saved)):
-            own, saved = _unbuilt(own), _unbuilt(saved)
+            own, saved = _shapes_before_build(own), _shapes_before_build(saved)
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
                 continue  # one of the optimizers has a schedule instead
@@ -106,7 +107,7 @@ class SavedVariables:
 
     def save(self, store: Any):
         """Writes all variables into a store of Keras."""
-        for name, variable in self.named().items():
+        for name, variable in self.variables_by_name().items():
             store[name] = variable.numpy()
         store[_TRAINED] = np.int64(len(self._optimizer._trainable_variables))
 
@@ -119,8 +120,9 @@ class SavedVariables:
         Raises:
           ValueError: the state belongs to another optimizer. In this case nothing is loaded.
         """
-        optimizer, named = self._optimizer, self.named()
-        names = store.keys()
+        optimizer = self._optimizer
+        variables = self.variables_by_name()
+        names = store.keys()  # a store is no dict
         saved = {name: store[name] for name in names}
         shapes: Shapes = {name: list(value.shape) for name, value in saved.items()}
         if _TRAINED in saved:
@@ -128,7 +130,7 @@ class SavedVariables:
         if _is_built(shapes) and not optimizer.has_trained:
             warnings.warn(
                 f"Skipping variable loading for optimizer {optimizer.name!r}, because it is not "
-                f"built yet: it has {len(named)} variables whereas the saved optimizer has "
+                f"built yet: it has {len(variables)} variables whereas the saved optimizer has "
                 f"{len(saved) - (_TRAINED in saved)}. Call optimizer.build("
                 "model.trainable_variables) before loading to continue from the saved state.",
                 stacklevel=3,
@@ -143,8 +145,8 @@ class SavedVariables:
                 "compile."
             )
         for name, value in saved.items():
-            if name in named:
-                named[name].assign(value)
+            if name in variables:
+                variables[name].assign(value)
 
     def set_weights(
         self, weights: List[np.ndarray], set_weights_of_keras: Callable[[List[np.ndarray]], None]
@@ -159,7 +161,8 @@ class SavedVariables:
           ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
             In these cases nothing is set.
         """
-        optimizer, later = self._optimizer, []
+        optimizer = self._optimizer
+        later = []
         if optimizer.built and not optimizer.has_trained:
             # For a model from .h5, Keras has called `build([])`. Slots do not exist yet, so their
             # weights are set in the next call of `build`.
@@ -175,7 +178,7 @@ class SavedVariables:
     def children(self, children: Dict[str, Any], save_type: str) -> Dict[str, Any]:
         """Replaces the children that Keras tracks under numbers by variables under names."""
         children = {name: child for name, child in children.items() if name not in _NUMBERED}
-        children.update(self.named())
+        children.update(self.variables_by_name())
         if save_type == "checkpoint":
             children["layout"] = self._layout
         return children
@@ -250,19 +253,19 @@ class _Layout(tf.train.experimental.PythonState):
 
 def _check_shapes(variables: List[KerasVariable], weights: List[np.ndarray]):
     shapes = [tuple(variable.shape) for variable in variables]
-    given = [tuple(weight.shape) for weight in weights]
-    if shapes != given:
+    weight_shapes = [tuple(weight.shape) for weight in weights]
+    if shapes != weight_shapes:
         raise ValueError(
             f"The optimizer has variables of the shapes {shapes}, but the weights to set have "
-            f"the shapes {given}. Nothing was set."
+            f"the shapes {weight_shapes}. Nothing was set."
         )
 
 
-def _unbuilt(names: Shapes) -> Shapes:
+def _shapes_before_build(shapes: Shapes) -> Shapes:
     """Returns a dict with only those names whose variables exist before `build`."""
     return {
-        name: value
-        for name, value in names.items()
+        name: shape
+        for name, shape in shapes.items()
         if name in (_STEP, _RATE) or name.startswith(_HYPER)
     }
 
