@@ -71,11 +71,11 @@ def diagnose() -> Dict[str, Any]:
     with quiet.silence():
         facts["packages"] = _packages()
         facts["tensorflow"] = _tensorflow()
-        usable = facts["tensorflow"]["error"] is None
-        facts["keras"] = _keras() if usable else None
-        facts["to_keras"] = _to_keras(facts["keras"]) if usable else None
-        facts["kernels"] = _kernels() if usable else {}
-        facts["native"] = _native() if usable else None
+        is_usable = facts["tensorflow"]["error"] is None
+        facts["keras"] = _keras() if is_usable else None
+        facts["to_keras"] = _to_keras(facts["keras"]) if is_usable else None
+        facts["kernels"] = _kernels() if is_usable else {}
+        facts["native"] = _native() if is_usable else None
     facts["problems"] = list(_problems(facts))
     return facts
 
@@ -84,13 +84,13 @@ def _packages():
     if metadata is None:
         import pkg_resources
 
-        installed = [(found.project_name, found.version) for found in pkg_resources.working_set]
+        installed = [(each.project_name, each.version) for each in pkg_resources.working_set]
     else:
-        installed = [(found.metadata["Name"], found.version) for found in metadata.distributions()]
-    named = sorted((name.lower().replace("_", "-"), at) for name, at in installed if name)
+        installed = [(each.metadata["Name"], each.version) for each in metadata.distributions()]
+    packages = sorted((name.lower().replace("_", "-"), v) for name, v in installed if name)
     return {
         name: version
-        for name, version in named
+        for name, version in packages
         if name in _OTHER_PACKAGES or _TENSORFLOW_WHEELS.match(name)
     }
 
@@ -121,9 +121,12 @@ def _to_keras(keras):
     from legacy_opt import versions
 
     facts = {"auto": {2: "optimizer_v2", 3: "keras3"}.get(keras.get("generation"))}
-    for api, find in (("optimizer_v2", versions.optimizer_v2), ("keras3", versions.keras_3)):
+    for api, import_keras in (
+        ("optimizer_v2", versions.optimizer_v2),
+        ("keras3", versions.keras_3),
+    ):
         try:
-            find()
+            import_keras()
             facts[api] = None
         except Exception as error:  # this Keras package may be missing or broken
             facts[api] = _describe(error)

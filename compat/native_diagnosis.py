@@ -19,12 +19,12 @@ from legacy_opt.optimizers import catalogue
 def facts() -> Dict[str, Any]:
     """Returns the value of "native" in the result of `diagnose`."""
     return {
-        "setting": _or_reason(settings.setting_of, None),
-        "c_compiler": _or_reason(_command, "C", "CC", "cc"),
-        "cpp_compiler": _or_reason(_command, "C++", "CXX", "c++"),
-        "folder": _or_reason(lambda: str(cache.folder())),
-        "operations": _or_reason(lambda: str(tensorflow_operations.find())),
-        "kernels": _or_reason(lambda: _kernels_in(cache.folder())),
+        "setting": _value_or_reason(settings.setting_of, None),
+        "c_compiler": _value_or_reason(_command, "C", "CC", "cc"),
+        "cpp_compiler": _value_or_reason(_command, "C++", "CXX", "c++"),
+        "folder": _value_or_reason(lambda: str(cache.folder())),
+        "operations": _value_or_reason(lambda: str(tensorflow_operations.find())),
+        "kernels": _value_or_reason(lambda: _kernels_in(cache.folder())),
         "prebuilt": _prebuilt(),
         "optimizers": {cls.__name__: reason(cls) for cls in classes()},
     }
@@ -47,7 +47,7 @@ def _prebuilt():
     return {"folder": str(folder), "kernels": _kernels_in(folder), "operations": versions}
 
 
-def _or_reason(function, *arguments):
+def _value_or_reason(function, *arguments):
     try:
         return function(*arguments)
     except ValueError as error:  # such as a NoCompilerError
@@ -56,8 +56,8 @@ def _or_reason(function, *arguments):
 
 def classes() -> list:
     """Returns the optimizers of this package that may have kernels."""
-    found = (getattr(catalogue, name) for name in catalogue.__all__)
-    return list(filter(optimizers.may_have_kernels, found))
+    public_classes = (getattr(catalogue, name) for name in catalogue.__all__)
+    return list(filter(optimizers.may_have_kernels, public_classes))
 
 
 def made(cls: type, **choices: Any) -> Any:

@@ -34,16 +34,17 @@ def by_rows(counts, parts=()):
         _refuse_unknown_parts(counts)
         return rows_of(counts)
     rows = np.zeros(counts.shape[:1], counts.dtype)
-    seen = np.zeros(rows.shape, bool)
+    has_count = np.zeros(rows.shape, bool)
     # Later parts do not replace the count of row 0: dense gradients count in the first part.
     for shape, offset in sorted(parts, key=lambda part: tuple(part[1])):
-        here = slice(offset[0], offset[0] + shape[0]) if offset else ()
-        found = rows_of(counts[slices(shape, offset)])
+        part_rows = slice(offset[0], offset[0] + shape[0]) if offset else ()
+        part_counts = rows_of(counts[slices(shape, offset)])
         if offset and offset[0] == 0 and any(offset):
-            found[0] = rows[0]
-        if np.any(seen[here] & (rows[here] != found)):
+            part_counts[0] = rows[0]
+        if np.any(has_count[part_rows] & (rows[part_rows] != part_counts)):
             raise ValueError("two parts with the same rows have different counts")
-        rows[here], seen[here] = found, True
+        rows[part_rows] = part_counts
+        has_count[part_rows] = True
     return rows
 
 

@@ -25,13 +25,15 @@ def embedding_variables(names):
     Returns:
       A dict from the name of each EmbeddingVariable to a list of the names of its tensors.
     """
-    found = collections.OrderedDict()
+    tensors_by_variable = collections.OrderedDict()
     for name in names:
         piece = _PIECE.match(name)
         if piece:
-            found.setdefault(piece.group("name"), []).append(name)
+            tensors_by_variable.setdefault(piece.group("name"), []).append(name)
     has_rows = {
         name: {_PIECE.match(each).group("piece") for each in tensors} >= {"keys", "values"}
-        for name, tensors in found.items()
+        for name, tensors in tensors_by_variable.items()
     }
-    return collections.OrderedDict(item for item in found.items() if has_rows[item[0]])
+    return collections.OrderedDict(
+        item for item in tensors_by_variable.items() if has_rows[item[0]]
+    )

@@ -86,24 +86,25 @@ def recognise(variables, optimizers):
       A Counter from (label shown to users, name of the optimizer, scope) to the number of
       variables; and a dict from the names of slots to their roles, such as "m".
     """
-    slots, roles = collections.defaultdict(dict), {}
+    slots = collections.defaultdict(dict)
+    roles = {}
     for variable in variables:
         for slot in variable.slots:
             name, _, role = slot.suffix.rpartition("/")
             if name in optimizers:
-                roles[slot.item.name] = _NUMBER.sub("", role)
-                of_variable = slots[name, slot.scope].setdefault(variable.item.name, [])
-                of_variable.append(roles[slot.item.name])
+                role = roles[slot.item.name] = _NUMBER.sub("", role)
+                roles_by_variable = slots[name, slot.scope]
+                roles_by_variable.setdefault(variable.item.name, []).append(role)
     counts = collections.Counter()
-    for (name, scope), by_variable in slots.items():
-        label = _label(name, by_variable.values())
-        counts[label, name, scope] = len(by_variable)
+    for (name, scope), roles_by_variable in slots.items():
+        label = _label(name, roles_by_variable.values())
+        counts[label, name, scope] = len(roles_by_variable)
     return counts, roles
 
 
 def _label(name, roles_of_variables):
     kinds = tuple(sorted({role for roles in roles_of_variables for role in roles}))
-    what = name if name in _CLASSES else BY_SLOTS.get(kinds, "optimizer, unknown,")
-    label = f"Keras' {what} in a TF1 graph (to_v1)"
-    several = any(len(roles) > len(set(roles)) for roles in roles_of_variables)
-    return label + ", more than one" if several else label
+    description = name if name in _CLASSES else BY_SLOTS.get(kinds, "optimizer, unknown,")
+    label = f"Keras' {description} in a TF1 graph (to_v1)"
+    has_duplicates = any(len(roles) > len(set(roles)) for roles in roles_of_variables)
+    return label + ", more than one" if has_duplicates else label

@@ -41,22 +41,22 @@ def named_contents(tensors):
     """
     items = {item.name: item for item in _items(tensors)}
     step = _step(items)
-    of_keras = keras_names.names(items)
+    keras_optimizers = keras_names.names(items)
     powers = [item for item in items.values() if _is_power(item)]
-    shared = powers + keras_names.for_all_variables(items, of_keras)
+    shared = powers + keras_names.for_all_variables(items, keras_optimizers)
     shared = [item for item in shared if item != step]
-    apart = {item.name for item in shared} | ({step.name} if step else set())
-    owners = _owners({name: item for name, item in items.items() if name not in apart})
+    not_owned = {item.name for item in shared} | ({step.name} if step else set())
+    owners = _owners({name: item for name, item in items.items() if name not in not_owned})
     slots = collections.defaultdict(list)
     for name, (owner, scope, suffix) in sorted(owners.items()):
         slots[owner].append(SlotItem(items[name], scope, suffix))
     variables = [
-        Variable(item, tuple(sorted(slots[name], key=_order)))
+        Variable(item, tuple(sorted(slots[name], key=_sort_key)))
         for name, item in sorted(items.items())
-        if name not in owners and name not in apart
+        if name not in owners and name not in not_owned
     ]
     powers = {_POWER.search(item.name).group(1) for item in powers}
-    variables, optimizers = _recognised(variables, powers, of_keras)
+    variables, optimizers = _recognise_slots(variables, powers, keras_optimizers)
     return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
 
 
@@ -72,14 +72,14 @@ def _item(name, kind, stored):
 
 def _items(tensors):
     """Returns an `Item` for each tensor, or for several tensors that belong together."""
-    items, rest = [], dict(tensors)
+    items, remaining = [], dict(tensors)
     for find in _embeddings, _mangled, _in_parts:
-        for item in list(find(rest)):
-            if all(name in rest for name in item.stored.names):
+        for item in list(find(remaining)):
+            if all(name in remaining for name in item.stored.names):
                 items.append(item)
                 for name in item.stored.names:
-                    del rest[name]
-    return items + [item_of(name, rest) for name in sorted(rest)]
+                    del remaining[name]
+    return items + [item_of(name, remaining) for name in sorted(remaining)]
 
 
 def _embeddings(tensors):
@@ -111,7 +111,7 @@ def _in_parts(tensors):
     axes = _partitioned(groups, tensors)
     variables = set(axes) | set(tensors)
     for (before, after), parts in groups.items():
-        variable = _end_in(variables, before)
+        variable = _variable_at_end(variables, before)
         if variable in axes and parts.are_numbered:
             yield _joined(before + after, parts, axes[variable], tensors)
         elif variable in tensors and after:  # a variable that is saved whole, but its slot in parts
@@ -145,7 +145,7 @@ def _joined(name, parts, axis, tensors):
     return _item(name, kind, StoredTensor.of(parts.names, tensors, axis))
 
 
-def _end_in(variables, name):
+def _variable_at_end(variables, name):
     """Returns a variable for its name in a scope, such as x for scope/x; None if there is none."""
     words = name.split("/")
     ends = ("/".join(words[start:]) for start in range(len(words)))
@@ -161,12 +161,12 @@ def _step(items):
 
     If several tensors have the name of a global step, the tensor in the fewest scopes is chosen.
     """
-    found = [
+    steps = [
         item
         for name, item in items.items()
         if name.split("/")[-1] in _STEP_NAMES and _is_integer_scalar(item)
     ]
-    return min(found, key=lambda item: (item.name.count("/"), item.name)) if found else None
+    return min(steps, key=lambda item: (item.name.count("/"), item.name)) if steps else None
 
 
 def _is_power(item):
@@ -178,19 +178,19 @@ def _owners(items):
 
     In the slot's name, the scope precedes the variable's name, and the suffix follows it.
     """
-    found = {}
+    direct_owners = {}
     for name in items:
         owner = _owner(name, name, items)
         # If x is saved as one tensor, its slots may still be saved in parts, such as x/part_0/Adam.
         if owner is None:
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
-            found[name] = owner
+            direct_owners[name] = owner
     # A slot may itself have slots, such as a moving average. Assign a slot's slots to the variable.
     owners = {}
-    for name, (owner, scope, suffix) in found.items():
-        while owner in found:
-            owner, outer_scope, outer_suffix = found[owner]
+    for name, (owner, scope, suffix) in direct_owners.items():
+        while owner in direct_owners:
+            owner, outer_scope, outer_suffix = direct_owners[owner]
             scope = "/".join(filter(None, [scope, outer_scope]))
             suffix = outer_suffix + "/" + suffix
         owners[name] = owner, scope, suffix
@@ -221,7 +221,7 @@ def _fits(tensor, suffix, owner, items):
     return first != tensor and first in items and _fits(first, suffix, owner, items)
 
 
-def _order(slot):
+def _sort_key(slot):
     number = _NUMBER.search(slot.suffix)
     return slot.scope, family(slot), int(number.group(0)[1:]) if number else 0, slot.suffix
 
@@ -234,13 +234,13 @@ def family(slot):
     return slot_signatures.family(slot.suffix)
 
 
-def _recognised(variables, powers, of_keras):
+def _recognise_slots(variables, powers, keras_optimizers):
     """Finds the optimizers that probably created the slots.
 
     Returns:
       A pair: the variables, with the roles of recognised slots; and a tuple of `Guess`.
     """
-    counts, roles = keras_names.recognise(variables, of_keras)
+    counts, roles = keras_names.recognise(variables, keras_optimizers)
     families = collections.OrderedDict()
     for variable in variables:
         for slot in (each for each in variable.slots if each.item.name not in roles):
@@ -258,10 +258,10 @@ def _recognised(variables, powers, of_keras):
             for number, slot in enumerate(slots if slot_roles else ()):
                 roles[slot.item.name] = slot_roles[number % len(slot_roles)]
     guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))
-    named = [
+    variables_with_roles = [
         variable._replace(
             slots=tuple(slot._replace(role=roles.get(slot.item.name)) for slot in variable.slots)
         )
         for variable in variables
     ]
-    return tuple(named), guesses
+    return tuple(variables_with_roles), guesses

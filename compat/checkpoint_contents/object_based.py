@@ -38,10 +38,10 @@ def contents(tensors, graph):
             else:
                 shared.append(item)
     guesses = tuple(_guess(optimizer, tensors, graph) for optimizer in graph.optimizers)
-    found = Contents(False, variables, tuple(shared), step, (), guesses)
-    recognised = {key for item in found.items() for key in item.stored.names}
+    result = Contents(False, variables, tuple(shared), step, (), guesses)
+    recognised = {key for item in result.items() for key in item.stored.names}
     other = (item_of(key, tensors) for key in sorted(set(tensors) - recognised))
-    return found._replace(other=tuple(other))
+    return result._replace(other=tuple(other))
 
 
 def local_name(path):

@@ -51,15 +51,15 @@ def parts(names):
     """
     groups = collections.defaultdict(list)
     for name in sorted(names):
-        for found in PART.finditer(name):
-            groups[name[: found.start()], name[found.end() :]].append(found)
+        for match in PART.finditer(name):
+            groups[name[: match.start()], name[match.end() :]].append(match)
     return {key: _in_order(group) for key, group in groups.items()}
 
 
-def _in_order(group):
-    group = sorted(group, key=lambda found: int(found.group(1) or found.group(2)))
-    numbers = [found.group(1) and int(found.group(1)) for found in group]
-    names = tuple(found.string for found in group)
+def _in_order(matches):
+    matches = sorted(matches, key=lambda match: int(match.group(1) or match.group(2)))
+    numbers = [match.group(1) and int(match.group(1)) for match in matches]
+    names = tuple(match.string for match in matches)
     return Parts(names, numbers == list(range(len(numbers))), None in numbers)
 
 
@@ -79,20 +79,20 @@ def mangled_slots(tensors, shapes):
         # If a variable w/1 exists, then w/1/Adam is its slot, and not a slice of the slot of w.
         words = name.split("/") if name.rpartition("/")[0] not in tensors else ()
         for variable in ("/".join(words[:end]) for end in range(1, len(words))):
-            found = _end(name, variable) if variable in shapes else None
-            if found:
-                names[variable, found.group("slot")].append(name)
+            match = _match_end(name, variable) if variable in shapes else None
+            if match:
+                names[variable, match.group("slot")].append(name)
     slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
     return {key: slot for key, slot in slots.items() if _is_slot(slot, shapes[key[0]])}
 
 
-def _end(name, variable):
+def _match_end(name, variable):
     """Matches the end of a name after the variable; None if it is no mangled name of a slot."""
-    found = _END.match(name[len(variable) + 1 :])
-    if not found:
+    match = _END.match(name[len(variable) + 1 :])
+    if not match:
         return None
-    part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
-    return found if part.endswith(cut) or cut.endswith(part) else None
+    part, cut = f"{variable}/part_{match.group('number')}/", match.group("cut")
+    return match if part.endswith(cut) or cut.endswith(part) else None
 
 
 def _is_slot(stored, shape_of_variable):
@@ -116,8 +116,8 @@ def scope_of(slot, variable, names):
     """
     # From the start of scope + part + slot, TensorFlow has dropped len(part) characters. The rest
     # is cut + slot, so `cut` is as long as the scope.
-    found = _end(slot.names[0], variable)
-    part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
+    match = _match_end(slot.names[0], variable)
+    part, cut = f"{variable}/part_{match.group('number')}/", match.group("cut")
     prefixes = {name[: len(cut)] for name in names if len(name) > len(cut)}
     fitting = [each for each in prefixes if each.endswith("/") and (each + part).endswith(cut)]
     return fitting[0] if len(fitting) == 1 else ""

@@ -187,29 +187,29 @@ def layout(variable, slots):
 
 
 def _forms(variable, slot):
-    found = {ANY}
+    forms = {ANY}
     if is_integer(slot.dtype):
         if slot.shape == variable.shape:
-            found.add(COUNTS)
+            forms.add(COUNTS)
         if slot.shape == variable.shape[:1]:
-            found.add(ROW_COUNTS)
+            forms.add(ROW_COUNTS)
     else:
         if slot.shape == variable.shape:
-            found.add(LIKE_VARIABLE)
+            forms.add(LIKE_VARIABLE)
         if slot.shape == ():
-            found.add(SCALAR)
+            forms.add(SCALAR)
         if len(variable.shape or ()) > 1:
             if slot.shape == variable.shape[:-1]:
-                found.add(ROW_MEANS)
+                forms.add(ROW_MEANS)
             if slot.shape == variable.shape[:-2] + variable.shape[-1:]:
-                found.add(COLUMN_MEANS)
+                forms.add(COLUMN_MEANS)
         lengths = variable.shape or (() if variable.shape is None else (1,))
         for axis, length in enumerate(lengths):
             if slot.shape == (length,):
-                found.add(DIAGONAL % (axis, len(lengths)))
+                forms.add(DIAGONAL % (axis, len(lengths)))
             if slot.shape == (length, length):
-                found.add(MATRIX % (axis, len(lengths)))
-    return found
+                forms.add(MATRIX % (axis, len(lengths)))
+    return forms
 
 
 def is_integer(dtype):
@@ -229,27 +229,32 @@ def recognise(name, layouts, powers):
       A list with a pair for each variable: a label shown to users, and a tuple of the slots' roles.
       The tuple is empty if the roles are unknown.
     """
-    known = name in _NAMES
-    pool = [each for each in _SIGNATURES if name in each.names] if known else _FOR_UNKNOWN_NAMES
-    pool = [signature for signature in pool if _POWERS[signature.powers] <= powers]
-    found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
-    rest = set(range(len(layouts)))
-    while rest:
+    is_known_name = name in _NAMES
+    candidates = _FOR_UNKNOWN_NAMES
+    if is_known_name:
+        candidates = [each for each in _SIGNATURES if name in each.names]
+    candidates = [signature for signature in candidates if _POWERS[signature.powers] <= powers]
+    guesses = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
+    unrecognised = set(range(len(layouts)))
+    while unrecognised:
         # Several signatures may fit the slots of one variable. The best signature has the most
         # powers of beta. If several signatures have equally many powers, prefer known roles, then
         # the signature that fits the most variables.
-        fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
+        fits = {
+            each: {i for i in unrecognised if _fits(each, layouts[i], is_known_name)}
+            for each in candidates
+        }
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
-            pool = [each for each in pool if fits[each]]
-            if not pool:
+            candidates = [each for each in candidates if fits[each]]
+            if not candidates:
                 break
             continue
-        alike = [s for s in pool if fits[s] == fits[best] and s.powers == best.powers]
+        equally_good = [s for s in candidates if fits[s] == fits[best] and s.powers == best.powers]
         for i in fits[best]:
-            found[i] = _label_and_roles(alike, len(layouts[i]), known)
-        rest -= fits[best]
-    return found
+            guesses[i] = _label_and_roles(equally_good, len(layouts[i]), is_known_name)
+        unrecognised -= fits[best]
+    return guesses
 
 
 def recognise_roles(layouts, powers):
@@ -262,13 +267,13 @@ def recognise_roles(layouts, powers):
     Returns:
       A label shown to users.
     """
-    alike = {}  # from labels to signatures
+    signatures_by_label = {}  # from labels to signatures
     for signature in _SIGNATURES:
         if signature.roles and _POWERS[signature.powers] <= powers:
-            alike.setdefault(signature.label, []).append(signature)
+            signatures_by_label.setdefault(signature.label, []).append(signature)
     fitting = [
         signatures[0]
-        for signatures in alike.values()
+        for signatures in signatures_by_label.values()
         if all(any(_fits_roles(each, slots) for each in signatures) for slots in layouts)
     ]
     if not fitting:
@@ -285,22 +290,22 @@ def _slots(count):
     return f"{count} slot{'' if count == 1 else 's'}"
 
 
-def _fits(signature, slots, known):
+def _fits(signature, slots, is_known_name):
     wanted = signature.layout
     if not wanted:
         return True
-    if len(slots) != len(wanted) and not (known and len(slots) == 2 * len(wanted)):
+    if len(slots) != len(wanted) and not (is_known_name and len(slots) == 2 * len(wanted)):
         return False
     return all(form in forms for form, forms in zip(wanted * 2, slots))
 
 
-def _label_and_roles(alike, count, known):
-    alike = [each for each in alike if len(each.layout) == count] or alike
-    label = " or ".join(dict.fromkeys(signature.label for signature in alike))
+def _label_and_roles(signatures, count, is_known_name):
+    signatures = [each for each in signatures if len(each.layout) == count] or signatures
+    label = " or ".join(dict.fromkeys(signature.label for signature in signatures))
     # If several signatures fit, the slots' roles are known only if all these signatures have the
     # same roles, like the V1 and V2 layouts of AdagradDecay.
-    roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
-    if not known:
+    roles = signatures[0].roles if len({signature.roles for signature in signatures}) == 1 else ()
+    if not is_known_name:
         return f"unknown, with slots like those of {label}", roles
     if roles and count == 2 * len(roles):
         label += ", two of them"

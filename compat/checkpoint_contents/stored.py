@@ -89,9 +89,12 @@ class StoredTensor(NamedTuple):
         for name, info in zip(self.names, self.infos):
             offset = [0] * len(info.shape)
             if isinstance(self.axis, int):
-                offset[self.axis], begin = begin, begin + info.shape[self.axis]
-            whole = info.shape, tuple(offset)
-            for part in [whole] if isinstance(self.axis, int) else info.parts or [whole]:
+                offset[self.axis] = begin
+                begin += info.shape[self.axis]
+            parts = [(info.shape, tuple(offset))]
+            if not isinstance(self.axis, int) and info.parts:
+                parts = info.parts
+            for part in parts:
                 yield name, part
 
     def verify(self, checkpoint):

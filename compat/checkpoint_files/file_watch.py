@@ -9,10 +9,10 @@ def stamp(path):
     """Returns a file's size, modification time and inode; None if the file does not exist."""
     try:
         if "://" in path:
-            found = tf.io.gfile.stat(path)
-            return found.length, found.mtime_nsec, None
-        found = os.stat(path)
-        return found.st_size, found.st_mtime_ns, found.st_ino
+            status = tf.io.gfile.stat(path)
+            return status.length, status.mtime_nsec, None
+        status = os.stat(path)
+        return status.st_size, status.st_mtime_ns, status.st_ino
     except (OSError, tf.errors.OpError):
         return None
 

@@ -44,18 +44,18 @@ def check_size(path, model):
         _check(path, sum(sizes), needed, limit)
 
 
-def _check(path, found, needed, limit):
-    if found > limit:
+def _check(path, content_size, weights_size, limit):
+    if content_size > limit:
         raise CheckpointError(
-            f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(found)} of "
-            f"memory, but the model's weights take {size(needed)}. The file is damaged, or it "
-            "belongs to another model."
+            f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(content_size)} "
+            f"of memory, but the model's weights take {size(weights_size)}. The file is damaged, "
+            "or it belongs to another model."
         )
 
 
-def _size_of_dataset(each):
-    shape = getattr(each, "shape", None)  # a group has no shape
-    return 0 if shape is None else _nbytes(shape, each.dtype)
+def _size_of_dataset(item):
+    shape = getattr(item, "shape", None)  # a group has no shape
+    return 0 if shape is None else _nbytes(shape, item.dtype)
 
 
 def _nbytes(shape, dtype):
@@ -77,14 +77,12 @@ def holds_optimizer(path):
     """Returns whether a Keras file contains the variables of an optimizer."""
     import h5py
 
-    found = []
+    def is_dataset(_, item):
+        return isinstance(item, h5py.Dataset) or None  # None continues the visit
+
     with _opened(path) as content:
-        for name in content:
-            if "optimizer" in name and isinstance(content[name], h5py.Group):
-                content[name].visititems(
-                    lambda _, each: found.append(each) if isinstance(each, h5py.Dataset) else None
-                )
-    return bool(found)
+        groups = [content[name] for name in content if "optimizer" in name]
+        return any(isinstance(each, h5py.Group) and each.visititems(is_dataset) for each in groups)
 
 
 def state_in_h5(path):

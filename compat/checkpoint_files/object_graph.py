@@ -146,40 +146,38 @@ class _Parser:
     def __init__(self, proto):
         self._nodes = [_Node(node) for node in proto.nodes]
         self._paths = self._paths_from(0)
-        self._kinds = {
-            number: kind
-            for number in range(len(self._nodes))
-            for kind in [self._kind(number)]
-            if kind is not None
-        }
+        kinds = {number: self._kind(number) for number in range(len(self._nodes))}
+        self._kinds = {number: kind for number, kind in kinds.items() if kind is not None}
         self._trained = {each for number in self._kinds for each in self._trained_by(number)}
         owned = {each for number in self._kinds for each in self._members(number)}
-        self._others = {
+        self._model_variables = {
             number
             for number in self._paths
             if self._nodes[number].key and number not in owned - self._trained
         }
-        self._others.discard(self._nodes[0].children.get("save_counter"))
+        self._model_variables.discard(self._nodes[0].children.get("save_counter"))
         self._names = self._unique_names()
 
     def parse(self):
-        counter = self._nodes[0].children.get("save_counter")
+        nodes = self._nodes
+        counter = nodes[0].children.get("save_counter")
         nested = {
             each
             for number in self._kinds
             for each in self._members(number)
             if each != number and number not in self._members(each)
         }
+        python_states = {
+            path: key
+            for number, path in self._paths.items()
+            for name, key in nodes[number].keys.items()
+            if name != _VALUE
+        }
         return ObjectGraph(
-            {self._names[number]: self._nodes[number].key for number in sorted(self._others)},
+            {self._names[number]: nodes[number].key for number in sorted(self._model_variables)},
             tuple(self._optimizer(number) for number in self._kinds if number not in nested),
-            None if counter is None else self._nodes[counter].key,
-            {
-                path: key
-                for number, path in self._paths.items()
-                for name, key in self._nodes[number].keys.items()
-                if name != _VALUE
-            },
+            None if counter is None else nodes[counter].key,
+            python_states,
         )
 
     def _kind(self, number):
@@ -223,12 +221,14 @@ class _Parser:
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):
-        counts = collections.Counter(self._nodes[number].full_name for number in self._others)
-        return {
-            number: name if name and counts[name] == 1 else self._paths[number]
-            for number in self._others
-            for name in [self._nodes[number].full_name]
-        }
+        counts = collections.Counter(
+            self._nodes[number].full_name for number in self._model_variables
+        )
+        names = {}
+        for number in self._model_variables:
+            name = self._nodes[number].full_name
+            names[number] = name if name and counts[name] == 1 else self._paths[number]
+        return names
 
     def _optimizer(self, number):
         members, slots, places = self._members(number), {}, {}
@@ -240,9 +240,9 @@ class _Parser:
         for member, path in members.items():
             if self._nodes[member].key and member not in places:
                 last = path.rsplit("/", 1)[-1]
-                unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
-                (unassigned if unclear else variables)[path] = self._nodes[member].key
-        for key in [key for key, found in slots.items() if len(found) > 1]:
+                is_slot = last.isdigit() or _BRIDGED_SLOT.match(last)
+                (unassigned if is_slot else variables)[path] = self._nodes[member].key
+        for key in [key for key, nodes in slots.items() if len(nodes) > 1]:
             for slot in slots.pop(key):  # several nodes fit this slot: assign none of them
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
@@ -271,7 +271,7 @@ class _Parser:
         for group in slots.values():
             fitting = [
                 variable
-                for variable in self._others
+                for variable in self._model_variables
                 if all(self._slot_name(slot, variable) == name for name, slot in group.items())
             ]
             if len(fitting) == 1:
@@ -290,7 +290,7 @@ class _Parser:
             if slot in known:
                 continue
             name, position = lists.get(slot, (None, len(trained)))
-            variables = trained[position : position + 1] or trained or sorted(self._others)
+            variables = trained[position : position + 1] or trained or sorted(self._model_variables)
             variable, slot_name = self._best_name(slot, variables)
             if slot_name is not None:
                 places[slot] = (variable, slot_name)
@@ -313,13 +313,13 @@ class _Parser:
         Returns:
           The variable and the name of the slot; (None, None) if not exactly one variable fits.
         """
-        found = [(variable, self._slot_name(slot, variable)) for variable in variables]
-        found = [(variable, name) for variable, name in found if name is not None]
-        if not found:
+        fitting = [(variable, self._slot_name(slot, variable)) for variable in variables]
+        fitting = [(variable, name) for variable, name in fitting if name is not None]
+        if not fitting:
             return None, None
-        longest = min(len(name) for _, name in found)
-        found = [(variable, name) for variable, name in found if len(name) == longest]
-        return found[0] if len(found) == 1 else (None, None)
+        shortest_rest = min(len(name) for _, name in fitting)
+        fitting = [(variable, name) for variable, name in fitting if len(name) == shortest_rest]
+        return fitting[0] if len(fitting) == 1 else (None, None)
 
     def _slot_name(self, slot, variable):
         """Returns a slot's name without the variable's name.

@@ -106,12 +106,12 @@ def is_file(path):
 
 def data_files(prefix):
     """Returns the data files of a checkpoint (V2 format), even if its index is missing."""
-    return _beside(prefix, _DATA_FILE)
+    return _files_beside(prefix, _DATA_FILE)
 
 
 def v1_shards(prefix):
     """Returns the files of a checkpoint in V1 format that was saved in several files."""
-    return _beside(prefix, _V1_SHARD)
+    return _files_beside(prefix, _V1_SHARD)
 
 
 def files_of(prefix):
@@ -122,13 +122,13 @@ def files_of(prefix):
     return files + data_files(prefix) + v1_shards(prefix)
 
 
-def _beside(prefix, pattern):
+def _files_beside(prefix, pattern):
     folder, name = os.path.split(prefix)
-    matches = ((each, pattern.match(each)) for each in _listed(folder))
+    matches = ((each, pattern.match(each)) for each in _file_names(folder))
     return [os.path.join(folder, each) for each, match in matches if match and match[1] == name]
 
 
-def _listed(folder):
+def _file_names(folder):
     folder = folder or os.curdir
     if not tf.io.gfile.isdir(folder):
         return []
@@ -137,7 +137,7 @@ def _listed(folder):
 
 def prefixes(folder):
     """Returns the names of the checkpoints (V2 format) in a folder."""
-    return [name[: -len(INDEX)] for name in _listed(folder) if name.endswith(INDEX)]
+    return [name[: -len(INDEX)] for name in _file_names(folder) if name.endswith(INDEX)]
 
 
 def _latest(folder):
@@ -160,19 +160,19 @@ def _latest(folder):
         )
     else:
         problem = "no `checkpoint` file in it names the latest checkpoint."
-    raise CheckpointError(f"{folder!r} is a folder, and {problem}{_choice(folder)}")
+    raise CheckpointError(f"{folder!r} is a folder, and {problem}{_checkpoints_to_choose(folder)}")
 
 
 def _is_saved_model(folder):
-    return bool({"saved_model.pb", "saved_model.pbtxt"} & set(_listed(folder)))
+    return bool({"saved_model.pb", "saved_model.pbtxt"} & set(_file_names(folder)))
 
 
-def _choice(folder):
-    found = prefixes(folder)
-    if not found:
+def _checkpoints_to_choose(folder):
+    names = prefixes(folder)
+    if not names:
         return " It contains no checkpoint in V2 format."
-    shown = [os.path.join(folder, name) for name in found[:4]]
-    return f" Name one of these: {', '.join(shown)}{', …' if len(found) > 4 else ''}"
+    shown = [os.path.join(folder, name) for name in names[:4]]
+    return f" Name one of these: {', '.join(shown)}{', …' if len(names) > 4 else ''}"
 
 
 def _in_one_file(path):
@@ -257,4 +257,4 @@ def _what_is_there(path):
         return " There are several checkpoints in V1 format with that prefix."
     if not tf.io.gfile.isdir(folder or os.curdir):
         return f" The folder {folder!r} does not exist."
-    return _choice(folder).replace(" It contains", " Its folder contains")
+    return _checkpoints_to_choose(folder).replace(" It contains", " Its folder contains")

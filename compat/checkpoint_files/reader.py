@@ -93,7 +93,8 @@ class Checkpoint:
                 f"{self._listing!r} is corrupt, or not a checkpoint: {reason(error)}"
             ) from error
         self._digest = hashlib.sha256(index).digest()
-        self._data_files, self._stored = [], {}
+        self._data_files = []
+        self._stored = {}
         infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
         self._infos = dict(sorted(infos.items()))
         self.tensors = {name: i for name, i in self._infos.items() if name != OBJECT_GRAPH}
@@ -129,7 +130,7 @@ class Checkpoint:
             self._check_size(name, entry, infos[name])
         return infos
 
-    def _check_data(self, data_file, needed):
+    def _check_data(self, data_file, needed_size):
         paths.refuse_special(data_file)
         if not tf.io.gfile.exists(data_file):
             self._refuse_change()
@@ -137,12 +138,12 @@ class Checkpoint:
                 f"{self.path!r} is incomplete: the data file {data_file!r} is missing. Copy "
                 "it again from where the checkpoint was written."
             )
-        found = tf.io.gfile.stat(data_file).length
-        if found < needed:
+        size = tf.io.gfile.stat(data_file).length
+        if size < needed_size:
             self._refuse_change()
             raise CheckpointError(
-                f"{self.path!r} is truncated: the data file {data_file!r} has {found} bytes, "
-                f"and the index needs {needed}. Copy it again from where the checkpoint was "
+                f"{self.path!r} is truncated: the data file {data_file!r} has {size} bytes, "
+                f"and the index needs {needed_size}. Copy it again from where the checkpoint was "
                 "written."
             )
 
@@ -178,12 +179,12 @@ class Checkpoint:
         if now is not None and now == self._watch.stamps[self._listing]:
             return False
         try:
-            same = hashlib.sha256(_content(self._listing)).digest() == self._digest
+            is_same = hashlib.sha256(_content(self._listing)).digest() == self._digest
         except tf.errors.OpError:
             return True
-        if same:
+        if is_same:
             self._watch.stamps[self._listing] = now
-        return not same
+        return not is_same
 
     def _refuse_change(self):
         changes = self._watch.changes()

@@ -65,12 +65,12 @@ class WorkingFolder:
             if fcntl is None or not self._is_local:
                 return
             path = os.path.join(self.path, _LOCK)
-            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
-                lock = opened.enter_context(open(path, "a"))
+            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as stack:
+                lock = stack.enter_context(open(path, "a"))
                 self._await(lock)
                 # Another writer may have removed the lock file and the folder in the meantime.
                 if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
-                    opened.pop_all()
+                    stack.pop_all()
                     self._lock = lock
 
     def _await(self, lock):
@@ -92,7 +92,10 @@ class WorkingFolder:
         """Removes all files except the lock, and returns whether there were such files."""
         names = self.written()
         for path in (os.path.join(self.path, name) for name in names):
-            (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+            if tf.io.gfile.isdir(path):
+                tf.io.gfile.rmtree(path)
+            else:
+                tf.io.gfile.remove(path)
         return bool(names)
 
     def __exit__(self, kind, error, traceback):

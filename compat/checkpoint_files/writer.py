@@ -226,9 +226,9 @@ class CheckpointWriter:
         If new data files had the names of old data files, the old index would describe new data for
         a moment. A killed writer may have left old data files of several numbers.
         """
-        old = _shard_counts(self.path)
+        old_counts = _shard_counts(self.path)
         counts = range(1, len(self._pending) + 1)
-        count = next((each for each in counts if len(self._shards) + each not in old), 1)
+        count = next((each for each in counts if len(self._shards) + each not in old_counts), 1)
         for _ in range(count - 1):
             self._save_shard([self._pending.pop()])
         self._flush()
@@ -335,21 +335,22 @@ def _name_as_latest(folder, name):
 
 def _state_with(folder, name):
     """Returns the new content of the `checkpoint` file, with `name` as the latest checkpoint."""
-    inside, paths, times = os.path.join(folder, ""), [], []
+    prefix = os.path.join(folder, "")
+    paths, times = [], []
     try:
         state = tf.train.get_checkpoint_state(folder)
     except ValueError:  # the file names no checkpoint
         state = None
     if state is not None:
         paths, times = state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps
-        paths = [path[len(inside) :] if path.startswith(inside) else path for path in paths]
+        paths = [path[len(prefix) :] if path.startswith(prefix) else path for path in paths]
     # Some programs write this file without timestamps.
-    known: Dict[str, Optional[float]] = dict(zip(paths, list(times) or [None] * len(paths)))
-    known.pop(name, None)
-    known[name] = None if None in known.values() or not known else time.time()
+    stamps: Dict[str, Optional[float]] = dict(zip(paths, list(times) or [None] * len(paths)))
+    stamps.pop(name, None)
+    stamps[name] = None if None in stamps.values() or not stamps else time.time()
     return v1.train.generate_checkpoint_state_proto(
         os.sep,  # with a relative folder, this function would change relative paths
         name,
-        all_model_checkpoint_paths=list(known),
-        all_model_checkpoint_timestamps=None if None in known.values() else list(known.values()),
+        all_model_checkpoint_paths=list(stamps),
+        all_model_checkpoint_timestamps=None if None in stamps.values() else list(stamps.values()),
     )

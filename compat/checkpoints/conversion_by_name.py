@@ -92,10 +92,10 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
         the old checkpoint is damaged.
     """
     names = collections.Counter(move.target for move in moves)
-    twice = [name for name, count in names.items() if count > 1]
-    if twice:
+    duplicates = [name for name, count in names.items() if count > 1]
+    if duplicates:
         raise CheckpointError(
-            f"Two tensors would be called {twice[0]!r} in {path!r}. Give one of them another "
+            f"Two tensors would be called {duplicates[0]!r} in {path!r}. Give one of them another "
             "name with --name-map."
         )
     with CheckpointWriter(path, overwrite=overwrite) as writer:
@@ -113,13 +113,15 @@ def report(moves, notes=(), labels=None):
       labels: a dict from names of sources to names shown to users.
     """
     transferred = [
-        Transfer(_many(move.sources, labels or {}), move.target, move.shape, move.dtype, move.note)
+        Transfer(
+            _source_text(move.sources, labels or {}), move.target, move.shape, move.dtype, move.note
+        )
         for move in moves
     ]
     return Report(tuple(transferred), (), (), tuple(notes))
 
 
-def _many(sources, labels):
+def _source_text(sources, labels):
     names = [labels.get(source, source) for source in sources]
     if len(names) < 2:
         return names[0] if names else "(computed)"
@@ -141,25 +143,25 @@ def to_saver(checkpoint, name_map=None):
       CheckpointError: the checkpoint contains tensors that cannot be converted, or the map contains
         a name that no tensor has.
     """
-    found = checkpoint_contents.contents(checkpoint)
-    refuse_unconvertible(checkpoint, found)
+    contents = checkpoint_contents.contents(checkpoint)
+    refuse_unconvertible(checkpoint, contents)
     rename = Renaming(checkpoint, name_map)
     moves = []
-    for variable in found.variables:
+    for variable in contents.variables:
         name = rename(variable.item.name)
         if name is not None and variable.item.kind == OF_EACH_PART:  # a slot of unknown kind
             raise _cannot_be_joined(checkpoint, variable.item.name, "a variable")
         moves.append(_move(variable.item, name))
         for slot in variable.slots:
             target = rename(slot.item.name, _slot_name(slot, variable.item.name, name))
-            of_one_part = variable.item.kind == PARTS and slot.item.kind != PARTS
-            if target is not None and (of_one_part or slot.item.kind == OF_EACH_PART):
+            is_of_one_part = variable.item.kind == PARTS and slot.item.kind != PARTS
+            if target is not None and (is_of_one_part or slot.item.kind == OF_EACH_PART):
                 raise _cannot_be_joined(checkpoint, slot.item.name, variable.item.name)
             if slot.role == adagrad_decay_counts.SLOT:
                 moves.append(_move_counts(slot.item, target))
             else:
                 moves.append(_move(slot.item, target))
-    for item in found.shared + found.other + ((found.step,) if found.step else ()):
+    for item in contents.shared + contents.other + ((contents.step,) if contents.step else ()):
         moves.append(_move(item, rename(item.name)))
     rename.check()
     return [move for move in moves if move is not None and move.target is not None]
@@ -244,13 +246,13 @@ class Renaming:
             )
 
 
-def refuse_unconvertible(checkpoint, found):
+def refuse_unconvertible(checkpoint, contents):
     """Raises a CheckpointError for EmbeddingVariables of DeepRec, and for incomplete tensors."""
     for kind, why in (
         (EMBEDDING_VARIABLE, deeprec_embeddings.WHY),
         (INCOMPLETE, "parts of it are missing"),
     ):
-        names = [item.name for item in found.items() if item.kind == kind]
+        names = [item.name for item in contents.items() if item.kind == kind]
         if names:
             raise CheckpointError(
                 f"{checkpoint.path!r}: {', '.join(names)} cannot be converted: {why}."
@@ -271,10 +273,10 @@ def to_decay_layout(checkpoint, layout):
       CheckpointError: there are no decay counts, the counts or their variables are saved in parts,
         or the checkpoint contains tensors that cannot be converted.
     """
-    found = checkpoint_contents.contents(checkpoint)
-    refuse_unconvertible(checkpoint, found)
+    contents = checkpoint_contents.contents(checkpoint)
+    refuse_unconvertible(checkpoint, contents)
     moves, counts = {}, 0
-    for variable in found.variables:
+    for variable in contents.variables:
         for slot in variable.slots:
             if slot.role != adagrad_decay_counts.SLOT:
                 continue
@@ -294,24 +296,24 @@ def to_decay_layout(checkpoint, layout):
 
 
 def _in_layout(variable, slot, layout):
-    wanted = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
-    if slot.shape == wanted:
+    new_shape = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
+    if slot.shape == new_shape:
         return _move(slot, slot.name)
     # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
-    before = slot.stored.parts
+    old_parts = slot.stored.parts
     if layout == V1_LAYOUT:
-        after = variable.stored.parts if before else ()
+        new_parts = variable.stored.parts if old_parts else ()
     else:
-        after = tuple((shape[:1], offset[:1]) for shape, offset in before)
-        if len(set(after)) < len(after):  # parts with the same rows have the same counts
-            after = ()
+        new_parts = tuple((shape[:1], offset[:1]) for shape, offset in old_parts)
+        if len(set(new_parts)) < len(new_parts):  # parts with the same rows have the same counts
+            new_parts = ()
 
     def change_layout(counts):
-        rows = adagrad_decay_counts.by_rows(counts, before)
-        return adagrad_decay_counts.from_rows(rows, wanted, after)
+        rows = adagrad_decay_counts.by_rows(counts, old_parts)
+        return adagrad_decay_counts.from_rows(rows, new_shape, new_parts)
 
     note = f"counts in layout {layout}"
-    return Move(slot.name, wanted, slot.dtype, slot.stored, note, change_layout, after)
+    return Move(slot.name, new_shape, slot.dtype, slot.stored, note, change_layout, new_parts)
 
 
 def power(beta, steps):

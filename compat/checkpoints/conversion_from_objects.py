@@ -78,8 +78,8 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
 
 def load_optimizer(name):
     """Imports "module:object". If the object is callable, calls it and returns the result."""
-    found = user_objects.load(name)
-    return user_objects.call(name, found) if callable(found) else found
+    item = user_objects.load(name)
+    return user_objects.call(name, item) if callable(item) else item
 
 
 def _refuse(checkpoint, saved, optimizer_name):
@@ -148,9 +148,9 @@ class _State:
         if optimizer is not None:
             infos = {name: checkpoint.tensors[graph.variables[name]] for name in trained}
             specs = {names[name]: (infos[name].shape, infos[name].dtype) for name in trained}
-            wanted = graph_names.names(optimizer, specs)
-            self._place_slots({names[name]: name for name in trained}, wanted.slots)
-            self._place_shared(wanted.shared)
+            v1_names = graph_names.names(optimizer, specs)
+            self._place_slots({names[name]: name for name in trained}, v1_names.slots)
+            self._place_shared(v1_names.shared)
             if not self._is_keras_own:
                 self._leave_shared()
         for path, key in saved.unassigned.items():
@@ -163,16 +163,16 @@ class _State:
             self.moves.append(move if move.dtype == tf.int64 else cast)
 
     def _step_key(self):
-        found = [self._variables[name] for name in STEP_NAMES if name in self._variables]
-        return found[0] if found else None
+        keys = [self._variables[name] for name in STEP_NAMES if name in self._variables]
+        return keys[0] if keys else None
 
     def _leave(self, name, key, why):
         info = self._checkpoint.tensors[key]
         self.left.append(Leftover(name, info.shape, info.dtype, why))
 
-    def _place_slots(self, full_names, wanted):
-        taken = set()
-        for (variable, slot_name), tensor in wanted.items():
+    def _place_slots(self, full_names, v1_slots):
+        used_keys = set()
+        for (variable, slot_name), tensor in v1_slots.items():
             full_name = full_names[variable]
             key = self._slot_key(full_name, slot_name)
             label = f"{full_name}, slot {slot_name}"
@@ -185,7 +185,7 @@ class _State:
                 why = "the v1 optimizer needs it, but the checkpoint does not contain it"
                 self.missing.append(Leftover(label, tensor.shape, tensor.dtype, why))
                 continue
-            taken.add(key)
+            used_keys.add(key)
             info = self._checkpoint.tensors[key]
             is_counts = (
                 slot_name == adagrad_decay_counts.SLOT and info.shape[:1] == tensor.shape[:1]
@@ -197,7 +197,7 @@ class _State:
                 move = copied(self._checkpoint, key, tensor.name)
                 self.moves.append(_in_shape(move, tensor.shape))
         for (full_name, slot_name), key in self._saved.slots.items():
-            if key not in taken and full_name in full_names.values():
+            if key not in used_keys and full_name in full_names.values():
                 self._leave(f"{full_name}, slot {slot_name}", key, _NO_PLACE)
 
     def _slot_key(self, full_name, slot_name):
@@ -211,8 +211,8 @@ class _State:
                 return self._saved.slots[full_name, candidate]
         return None
 
-    def _place_shared(self, wanted):
-        for name, tensor in wanted.items():
+    def _place_shared(self, v1_shared):
+        for name, tensor in v1_shared.items():
             key = self._variables.get("shared_" + name, self._variables.get(name))
             if key is not None:
                 self.moves.append(copied(self._checkpoint, key, tensor.name))
@@ -240,12 +240,12 @@ class _State:
         The exponent is the checkpoint's global step plus 1.
         """
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
-        own = getattr(self._optimizer, "_" + name.split("_")[0], None)
-        if isinstance(own, (int, float)) and np.float32(own) != np.float32(beta):
+        v1_beta = getattr(self._optimizer, "_" + name.split("_")[0], None)
+        if isinstance(v1_beta, (int, float)) and np.float32(v1_beta) != np.float32(beta):
             raise CheckpointError(
                 f"{self._checkpoint.path!r} was trained with {_BETAS[name]}={beta:g}, and the "
-                f"v1 optimizer has {own:g}, so the powers of beta differ. Create the v1 optimizer "
-                f"with {beta:g}."
+                f"v1 optimizer has {v1_beta:g}, so the powers of beta differ. Create the v1 "
+                f"optimizer with {beta:g}."
             )
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"

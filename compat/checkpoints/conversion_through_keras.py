@@ -69,9 +69,9 @@ class _Guess:
             self.name_map, unclear = guess_name_map(v1_checkpoint, model, optimizer)
             text = f"the name map, guessed by shapes and dtypes: {as_text(self.name_map)}"
             self._notes = (text,)
-            found = "is not enough" if self.name_map else "finds nothing"
+            result = "is not enough" if self.name_map else "finds nothing"
             why = " (several variables could be meant)" if unclear else ""
-            self.advice = f"--name-map guess {found}{why}: map names with --name-map FILE.json"
+            self.advice = f"--name-map guess {result}{why}: map names with --name-map FILE.json"
 
     def noted(self, report):
         """Returns a report with the guessed name map among its notes."""
@@ -126,16 +126,16 @@ def _model(name):
     """Calls the user's function. Returns a pair of the model, and the optimizer or None."""
     function = user_objects.load(name)
     is_called = callable(function) and not _is_model(function)
-    made = user_objects.call(name, function) if is_called else function
-    if _is_model(made):
+    result = user_objects.call(name, function) if is_called else function
+    if _is_model(result):
         # The bridged optimizer may be inside a LossScaleOptimizer.
-        optimizer = getattr(made, "optimizer", None)
-        return made, getattr(optimizer, "inner_optimizer", optimizer)
-    if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "trainable_variables"):
-        return made
+        optimizer = getattr(result, "optimizer", None)
+        return result, getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(result, tuple) and len(result) == 2 and hasattr(result[0], "trainable_variables"):
+        return result
     raise ValueError(
         f"{name!r} must return a Keras model, compiled with to_keras(…), or a pair (model, "
-        f"optimizer); it returned {type(made).__name__}."
+        f"optimizer); it returned {type(result).__name__}."
     )
 
 
@@ -158,7 +158,7 @@ def _save(model, optimizer, arguments, report):
     """
     path = arguments.destination
     folder, name = os.path.split(os.path.abspath(path))
-    done = False
+    is_written = False
     with WorkingFolder(os.path.join(folder, name)) as working:
         # Check again, because the file may have been created after the first check.
         special_files.refuse_existing(path, arguments.overwrite)
@@ -167,8 +167,8 @@ def _save(model, optimizer, arguments, report):
             report = report._replace(left_in_checkpoint=_lost(report, path))
         if has_state or arguments.partial:
             _rename_all(working, folder)
-            done = True
-    if not done:
+            is_written = True
+    if not is_written:
         reason = (
             f"Keras does not save the optimizer's state in {path!r}. Use another file extension "
             "for DST, or pass --partial to write everything else."
@@ -313,5 +313,5 @@ def _load_file(path, model, optimizer):
 
 
 def _is_compiled_with(model, optimizer):
-    of_model = getattr(model, "optimizer", None)
-    return optimizer in (of_model, getattr(of_model, "inner_optimizer", None))
+    model_optimizer = getattr(model, "optimizer", None)
+    return optimizer in (model_optimizer, getattr(model_optimizer, "inner_optimizer", None))

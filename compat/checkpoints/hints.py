@@ -42,8 +42,9 @@ def hints(checkpoint, state, matches, misfits):
             " (it lacks variables that could be mapped in several ways)" if unclear else "",
         )
     slots = {slot.item.name for each in contents.variables for slot in each.slots}
-    left = any(name not in claimed for name in slots)
-    if state.optimizer is not None and (left or any(tensor.kind == SLOT for tensor in missing)):
+    has_unmatched_slots = any(name not in claimed for name in slots)
+    has_unmatched_slots |= any(tensor.kind == SLOT for tensor in missing)
+    if state.optimizer is not None and has_unmatched_slots:
         yield from _optimizers(contents, state.optimizer)
 
 
@@ -83,16 +84,21 @@ def _by_shape(contents, state, claimed, missing):
     for tensor in missing:
         fitting = items[tensor.shape, tensor.dtype] if tensor.kind == VARIABLE else []
         is_only_pair = len(fitting) == variables[tensor.shape, tensor.dtype] == 1
-        if is_only_pair and _may_be(tensor.label, fitting[0], claimed):
+        if is_only_pair and _may_match(tensor.label, fitting[0], claimed):
             name_map[tensor.label] = fitting[0].name
         elif fitting:
             unclear = True
     return name_map, unclear
 
 
-def _may_be(label, item, claimed):
-    ours, theirs = (_MEANING_OF.get(_last_word(name)) for name in (label, item.name))
-    return not claimed.intersection(item.stored.names) and (not (ours and theirs) or ours == theirs)
+def _may_match(label, item, claimed):
+    if claimed.intersection(item.stored.names):
+        return False
+    meaning_in_keras = _MEANING_OF.get(_last_word(label))
+    meaning_in_v1 = _MEANING_OF.get(_last_word(item.name))
+    if not (meaning_in_keras and meaning_in_v1):
+        return True
+    return meaning_in_keras == meaning_in_v1
 
 
 def _last_word(name):
@@ -101,23 +107,23 @@ def _last_word(name):
 
 def _optimizers(contents, optimizer):
     saved = sorted({(guess.label.split(",")[0], guess.name) for guess in contents.optimizers})
-    everything = nested_optimizers(optimizer._v1.optimizer)
-    leaves = {nested.optimizer.get_name() for nested in everything if nested.is_leaf}
-    known = {nested.optimizer.get_name() for nested in everything}
+    nested = nested_optimizers(optimizer._v1.optimizer)
+    leaves = {each.optimizer.get_name() for each in nested if each.is_leaf}
+    known = {each.optimizer.get_name() for each in nested}
     names = {name for _, name in saved}
     if not saved:
         yield "The checkpoint has no slots: was it saved without the optimizer?"
-    elif not leaves <= names or any(_maker(name) not in known for name in names - _OF_WRAPPERS):
+    elif not leaves <= names or any(_maker(name) not in known for name in names - _WRAPPER_NAMES):
         yield (
             "The slots in the checkpoint are from "
-            f"{' and '.join(_described(*each) for each in saved)}, but the optimizer passed is "
-            f"{_nested(everything[0].optimizer)}. If only the name differs, create the optimizer "
+            f"{' and '.join(_description(*each) for each in saved)}, but the optimizer passed is "
+            f"{_nested(nested[0].optimizer)}. If only the name differs, create the optimizer "
             "with the name in the checkpoint."
         )
 
 
 # Optimizer names in the names of slots that a wrapper, not a wrapped optimizer, creates.
-_OF_WRAPPERS = {"ExponentialMovingAverage"}
+_WRAPPER_NAMES = {"ExponentialMovingAverage"}
 
 
 def _maker(name):
@@ -125,7 +131,7 @@ def _maker(name):
     return name.split("/")[0]
 
 
-def _described(label, name):
+def _description(label, name):
     name = _maker(name)
     return f"{'another optimizer' if label == 'unknown' else label} (name={name!r})"
 

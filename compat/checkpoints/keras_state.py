@@ -80,9 +80,9 @@ class KerasState:
     def _named(self, model_or_variables):
         """Returns two dicts: from v1 names to labels, and from v1 names to variables."""
         if isinstance(model_or_variables, collections.abc.Mapping):
-            given = {name: (name, each) for name, each in model_or_variables.items()}
+            entries = {name: (name, each) for name, each in model_or_variables.items()}
         else:
-            given = {}
+            entries = {}
             for variable in _variables(model_or_variables):
                 _check_variable(variable)
                 label = _keras_name(variable)
@@ -90,29 +90,29 @@ class KerasState:
                 name = self._rename(label)
                 if name is None:
                     continue
-                if name in given and {given[name][0], label} != {name}:
+                if name in entries and {entries[name][0], label} != {name}:
                     raise ValueError(
-                        f"name_map gives two variables, {given[name][0]!r} and {label!r}, the name "
-                        f"{name!r}. Map one of them to another name, or to None."
+                        f"name_map gives two variables, {entries[name][0]!r} and {label!r}, the "
+                        f"name {name!r}. Map one of them to another name, or to None."
                     )
-                if name in given:
+                if name in entries:
                     raise ValueError(
                         f"Two variables are called {name!r}. Pass a dict from names in the "
                         "checkpoint to variables as model_or_variables."
                     )
-                given[name] = label, variable
-        for name, (_, variable) in given.items():
+                entries[name] = label, variable
+        for name, (_, variable) in entries.items():
             _check_variable(variable)
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
                     f"{name!r} cannot be the name of a variable in a TF1 graph. Map it to the name "
                     "in the graph with name_map, or pass a dict from names to variables."
                 )
-        if len({id(variable) for _, variable in given.values()}) < len(given):
+        if len({id(variable) for _, variable in entries.values()}) < len(entries):
             raise ValueError("model_or_variables has the same variable under two names.")
         return (
-            collections.OrderedDict((name, label) for name, (label, _) in given.items()),
-            collections.OrderedDict((name, each) for name, (_, each) in given.items()),
+            collections.OrderedDict((name, label) for name, (label, _) in entries.items()),
+            collections.OrderedDict((name, each) for name, (_, each) in entries.items()),
         )
 
     def _find_trained(self, model_or_variables):
@@ -124,10 +124,10 @@ class KerasState:
         """
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
-        started = optimizer.keys_with_slots()
+        keys_with_slots = optimizer.keys_with_slots()
         if adapter_of(optimizer).is_built_once and optimizer.trained_variables():
-            built = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
-            if any(key not in built for key in keys):
+            built_keys = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
+            if any(key not in built_keys for key in keys):
                 raise ValueError(
                     f"The optimizer {optimizer.name!r} was built without some of the {len(keys)} "
                     "trainable variables of model_or_variables. Optimizers of Keras 3 are built "
@@ -135,14 +135,14 @@ class KerasState:
                 )
         for variable in self._variables.values():
             key = optimizer.variable_key(variable)
-            if key in started and key not in keys:
+            if key in keys_with_slots and key not in keys:
                 trained.append(variable)
                 keys.append(key)
-        foreign = [key for key in started if key not in keys]
-        if foreign:
+        foreign_keys = [key for key in keys_with_slots if key not in keys]
+        if foreign_keys:
             raise ValueError(
                 f"The optimizer {optimizer._v1.optimizer.get_name()!r} has slots for "
-                f"{len(foreign)} variables that are not among model_or_variables: pass all "
+                f"{len(foreign_keys)} variables that are not among model_or_variables: pass all "
                 "variables that it trains, or a new optimizer."
             )
         return trained
@@ -171,13 +171,13 @@ class KerasState:
             for name, each in self._variables.items()
             if id(each) in trained
         )
-        found = graph_names.names(self.optimizer, specs, self._variables)
-        for (variable, slot_name), (name, shape, dtype) in found.slots.items():
+        names = graph_names.names(self.optimizer, specs, self._variables)
+        for (variable, slot_name), (name, shape, dtype) in names.slots.items():
             label = f"{self._labels[variable]}, slot {slot_name}"
             name = self._renamed(name)
             if name is not None:
                 yield StateTensor(SLOT, label, name, shape, dtype, variable, slot_name)
-        for shared_name, (name, shape, dtype) in found.shared.items():
+        for shared_name, (name, shape, dtype) in names.shared.items():
             name = self._renamed(name)
             if name is not None:
                 yield StateTensor(SHARED, shared_name, name, shape, dtype, None, shared_name)
@@ -196,11 +196,11 @@ class KerasState:
     def needs_step(self):
         """Whether the next updates depend on the number of training steps done."""
         optimizer = self.optimizer
-        needs = optimizer._v1.depends_on_step
+        needs_step = optimizer._v1.depends_on_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
-            needs = needs or bool(getattr(optimizer, option, None))
+            needs_step = needs_step or bool(getattr(optimizer, option, None))
         rate = optimizer._v1.values.exact.get("learning_rate", 0.0)
-        return needs or not isinstance(rate, (int, float, np.number))
+        return needs_step or not isinstance(rate, (int, float, np.number))
 
     def build(self):
         """Creates the optimizer's slots and shared variables that do not exist yet."""

@@ -31,7 +31,8 @@ class Match(NamedTuple):
     @property
     def note(self):
         """How `read` changes the value, for the report; "" if the value is not changed."""
-        notes, stored = [], self.stored
+        notes = []
+        stored = self.stored
         if stored.axis == SLICES:
             notes.append(plain_text.counted(len(stored.parts), "slice"))
         elif len(stored.names) > 1:
@@ -80,7 +81,8 @@ class Match(NamedTuple):
         Raises:
           ValueError: a number is too large for the dtype in the checkpoint.
         """
-        value, stored = _cast(value, self.stored.dtype.as_numpy_dtype), self.stored
+        stored = self.stored
+        value = _cast(value, stored.dtype.as_numpy_dtype)
         if self._is_counts:
             rows = adagrad_decay_counts.rows_of(value)
             value = adagrad_decay_counts.from_rows(rows, stored.shape, stored.parts)
@@ -120,28 +122,29 @@ def match(tensors, infos):
     shared = [tensor for tensor in tensors if tensor.kind == SHARED]
     shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
     names = _Names(infos, shapes)
-    of_slots = _scopes(slots, names, prefer=[])
-    scopes = {SLOT: of_slots, SHARED: _scopes(shared, names, prefer=of_slots)}
-    found = [
+    slot_scopes = _scopes(slots, names, prefer=[])
+    scopes = {SLOT: slot_scopes, SHARED: _scopes(shared, names, prefer=slot_scopes)}
+    results = [
         _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
         for tensor in tensors
     ]
-    claims = collections.Counter(name for each in found for name in _claimed(each))
-    found = [_unless_claimed(each, claims) for each in found]
-    matches = [each for each in found if isinstance(each, Match)]
-    return matches, [each for each in found if isinstance(each, Misfit)]
+    claims = collections.Counter(name for each in results for name in _claimed_names(each))
+    results = [_unless_claimed_twice(each, claims) for each in results]
+    matches = [each for each in results if isinstance(each, Match)]
+    return matches, [each for each in results if isinstance(each, Misfit)]
 
 
-def _claimed(found):
-    return found.stored.names if isinstance(found, Match) else ()
+def _claimed_names(result):
+    return result.stored.names if isinstance(result, Match) else ()
 
 
-def _unless_claimed(found, claims):
-    """Returns `found`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
-    twice = tuple(name for name in _claimed(found) if claims[name] > 1)
-    if not twice:
-        return found
-    return Misfit(found.tensor, f"{twice[0]!r} matches another variable or slot, too", twice)
+def _unless_claimed_twice(result, claims):
+    """Returns `result`, or a `Misfit` if another match uses the same tensor of the checkpoint."""
+    contested = tuple(name for name in _claimed_names(result) if claims[name] > 1)
+    if not contested:
+        return result
+    why = f"{contested[0]!r} matches another variable or slot, too"
+    return Misfit(result.tensor, why, contested)
 
 
 class _Names:
@@ -153,7 +156,8 @@ class _Names:
 
     Attributes:
       infos: a dict from names to `TensorInfo`.
-      bare: a set of the names without the numbers or ranges of parts, and without mangled names.
+      bare_names: a set of the names without the numbers or ranges of parts; mangled names are left
+        out.
     """
 
     def __init__(self, infos, shapes):
@@ -162,7 +166,7 @@ class _Names:
         saved = {name: info.shape for name, info in infos.items()}
         self._mangled = partitions.mangled_slots(infos, {**saved, **shapes})
         mangled = {name for stored in self._mangled.values() for name in stored.names}
-        self.bare = {PART.sub("", name) for name in set(infos) - mangled}
+        self.bare_names = {PART.sub("", name) for name in set(infos) - mangled}
 
     def has_variable(self, scope, variable):
         """Returns whether a scope contains a variable of this name, whole or in parts."""
@@ -194,13 +198,14 @@ def _scopes(tensors, names, prefer):
       names: the checkpoint's `_Names`.
       prefer: scopes to choose first if several scopes fit equally well.
     """
-    counts, wanted = collections.Counter(), {tensor.name: tensor.variable for tensor in tensors}
-    for name in names.bare:
-        for cut in [0] + [found.end() for found in re.finditer("/", name)]:
+    variables = {tensor.name: tensor.variable for tensor in tensors}
+    counts = collections.Counter()
+    for name in names.bare_names:
+        for cut in [0] + [slash.end() for slash in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
             # If the checkpoint has a variable named scope + variable, `name` is its slot, and not a
             # slot of the variable without the scope.
-            if rest in wanted and not names.has_variable(scope, wanted[rest]):
+            if rest in variables and not names.has_variable(scope, variables[rest]):
                 counts[scope] += 1
     if not counts:
         return [""]
@@ -212,14 +217,14 @@ def _scopes(tensors, names, prefer):
     return best
 
 
-def _find(tensor, scopes, names, whole):
+def _find(tensor, scopes, names, variable_shape):
     """Returns the `Match` of a tensor, or a `Misfit`.
 
     Args:
       tensor: a `StateTensor`.
       scopes: the possible scopes before the tensor's name.
       names: the checkpoint's `_Names`.
-      whole: the shape of the variable that a slot belongs to.
+      variable_shape: the shape of the variable that a slot belongs to.
     """
     if tensor.kind == SLOT and tensor.name in names.infos:
         scopes = [""]
@@ -237,7 +242,8 @@ def _find(tensor, scopes, names, whole):
         why = f"{name!r} is {stored.dtype.name} in the checkpoint"
         return Misfit(tensor, why, stored.names)
     is_counts = tensor.slot == adagrad_decay_counts.SLOT
-    for shape in (whole, whole[:1]) if is_counts else (tensor.shape,):
+    shapes = (variable_shape, variable_shape[:1]) if is_counts else (tensor.shape,)
+    for shape in shapes:
         fitting = stored.in_shape(shape)
         if fitting is not None:
             return Match(tensor, fitting)

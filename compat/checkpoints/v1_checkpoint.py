@@ -78,10 +78,10 @@ def load_v1_checkpoint(
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
     matches, misfits = matching.match(state.tensors, checkpoint.tensors)
-    left_in_model = [_leftover(misfit) for misfit in _that_matter(misfits, state)]
+    left_in_model = [_leftover(misfit) for misfit in _relevant_misfits(misfits, state)]
     report = Report(
-        tuple(_loaded(match) for match in matches),
-        tuple(_left(checkpoint.tensors, matches, ignore)),
+        tuple(_load_transfer(match) for match in matches),
+        tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, ignore)),
         tuple(left_in_model),
         tuple(_notes(misfits, state)) + tuple(hints.hints(checkpoint, state, matches, misfits)),
     )
@@ -165,17 +165,15 @@ def save_v1_checkpoint(
     state = KerasState(model_or_variables, optimizer, name_map)
     original = None if like is None else _open_name_based(like)
     if original is None:
-        matches, misfits, others = [matching.as_named(each) for each in state.tensors], [], ()
+        matches = [matching.as_named(each) for each in state.tensors]
+        misfits, copied_names = [], ()
     else:
         matches, misfits = matching.match(state.tensors, original.tensors)
-        others = _unclaimed(original.tensors, matches)
+        copied_names = _unclaimed(original.tensors, matches)
     missing = [misfit for misfit in misfits if misfit.tensor.kind != STEP]
     report = Report(
-        tuple(_saved(match) for match in matches)
-        + tuple(
-            Transfer(original.path, name, info.shape, info.dtype, "copied")
-            for name, info in ((name, original.tensors[name]) for name in others)
-        ),
+        tuple(_save_transfer(match) for match in matches)
+        + tuple(_copy_transfer(original, name) for name in copied_names),
         (),
         tuple(_leftover(misfit) for misfit in misfits),
     )
@@ -192,7 +190,7 @@ def save_v1_checkpoint(
                 pieces = list(match.split(state.value(match.tensor)))
             for name, array, part in pieces:
                 writer.add(name, array, part)
-        for name in others:
+        for name in copied_names:
             writer.copy(name, original)
     return report
 
@@ -220,7 +218,7 @@ def _patterns(ignore):
     return patterns
 
 
-def _that_matter(misfits, state):
+def _relevant_misfits(misfits, state):
     """Returns the misfits, but omits a missing global step if the next updates do not need it."""
     return [each for each in misfits if each.tensor.kind != STEP or each.names or state.needs_step]
 
@@ -232,7 +230,7 @@ def _notes(misfits, state):
 
 
 @contextlib.contextmanager
-def _value_errors(match, report, done):
+def _value_errors(match, report, verb):
     """A context in which a ValueError becomes a CheckpointMismatch that names the tensors."""
     try:
         yield
@@ -241,22 +239,27 @@ def _value_errors(match, report, done):
     except ValueError as error:
         raise CheckpointMismatch(
             f"{match.tensor.label} does not fit {', '.join(match.stored.names)}: {error}. "
-            f"Nothing was {done}.",
+            f"Nothing was {verb}.",
             report,
         ) from error
 
 
-def _loaded(match):
+def _load_transfer(match):
     tensor = match.tensor
-    return Transfer(_tensors(match), tensor.label, tensor.shape, tensor.dtype, match.note)
+    return Transfer(_tensor_text(match), tensor.label, tensor.shape, tensor.dtype, match.note)
 
 
-def _saved(match):
+def _save_transfer(match):
     stored = match.stored
-    return Transfer(match.tensor.label, _tensors(match), stored.shape, stored.dtype, match.note)
+    return Transfer(match.tensor.label, _tensor_text(match), stored.shape, stored.dtype, match.note)
 
 
-def _tensors(match):
+def _copy_transfer(checkpoint, name):
+    info = checkpoint.tensors[name]
+    return Transfer(checkpoint.path, name, info.shape, info.dtype, "copied")
+
+
+def _tensor_text(match):
     names = match.stored.names
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
@@ -272,7 +275,7 @@ def _unclaimed(tensors, matches):
     return [name for name in tensors if name not in claimed]
 
 
-def _left(tensors, matches, ignore):
+def _leftovers_in_checkpoint(tensors, matches, ignore):
     """Returns a `Leftover` for each tensor that is in none of the matches and is not ignored."""
     names = _unclaimed(tensors, matches)
     names = [name for name in names if not any(each.match(name) for each in ignore)]

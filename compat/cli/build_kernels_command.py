@@ -33,7 +33,8 @@ def execute(arguments, screen):
 
     from .. import native_diagnosis
 
-    classes, keys = native_diagnosis.classes(), set()
+    classes = native_diagnosis.classes()
+    keys = set()
     with tables.progress("build-kernels", 1 + len(classes), screen, unit=" steps") as advance:
         path = str(tensorflow_operations.build())
         advance(1)
@@ -43,5 +44,5 @@ def execute(arguments, screen):
                 sources = native_diagnosis.sources(cls)
             keys.update(cache.load(source)[0] for source in sources)
             advance(1)
-    found = {"operations": path, "kernels": len(keys)}
-    return terminal.Outcome(terminal.SUCCESS, found, (path, f"{len(keys)} kernels"))
+    facts = {"operations": path, "kernels": len(keys)}
+    return terminal.Outcome(terminal.SUCCESS, facts, (path, f"{len(keys)} kernels"))

@@ -51,9 +51,9 @@ def execute(arguments, screen):
     optimizer = user_objects.load(arguments.optimizer)
     if callable(optimizer):
         optimizer = user_objects.call(arguments.optimizer, optimizer)
-    found = compare_with_session(optimizer, arguments.steps, api=arguments.api)
-    facts = dict(found._asdict(), optimizer=type(optimizer).__name__)
+    comparison = compare_with_session(optimizer, arguments.steps, api=arguments.api)
+    facts = dict(comparison._asdict(), optimizer=type(optimizer).__name__)
     facts.update(tensorflow=versions.tensorflow_version(), api=arguments.api)
-    line = f"{facts['optimizer']} on TensorFlow {facts['tensorflow']}: {found}"
-    code = terminal.SUCCESS if found else terminal.MANUAL_WORK
+    line = f"{facts['optimizer']} on TensorFlow {facts['tensorflow']}: {comparison}"
+    code = terminal.SUCCESS if comparison else terminal.MANUAL_WORK
     return terminal.Outcome(code, facts, (line,))

@@ -228,8 +228,8 @@ def _outcome(arguments, report, mismatch=None):
     return terminal.Outcome(code, facts, tuple(_blocks(arguments, report, mismatch)))
 
 
-def _facts_of(each):
-    facts = each._asdict()
+def _facts_of(item):
+    facts = item._asdict()
     dtype, shape = facts["dtype"], facts["shape"]
     facts.update(dtype=dtype and dtype.name, shape=None if shape is None else list(shape))
     return facts
@@ -242,11 +242,11 @@ def _blocks(arguments, report, mismatch):
             for each in report.transferred
         ]
         yield tables.Table(("from", "to", "dtype", "shape", "note"), rows)
-    for heading, left in (
+    for heading, leftovers in (
         ("unused in the source", report.left_in_checkpoint),
         ("not found in the source", report.left_in_model),
     ):
-        if left:
+        if leftovers:
             rows = [
                 (
                     each.name,
@@ -254,7 +254,7 @@ def _blocks(arguments, report, mismatch):
                     "?" if each.shape is None else str(list(each.shape)),
                     each.why,
                 )
-                for each in left
+                for each in leftovers
             ]
             yield tables.Table((heading, "dtype", "shape", "why"), rows)
     yield from report.notes

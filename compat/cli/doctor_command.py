@@ -77,9 +77,9 @@ def _keras_text(facts):
     setting = "" if legacy is None else f"; TF_USE_LEGACY_KERAS={legacy}"
     if facts["error"] is not None:
         return "cannot be imported" + setting
-    home = {"tensorflow": "built into TensorFlow", "tf_keras": "from tf-keras"}
-    where = home.get(facts["home"], "from the package keras")
-    return "Keras {generation}: {version}, ".format(**facts) + where + setting
+    origins = {"tensorflow": "built into TensorFlow", "tf_keras": "from tf-keras"}
+    origin = origins.get(facts["home"], "from the package keras")
+    return "Keras {generation}: {version}, ".format(**facts) + origin + setting
 
 
 def _to_keras_texts(facts):
@@ -118,8 +118,8 @@ def _native_texts(native):
         operations = ", ".join(native["prebuilt"]["operations"])
         kernels = native["prebuilt"]["kernels"]
         yield f"legacy-opt-native: {kernels} kernels, operations for {operations}"
-    have = [name for name, reason in native["optimizers"].items() if reason is None]
-    yield f"optimizers with kernels: {', '.join(have)}"
+    with_kernels = [name for name, reason in native["optimizers"].items() if reason is None]
+    yield f"optimizers with kernels: {', '.join(with_kernels)}"
     for name, reason in native["optimizers"].items():
         if reason is not None:
             yield f"{name} has no kernel: {reason}"

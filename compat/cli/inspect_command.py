@@ -34,29 +34,31 @@ def execute(arguments, screen):
     from ..checkpoint_files import open_checkpoint
 
     checkpoint = open_checkpoint(arguments.checkpoint)
-    found = checkpoint_contents.contents(checkpoint)
-    facts = as_facts(checkpoint, found)
-    return terminal.Outcome(terminal.SUCCESS, facts, (*_heading(facts), _table(found)))
+    contents = checkpoint_contents.contents(checkpoint)
+    facts = as_facts(checkpoint, contents)
+    return terminal.Outcome(terminal.SUCCESS, facts, (*_heading(facts), _table(contents)))
 
 
-def as_facts(checkpoint, found):
+def as_facts(checkpoint, contents):
     """Returns the contents of a checkpoint as a JSON-serializable dict.
 
     Args:
       checkpoint: a checkpoint opened by `open_checkpoint`.
-      found: the `Contents` of the checkpoint.
+      contents: the `Contents` of the checkpoint.
     """
-    items = list(found.items())
+    items = list(contents.items())
     return {
         "path": checkpoint.path,
         "format": checkpoint.format,
-        "kind": "name-based" if found.by_name else "object-based",
-        "step": None if found.step is None else int(checkpoint.read(found.step.stored.names[0])),
-        "step_name": None if found.step is None else found.step.name,
+        "kind": "name-based" if contents.by_name else "object-based",
+        "step": None
+        if contents.step is None
+        else int(checkpoint.read(contents.step.stored.names[0])),
+        "step_name": None if contents.step is None else contents.step.name,
         "tensors": sum(len(item.stored.names) for item in items),
         "numbers": sum(item.stored.numbers for item in items),
         "bytes": sum(item.stored.bytes for item in items),
-        "optimizers": [guess._asdict() for guess in found.optimizers],
+        "optimizers": [guess._asdict() for guess in contents.optimizers],
         "variables": [
             dict(
                 _facts_of(variable.item),
@@ -65,10 +67,10 @@ def as_facts(checkpoint, found):
                     for slot in variable.slots
                 ],
             )
-            for variable in found.variables
+            for variable in contents.variables
         ],
-        "shared": [_facts_of(item) for item in found.shared],
-        "other": [_facts_of(item) for item in found.other],
+        "shared": [_facts_of(item) for item in contents.shared],
+        "other": [_facts_of(item) for item in contents.other],
     }
 
 
@@ -105,20 +107,21 @@ def _heading(facts):
     return lines + [""]
 
 
-def _table(found):
+def _table(contents):
     rows = []
-    for variable in found.variables:
+    for variable in contents.variables:
         rows.append(_row("", variable.item, ""))
         rows += [_row("  ", slot.item, slot.role or "?") for slot in variable.slots]
-    of_all = "shared by all" if found.by_name else "of the optimizer"
-    rows += [_row("", item, of_all) for item in found.shared]
-    rows += [_row("", item, "the step") for item in ([found.step] if found.step else [])]
-    rows += [_row("", item, "other") for item in found.other]
+    shared_by = "shared by all" if contents.by_name else "of the optimizer"
+    rows += [_row("", item, shared_by) for item in contents.shared]
+    rows += [_row("", item, "the step") for item in ([contents.step] if contents.step else [])]
+    rows += [_row("", item, "other") for item in contents.other]
     return tables.Table(("variable, slots", "dtype", "shape", ">size", "what it is"), rows)
 
 
 def _row(indent, item, what):
-    notes, stored = [what] if what else [], item.stored
+    notes = [what] if what else []
+    stored = item.stored
     if item.kind == "parts":
         notes.append(plain_text.counted(len(stored.names), "part"))
     elif item.kind == "of each part":
