@@ -13,7 +13,7 @@ Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, List, Optional
 
 import tensorflow as tf
 
@@ -117,7 +117,7 @@ def _change(hyper, m, v, prev_grad, grad):
 PIECE = 1 << 20  # the number of elements whose temporaries fit into the processor's cache
 
 
-def _pieces(shape):
+def _pieces(shape) -> List[Any]:
     """Returns the pieces: slices of the first axis, or [Ellipsis] for a single piece."""
     if not shape.is_fully_defined() or shape.num_elements() <= PIECE:
         return [Ellipsis]
