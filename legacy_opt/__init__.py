@@ -55,10 +55,10 @@ def _missing(name, public_names):
     ending = "Optimizer"
     stem = name[: -len(ending)] if name.endswith(ending) else name
     stems = {each[: -len(ending)]: each for each in public_names if each.endswith(ending)}
-    close = [stems[each] for each in difflib.get_close_matches(stem, stems, n=1)]
-    close = close or difflib.get_close_matches(name, public_names, n=1, cutoff=0.8)
+    similar = [stems[each] for each in difflib.get_close_matches(stem, stems, n=1)]
+    similar = similar or difflib.get_close_matches(name, public_names, n=1, cutoff=0.8)
     if stem not in stems and hasattr(tf.compat.v1.train, stem + ending):
         text += f"; TensorFlow has tf.compat.v1.train.{stem + ending}"
-    elif close:
-        text += f"; did you mean {close[0]!r}?"
+    elif similar:
+        text += f"; did you mean {similar[0]!r}?"
     return text + " (docs/from_to.md lists the import for each optimizer.)"

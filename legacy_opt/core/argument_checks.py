@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from typing import TypeIs
 
 # The types of numbers that TensorFlow accepts.
-_ACCEPTED: Any = (numbers.Integral, float, np.float16, np.float32)
-_LARGEST = float(np.finfo(np.float32).max)
-_SMALLEST = float(np.finfo(np.float32).tiny)
-_LARGEST_INTEGER = np.iinfo(np.int64).max
+_ACCEPTED_TYPES: Any = (numbers.Integral, float, np.float16, np.float32)
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
+_SMALLEST_FLOAT32 = float(np.finfo(np.float32).tiny)
+_LARGEST_INT64 = np.iinfo(np.int64).max
 
 
 class WrongTypeError(TypeError, ValueError):
@@ -48,14 +48,14 @@ def number(name: str, value: Any) -> Any:
       ValueError: if `value` is NaN or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise WrongTypeError(f"{name} must be a number, got {value!r} of type {_type(value)}.")
+        raise WrongTypeError(f"{name} must be a number, got {value!r} of type {_type_name(value)}.")
     try:
-        finite = math.isfinite(value)
+        is_finite = math.isfinite(value)
     except OverflowError:  # an integer that is too large for a float
-        finite = False
-    if not finite:
+        is_finite = False
+    if not is_finite:
         raise ValueError(f"{name} must be finite, got {value!r}.")
-    return value if isinstance(value, _ACCEPTED) else float(value)
+    return value if isinstance(value, _ACCEPTED_TYPES) else float(value)
 
 
 def positive(name: str, value: Any) -> float:
@@ -65,7 +65,7 @@ def positive(name: str, value: Any) -> float:
     may round it to zero, and a division by zero may give NaN.
     """
     value = number(name, value)
-    if value < _SMALLEST:
+    if value < _SMALLEST_FLOAT32:
         where = " in float32" if value > 0 else ""
         raise ValueError(f"{name} must be positive{where}, got {value!r}.")
     return value
@@ -81,7 +81,7 @@ def positive_integer(name: str, value: Any) -> int:
     number(name, value)
     if not isinstance(value, numbers.Integral):
         raise WrongTypeError(
-            f"{name} must be an integer, got {value!r} of type {_type(value)}: write it "
+            f"{name} must be an integer, got {value!r} of type {_type_name(value)}: write it "
             "without a decimal point."
         )
     return int(positive(name, value))
@@ -132,7 +132,7 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
     return positive(name, value) if isinstance(value, numbers.Real) else value
 
 
-def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
+def hyperparameter(name: str, value: Any, largest: float = _LARGEST_FLOAT32) -> Any:
     """Returns `value` if it is a hyperparameter: a number, tensor, variable or callable.
 
     A callable has no arguments, and is called each time gradients are applied. A negative number
@@ -162,7 +162,7 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     return value
 
 
-def _hyperparameter(name, value, largest=_LARGEST):
+def _hyperparameter(name, value, largest=_LARGEST_FLOAT32):
     if is_function(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):
@@ -172,7 +172,7 @@ def _hyperparameter(name, value, largest=_LARGEST):
         if abs(value) > largest:
             raise ValueError(f"{name} must fit into float32, got {value!r}.")
         # TensorFlow cannot convert an integer of more than 64 bits to a tensor.
-        return float(value) if abs(value) > _LARGEST_INTEGER else value
+        return float(value) if abs(value) > _LARGEST_INT64 else value
     dtype = value.dtype.base_dtype
     if not (dtype.is_floating or dtype.is_integer):
         raise WrongTypeError(f"{name} must be numeric, got a tensor of dtype {dtype.name}.")
@@ -218,7 +218,7 @@ def text(name: str, value: Any) -> str:
       ValueError: if `value` is empty.
     """
     if not isinstance(value, str):
-        raise WrongTypeError(f"{name} must be a string, got {value!r} of type {_type(value)}.")
+        raise WrongTypeError(f"{name} must be a string, got {value!r} of type {_type_name(value)}.")
     if not value:
         raise ValueError(f"{name} must not be empty.")
     return value
@@ -275,7 +275,7 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
         raise WrongTypeError(
             f"{name} must be an int32 or int64 variable (for example from "
             "tf.compat.v1.train.get_or_create_global_step()) or None for the "
-            f"graph's global step, got {value!r} of type {_type(value)}."
+            f"graph's global step, got {value!r} of type {_type_name(value)}."
         )
     if value.dtype.base_dtype not in (tf.int32, tf.int64):
         raise WrongTypeError(f"{name} must be int32 or int64, got {value.dtype.base_dtype.name}.")
@@ -286,12 +286,12 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
 
 def _constant_step(name: str, value: Any) -> float:
     number(name, value)
-    if not 0 <= value <= _LARGEST_INTEGER:
-        raise ValueError(f"{name} must be from 0 to {_LARGEST_INTEGER}, got {value!r}.")
+    if not 0 <= value <= _LARGEST_INT64:
+        raise ValueError(f"{name} must be from 0 to {_LARGEST_INT64}, got {value!r}.")
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
-def _type(value):
+def _type_name(value):
     return type(value).__name__
 
 
@@ -314,5 +314,5 @@ def optimizer(wrapper: str, value: Any) -> V1Optimizer:
         hint = " It is a Keras optimizer: convert it with legacy_opt.compat.to_v1(…)."
     raise TypeError(
         f"{wrapper} wraps tf.compat.v1.train.Optimizer instances, got {value!r} of type "
-        f"{_type(value)}.{hint}"
+        f"{_type_name(value)}.{hint}"
     )

@@ -62,31 +62,32 @@ def _check_arguments(caller, signature, args, kwargs):
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        starred = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
+        args_kind, kwargs_kind = inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD
         parameters = list(signature.parameters.values())[1:]
-        known = [each.name for each in parameters if each.kind not in starred]
-        takes_any = starred[1] in [each.kind for each in parameters]
-        unknown = [name for name in kwargs if name not in known and not takes_any]
-        problem, hint = error, ""
-        if unknown:
+        known = [each.name for each in parameters if each.kind not in (args_kind, kwargs_kind)]
+        takes_any_keyword = any(each.kind == kwargs_kind for each in parameters)
+        unknown = [name for name in kwargs if name not in known]
+        problem = error
+        hint = ""
+        if unknown and not takes_any_keyword:
             problem = f"got an unexpected keyword argument {unknown[0]!r}"
-            meant = _SYNONYMS.get(unknown[0])
-            hint = did_you_mean(meant if meant in known else unknown[0], known)
+            synonym = _SYNONYMS.get(unknown[0])
+            hint = did_you_mean(synonym if synonym in known else unknown[0], known)
         arguments = f"The arguments are {', '.join(known)}." if known else "It has no arguments."
         raise TypeError(f"{caller}: {problem}.{hint} {arguments}") from None
 
 
 def _check_that_base_classes_are_constructed(optimizer):
     classes = type(optimizer).__mro__
-    for number, base in enumerate(classes):
+    for position, base in enumerate(classes):
         attribute = vars(base).get("_set_by_constructor")
         if attribute and attribute not in vars(optimizer):
-            forgot = [
+            subclasses = [
                 each.__name__
-                for each in classes[:number]
+                for each in classes[:position]
                 if "__init__" in vars(each) and each.__module__.partition(".")[0] != "legacy_opt"
             ]
             raise AttributeError(
-                f"The __init__ of {' or '.join(forgot)} must call super().__init__(…): the "
+                f"The __init__ of {' or '.join(subclasses)} must call super().__init__(…): the "
                 f"constructor of {base.__name__} has not run."
             )

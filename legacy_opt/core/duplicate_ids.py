@@ -10,7 +10,7 @@ def summed(slices):
     return tf.IndexedSlices(values, ids, slices.dense_shape)
 
 
-def gathered(grads_and_vars):
+def with_summed_duplicates(grads_and_vars):
     """Moves the sum of an id's rows to the id's first row, and sets the id's other rows to zero.
 
     Optimizers that clip gradients need this function. If the rows of an id were clipped one by one,
@@ -19,18 +19,18 @@ def gathered(grads_and_vars):
     result of tf.unique with zeros, and the second call would treat the padding as rows of id 0.
     """
     return [
-        (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
+        (_sum_duplicates(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
         for grad, variable in grads_and_vars
     ]
 
 
-def _gathered(slices):
+def _sum_duplicates(slices):
     _, positions = tf.unique(slices.indices)
     count = tf.shape(positions)[0]
-    rows = tf.range(count)
+    row_numbers = tf.range(count)
     sums = tf.math.unsorted_segment_sum(slices.values, positions, count)
-    first = tf.math.unsorted_segment_min(rows, positions, count)
-    is_first = tf.equal(tf.gather(first, positions), rows)
+    first_rows = tf.math.unsorted_segment_min(row_numbers, positions, count)
+    is_first = tf.equal(tf.gather(first_rows, positions), row_numbers)
     zeros = tf.zeros_like(slices.values)
     values = tf.compat.v1.where(is_first, tf.gather(sums, positions), zeros)
     return tf.IndexedSlices(values, slices.indices, slices.dense_shape)

@@ -8,29 +8,29 @@ their rows have the shape and dtype of the table's rows.
 from legacy_opt import versions
 
 _WRAPPER = "tensorflow_recommenders_addons.dynamic_embedding.DynamicEmbeddingOptimizer"
-_INSTEAD = (
+_OTHER_OPTIMIZER = (
     "Train the table with another optimizer, such as LazyAdamOptimizer, and the other variables "
     "with this one: see MultiOptimizer. docs/clients.md lists the optimizers that train such "
     "tables."
 )
 
 
-def refuse(optimizer, variable, why, instead=_INSTEAD):
+def refuse(optimizer, variable, reason, advice=_OTHER_OPTIMIZER):
     """Raises an error if `variable` is a dynamic embedding.
 
     Args:
       optimizer: the name of the optimizer's class.
       variable: the variable.
-      why: why the optimizer cannot train dynamic embeddings.
-      instead: what the user can do instead.
+      reason: why the optimizer cannot train dynamic embeddings.
+      advice: what the user can do instead.
 
     Raises:
       ValueError: `variable` is a dynamic embedding.
     """
     if versions.is_dynamic_embedding(variable):
         raise ValueError(
-            f"{optimizer} cannot train the dynamic embedding table of {variable.name!r}: {why}. "
-            f"{instead}"
+            f"{optimizer} cannot train the dynamic embedding table of {variable.name!r}: {reason}. "
+            f"{advice}"
         )
 
 
@@ -44,9 +44,9 @@ def refuse_keras(function, variable):
     Raises:
       ValueError: `variable` is a dynamic embedding.
     """
-    why = "the table does not get the rows that the optimizer changes"
-    instead = f"Train the table with a v1 optimizer without {function}: {_WRAPPER}(optimizer)."
-    refuse(f"An optimizer that {function} has converted", variable, why, instead)
+    reason = "the table does not get the rows that the optimizer changes"
+    advice = f"Train the table with a v1 optimizer without {function}: {_WRAPPER}(optimizer)."
+    refuse(f"An optimizer that {function} has converted", variable, reason, advice)
 
 
 def check_slot(optimizer, variable, slot_name, dtype, has_shape):
@@ -78,5 +78,5 @@ def check_wrapped(optimizer, variable):
     """
     if not versions.creates_dynamic_slots(optimizer):
         name = type(optimizer).__name__
-        instead = f"Wrap this optimizer, not a wrapper around it: {_WRAPPER}({name}(…))."
-        refuse(name, variable, "its slots would be ordinary variables", instead)
+        advice = f"Wrap this optimizer, not a wrapper around it: {_WRAPPER}({name}(…))."
+        refuse(name, variable, "its slots would be ordinary variables", advice)

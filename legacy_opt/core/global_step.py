@@ -1,7 +1,4 @@
-"""Finds, creates and checks the global step, the variable that counts training steps.
-
-A wrapper is an optimizer that contains other optimizers (see `legacy_opt.wrappers`).
-"""
+"""Finds, creates and checks the global step, the variable that counts training steps."""
 
 import contextlib
 import threading
@@ -12,17 +9,19 @@ from legacy_opt import versions
 from legacy_opt.core.user_warnings import GlobalStepWarning, warn
 
 v1 = tf.compat.v1
-_local = threading.local()
+_local = threading.local()  # `step` is the global step that the innermost wrapper will increment
 
 
 @contextlib.contextmanager
-def advancing(global_step):
-    """Scope in which `advanced_by_wrapper` returns the global step that a wrapper will increment.
+def wrapper_increments(global_step):
+    """Scope in which `step_of_wrapper` returns the global step that a wrapper will increment.
+
+    A wrapper is an optimizer that contains other optimizers (see `legacy_opt.wrappers`).
 
     Args:
       global_step: the variable; None means the variable of an outer wrapper, if there is one.
     """
-    outer = advanced_by_wrapper()
+    outer = step_of_wrapper()
     _local.step = outer if global_step is None else global_step
     try:
         yield
@@ -30,17 +29,17 @@ def advancing(global_step):
         _local.step = outer
 
 
-def advanced_by_wrapper():
+def step_of_wrapper():
     """Returns the global step that a wrapper around the caller will increment, or None."""
     return getattr(_local, "step", None)
 
 
-def step_below_the_end(optimizer_name, step):
+def checked_for_overflow(optimizer_name, step):
     """Returns `step` with a runtime check that incrementing an int32 step will not overflow.
 
-    After an overflow the global step would be negative. Then powers of beta would become infinite,
-    and values that decay with the global step would restart or stay constant. An int64 step does
-    not overflow in practice.
+    After an overflow the global step would be negative. Then Adam's ``beta**t`` would become
+    infinite, and values that decay with the global step would restart or stay constant. An int64
+    step does not overflow in practice.
 
     Args:
       optimizer_name: the name in the error message.
@@ -52,55 +51,54 @@ def step_below_the_end(optimizer_name, step):
         f"{optimizer_name}: an int32 global_step must be from 0 to {step.dtype.max - 1}, so "
         "that t = global_step + 1 does not overflow. Use int64, as "
         "tf.compat.v1.train.get_or_create_global_step() does. The value is"
-    )
+    )  # Assert appends the value of `step`
     in_range = tf.logical_and(step >= 0, step < step.dtype.max)
     with tf.control_dependencies([tf.debugging.Assert(in_range, [message, step])]):
         return tf.identity(step)
 
 
-def of_graph():
+def find_global_step():
     """Returns the global step of the current graph or of an outer graph, or None."""
     step = v1.train.get_global_step()
     if step is None:
-        with tf.init_scope():
+        with tf.init_scope():  # outside of the tf.function or branch that is being built
             step = v1.train.get_global_step()
     return step
 
 
-def of_this_graph(optimizer_name, step):
-    """Returns `step`; in a TF1 graph, checks that `step` belongs to this graph.
+def check_graph_of_step(optimizer_name, step):
+    """Checks that `step` belongs to the TF1 graph that is being built, if there is one.
 
     Raises:
       ValueError: a TF1 graph is being built, but `step` belongs to another graph.
     """
-    in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
-    if in_graph and step.graph is not v1.get_default_graph():
+    in_tf1_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
+    if in_tf1_graph and step.graph is not v1.get_default_graph():
         raise ValueError(
             f"{optimizer_name}: global_step={step!r} belongs to another graph than the one being "
             "built. Pass global_step=None to use the global step of each graph."
         )
-    return step
 
 
-def warn_if_it_stands_still(optimizer_name, given, step, advanced):
+def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
     """Warns if an optimizer reads a global step that is not incremented after its updates.
 
     Args:
       optimizer_name: the name in the warning.
-      given: the `global_step` passed to the constructor.
+      argument: the `global_step` passed to the constructor.
       step: the global step that the optimizer reads.
-      advanced: the global step variable that is incremented after the updates, or None.
+      incremented_step: the global step variable that is incremented after the updates, or None.
     """
     remedy = "Pass global_step=… to minimize() or apply_gradients()"
-    if isinstance(given, (int, float)):
-        problem = f"reads the constant global_step={given!r}"
+    if isinstance(argument, (int, float)):
+        problem = f"reads the constant global_step={argument!r}"
         remedy = "Pass the graph's global step to the constructor: global_step=…"
-    elif advanced is None:
+    elif incremented_step is None:
         problem = "increments no global_step, because none was passed"
-    elif step is advanced or not isinstance(step, tf.Variable):
-        return
-    elif tf.executing_eagerly() or step.name != advanced.name:
-        problem = f"reads the step {step.name}, but increments {advanced.name}"
+    elif step is incremented_step or not isinstance(step, tf.Variable):
+        return  # a tensor may be computed from the incremented variable
+    elif tf.executing_eagerly() or step.name != incremented_step.name:  # unique only in graphs
+        problem = f"reads the step {step.name}, but increments {incremented_step.name}"
     else:
         return
     warn(

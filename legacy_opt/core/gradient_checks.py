@@ -6,26 +6,26 @@ from legacy_opt import versions
 from legacy_opt.core.argument_checks import WrongTypeError
 
 
-def refuse_hooks(cls, hooks):
+def refuse_overrides(cls, replacements):
     """Raises an error for a subclass that overrides a method which is never called.
 
     Call this function in `__init_subclass__`.
 
     Args:
       cls: the subclass.
-      hooks: a dict from method name to advice on what to override instead. These methods are
+      replacements: a dict from method name to advice on what to override instead. The methods are
         called by the original optimizer, which `cls` replaces, but not by this package.
 
     Raises:
       TypeError: `cls`, or a base class outside this package, defines one of these methods.
     """
     package = __name__.partition(".")[0] + "."
-    users = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
-    for name, instead in hooks.items():
-        if any(name in vars(each) for each in users):
+    user_classes = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
+    for name, advice in replacements.items():
+        if any(name in vars(each) for each in user_classes):
             raise TypeError(
                 f"this package never calls {cls.__name__}.{name}, unlike the original optimizer: "
-                f"{instead}."
+                f"{advice}."
             )
 
 
@@ -48,15 +48,16 @@ def gradient(optimizer_name, grad, variable, sparse):
       ValueError: if the shapes do not fit.
     """
     gradient_dtype(optimizer_name, grad, variable)
-    expected, given = versions.static_shape(variable), grad.shape
+    shape = grad.shape
+    expected = versions.static_shape(variable)
     if sparse and expected.rank is not None:
         expected = tf.TensorShape([None]).concatenate(expected[1:])
-    if not given.is_compatible_with(expected):
+    if not shape.is_compatible_with(expected):
         raise ValueError(
             f"{optimizer_name}: the {'sparse ' if sparse else ''}gradient of variable "
-            f"{variable.name!r} has shape {given}, expected {expected}."
+            f"{variable.name!r} has shape {shape}, expected {expected}."
         )
-    if given.rank is None or not given[int(sparse) :].is_fully_defined():
+    if shape.rank is None or not shape[int(sparse) :].is_fully_defined():
         return tf.ensure_shape(grad, expected)
     return grad
 

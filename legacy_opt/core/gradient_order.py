@@ -47,7 +47,7 @@ def writes_after(grads: Iterable[Optional[Gradient]]) -> Iterator[None]:
         with tf.control_dependencies([computed]):
             yield
         return
-    with versions.some_wait(computed, _writes):
+    with versions.make_some_wait(computed, _writes):
         yield
 
 
@@ -55,17 +55,19 @@ def tensors_of(grads: Iterable[Optional[Gradient]]) -> List[Tensor]:
     """Returns the tensors of a graph in gradients; see `writes_after`."""
     strategy = tf.distribute.get_strategy()
     parts = [part for grad in grads for part in strategy.experimental_local_results(grad)]
-    found = []
+    tensors = []
     for part in parts:
-        sparse = isinstance(part, tf.IndexedSlices)
-        found += [part.values, part.indices] if sparse else [part]
-    return [tensor for tensor in found if versions.is_symbolic(tensor)]
+        is_sparse = isinstance(part, tf.IndexedSlices)
+        tensors += [part.values, part.indices] if is_sparse else [part]
+    return [tensor for tensor in tensors if versions.is_symbolic(tensor)]
 
 
 def _sources(tensors):
     """Returns the tensors from which `tensors` are computed by operations in `_REWRITTEN`."""
     graph = tf.compat.v1.get_default_graph()
-    waiting, seen, sources = list(tensors), set(), []
+    waiting = list(tensors)
+    seen = set()
+    sources = []
     while waiting:
         tensor = waiting.pop()
         operation = tensor.op
@@ -82,8 +84,8 @@ def _sources(tensors):
 
 def _is_one_of_several_replicas():
     strategy = tf.distribute.get_strategy()
-    several = strategy.num_replicas_in_sync > 1
-    return several and not tf.distribute.in_cross_replica_context()
+    has_several_replicas = strategy.num_replicas_in_sync > 1
+    return has_several_replicas and not tf.distribute.in_cross_replica_context()
 
 
 def _writes(operation: Operation) -> bool:

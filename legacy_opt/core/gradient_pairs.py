@@ -6,15 +6,15 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import gradient_checks
-from legacy_opt.core.gradient_values import changed, pairs_of
-from legacy_opt.core.variable_access import after, copied, in_session_graph, is_value
+from legacy_opt.core.gradient_values import map_values, pairs_of
+from legacy_opt.core.variable_access import after, copied, in_session_graph, may_share_memory
 from legacy_opt.core.variable_lists import is_partitioned, is_variable
 
 v1 = tf.compat.v1
 
 
 @contextlib.contextmanager
-def given(optimizer, grads_and_vars):
+def protected(optimizer, grads_and_vars):
     """Scope in which an optimizer applies gradients; yields the checked pairs.
 
     A gradient may share the memory of a variable or slot, for example `tf.identity(w)`. Such
@@ -34,30 +34,30 @@ def given(optimizer, grads_and_vars):
         shapes of sparse gradients are checked when the gradients are applied.)
       ValueError: the shape of a dense gradient does not fit its variable.
     """
-    values = []
+    read_first = []
 
-    def safe(tensor):
-        if in_session_graph(tensor) and is_value(tensor):
+    def protect(tensor):
+        if in_session_graph(tensor) and may_share_memory(tensor):
             tensor = copied(tensor)
-            values.append(tensor)
+            read_first.append(tensor)
         return tensor
 
     pairs = checked(optimizer, grads_and_vars)
-    pairs = [(changed(grad, safe), variable) for grad, variable in pairs]
-    with after(*values):
+    pairs = [(map_values(protect, grad), variable) for grad, variable in pairs]
+    with after(*read_first):
         yield pairs
 
 
 def checked(optimizer, grads_and_vars):
-    """Returns the pairs, with gradients converted to tensors or `tf.IndexedSlices`; see `given`.
+    """Returns the pairs, with gradients as tensors or `tf.IndexedSlices`; see `protected`.
 
     If the shape of a dense gradient is checked at runtime, the output of the check is returned as
     the gradient. Without a use of its output, the check would be pruned from the graph.
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:
-        _only_variable(optimizer, variable, grad)
-    return [(_as_gradient(optimizer, *pair), pair[1]) for pair in pairs]
+        _check_variable(optimizer, variable, grad)
+    return [(_as_gradient(optimizer, grad, variable), variable) for grad, variable in pairs]
 
 
 def _as_gradient(optimizer, grad, variable):
@@ -77,12 +77,12 @@ def check_variables(optimizer, var_list):
     """
     for each in tf.nest.flatten(var_list):
         _refuse_keras_3(optimizer, each)
-        trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
-        if var_list is not None and not trainable:
+        is_trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
+        if var_list is not None and not is_trainable:
             raise TypeError(f"{optimizer}: var_list must contain only variables, got {each!r}.")
 
 
-def _only_variable(optimizer, variable, grad):
+def _check_variable(optimizer, variable, grad):
     """Raises a TypeError if `variable` is a Keras 3 variable, or is not a variable at all."""
     _refuse_keras_3(optimizer, variable)
     if is_variable(variable):

@@ -68,7 +68,7 @@ def with_values(grad, values):
     return values
 
 
-def changed(grad, function):
+def map_values(function, grad):
     """Returns a gradient with `function` applied to its values; None stays None."""
     return grad if grad is None else with_values(grad, function(values_of(grad)))
 
@@ -86,7 +86,7 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
       checks; and the check operations, which other operations may depend on.
     """
 
-    def checked(values, variable):
+    def check(values, variable):
         message = f"The gradient of {variable.name} is inf or nan"
         return tf.debugging.check_numerics(values, message)
 
@@ -96,18 +96,19 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
         with tf.control_dependencies(checks):
             for grad, variable in grads_and_vars:
                 if grad is not None and with_gradients:
-                    checks.append(checked(values_of(grad), variable).op)
+                    checks.append(check(values_of(grad), variable).op)
         with tf.control_dependencies(checks):
-            return [(changed(grad, tf.identity), var) for grad, var in grads_and_vars], checks
+            pairs = [(map_values(tf.identity, grad), var) for grad, var in grads_and_vars]
+    return pairs, checks
 
 
 def scaled(grad, factor):
     """Returns a gradient times a number or scalar tensor."""
-    return changed(grad, lambda values: values * in_dtype(factor, values.dtype))
+    return map_values(lambda values: values * in_dtype(factor, values.dtype), grad)
 
 
 def _cast(grad, dtype):
-    return changed(grad, lambda values: in_dtype(values, dtype))
+    return map_values(lambda values: in_dtype(values, dtype), grad)
 
 
 def in_dtype(value, dtype):
@@ -120,15 +121,15 @@ def in_dtype(value, dtype):
 # Checks.
 
 
-def in_graphs_only(what):
-    """Checks that the caller runs neither eagerly nor in a `tf.function`.
+def check_mode(function):
+    """Checks that `function`, a name for messages, is called in a TF1 graph.
 
     Raises:
       RuntimeError: the caller runs eagerly or in a `tf.function`.
     """
     if versions.runs_in_order():
         raise RuntimeError(
-            f"{what} builds a part of a TF1 graph, which a Session runs again and again; it "
+            f"{function} builds a part of a TF1 graph, which a Session runs again and again; it "
             "does not work eagerly or in a tf.function. Build the model inside `with "
             "tf.Graph().as_default():`, in an Estimator's model_fn or in "
             "tf.compat.v1.wrap_function. In eager code call optimizer.minimize(lambda: "
@@ -137,7 +138,7 @@ def in_graphs_only(what):
         )
 
 
-def pairs_of(what, grads_and_vars):
+def pairs_of(caller, grads_and_vars):
     """Returns `grads_and_vars` as a list of (gradient, variable) pairs.
 
     Raises:
@@ -147,23 +148,23 @@ def pairs_of(what, grads_and_vars):
         return [(grad, variable) for grad, variable in grads_and_vars]
     except (TypeError, ValueError):
         raise argument_checks.WrongTypeError(
-            f"{what} takes a list of (gradient, variable) pairs, as compute_gradients returns "
+            f"{caller} takes a list of (gradient, variable) pairs, as compute_gradients returns "
             f"it, got {grads_and_vars!r}."
         ) from None
 
 
-def some_gradients(what, grads_and_vars):
+def some_gradients(caller, grads_and_vars):
     """Returns a list of (gradient, variable) pairs, at least one of which has a gradient.
 
     Raises:
       TypeError: see `pairs_of`.
       ValueError: all gradients are None.
     """
-    pairs = pairs_of(what, grads_and_vars)
+    pairs = pairs_of(caller, grads_and_vars)
     if all(grad is None for grad, _ in pairs):
         names = ", ".join(repr(variable.name) for _, variable in pairs)
         reason = f"The loss depends on none of {names}." if names else "The list is empty."
-        raise ValueError(f"{what}: no variable has a gradient. {reason}")
+        raise ValueError(f"{caller}: no variable has a gradient. {reason}")
     return pairs
 
 

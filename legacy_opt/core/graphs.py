@@ -3,10 +3,11 @@
 
 def operations_behind(tensors):
     """Returns the operations that compute `tensors`, as a set. Control inputs are not followed."""
-    found, waiting = set(), [tensor.op for tensor in tensors]
+    waiting = [tensor.op for tensor in tensors]
+    operations = set()
     while waiting:
         operation = waiting.pop()
-        if operation not in found:
-            found.add(operation)
+        if operation not in operations:
+            operations.add(operation)
             waiting += [tensor.op for tensor in operation.inputs]
-    return found
+    return operations

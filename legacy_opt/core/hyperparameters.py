@@ -12,7 +12,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.types import Hyperparameter
 
 
-def current(name: str, value: Hyperparameter) -> Any:
+def current_value(name: str, value: Hyperparameter) -> Any:
     """Returns the current value of a hyperparameter; calls the hyperparameter if it is callable.
 
     Raises:
@@ -91,7 +91,7 @@ def unrounded(tensor, value, dtype):
         value if this training step updates it, and kernels are traced where it does not exist.
       dtype: the dtype to return.
     """
-    return _exactly(lambda number: number, tensor, value, dtype)
+    return _without_rounding(lambda number: number, tensor, value, dtype)
 
 
 def complement(tensor, value, dtype):
@@ -102,10 +102,10 @@ def complement(tensor, value, dtype):
       value: see `unrounded`.
       dtype: see `unrounded`.
     """
-    return _exactly(lambda number: 1 - number, tensor, value, dtype)
+    return _without_rounding(lambda number: 1 - number, tensor, value, dtype)
 
 
-def _exactly(function, tensor, value, dtype):
+def _without_rounding(function, tensor, value, dtype):
     """Applies `function` to a hyperparameter, and returns the result in `dtype`.
 
     If the hyperparameter is a Python number and `tensor` has the same value, the function is
@@ -113,6 +113,7 @@ def _exactly(function, tensor, value, dtype):
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(tensor, dtype))
-    exact, cast = tf.constant(function(value), dtype), function(tf.cast(tensor, dtype))
-    unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
-    return tf.compat.v2.where(unchanged, exact, cast)
+    exact = tf.constant(function(value), dtype)
+    rounded = function(tf.cast(tensor, dtype))
+    is_unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
+    return tf.compat.v2.where(is_unchanged, exact, rounded)

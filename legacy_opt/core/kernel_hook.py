@@ -1,4 +1,4 @@
-"""Asks `legacy_opt.native` for kernels that run updates in place of TensorFlow's operations.
+"""Asks `legacy_opt.native` for kernels, which run updates instead of TensorFlow's operations.
 
 This is the only module below `legacy_opt.native` that imports it, and only if the user has enabled
 native kernels. Otherwise `NO_KERNELS` answers, and all updates run as TensorFlow's operations.
@@ -17,26 +17,28 @@ _enabled = False
 
 
 class Kernels:
-    """The kernels of an optimizer in one training step. This class has no kernels.
+    """The kernels of an optimizer in one training step.
+
+    This base class is for optimizers without kernels.
 
     Attributes:
       are_on: whether the user has enabled kernels for the optimizer.
-      has_started: whether nothing is left for `start` to do.
+      has_started: False if `start` must be called before the first update.
     """
 
     are_on = False
     has_started = True
 
     def start(self) -> List[Tuple[Any, Any]]:
-        """Runs the updates that need not wait for the call of their update method.
+        """Runs all updates that can run before their update methods are called.
 
         Returns:
-          The (gradient, variable) pairs for which there is no kernel.
+          The (gradient, variable) pairs of the step for which there is no kernel.
         """
         return []
 
     def started(self, variable: Any) -> Any:
-        """Returns the operation by which `start` updates a variable; NotImplemented if none."""
+        """Returns the operation with which `start` updates a variable; NotImplemented if none."""
         del variable
         return NotImplemented
 
@@ -76,12 +78,13 @@ class Kernels:
         """Warns, if kernels are required, that an optimizer also runs TensorFlow's operations.
 
         Args:
-          what: what these operations do, for example "clips values".
+          what: a predicate for the message, what these operations do: for example "clips values".
         """
 
     def global_norm(self, tensors: Sequence[Any]) -> Any:
         """Returns the global norm of tensors of one dtype; None if there is no kernel."""
         del tensors
+        return None
 
 
 NO_KERNELS = Kernels()
@@ -98,16 +101,17 @@ def kernels_for(
     Args:
       optimizer: an optimizer with the attribute `native`; None if there is no optimizer.
       pairs: the (gradient, variable) pairs of the step, if known.
-      base: the base class of the optimizer whose update methods call these kernels.
+      base: the class, a base class of the optimizer's class, whose update methods call the kernels.
       waits_for: operations that must end before a variable changes.
     """
     native = getattr(optimizer, "native", None)
-    if native == "off" or native is None and not (_enabled or os.environ.get(VARIABLE)):
+    is_enabled = _enabled or os.environ.get(VARIABLE)
+    if native == "off" or (native is None and not is_enabled):
         return NO_KERNELS
     return importlib.import_module(_PROVIDER).kernels_for(optimizer, pairs, base, waits_for)
 
 
 def set_enabled(enabled: bool) -> None:
-    """Sets whether `legacy_opt.native.enable` has enabled kernels in this process."""
+    """Enables or disables kernels for optimizers whose `native` is None; see `native.enable`."""
     global _enabled
     _enabled = enabled

@@ -21,9 +21,9 @@ class NamedValues(SimpleNamespace):
           what: a description of the values for the error message, such as "hyper of MyOptimizer".
           values: a dict from name to value.
         """
-        found = cls(**values)
-        found._what = what
-        return found
+        named = cls(**values)
+        named._what = what
+        return named
 
     def __getattr__(self, name: str) -> Any:
         if name == "_what":  # not set, because a user has called the class
@@ -36,7 +36,7 @@ class NamedValues(SimpleNamespace):
         return type(self).of, (self._what, dict(vars(self)))
 
 
-def changed(values: SimpleNamespace, **others: Any) -> SimpleNamespace:
-    """Returns values as attributes, with other or additional ones. `values` does not change."""
+def changed(values: SimpleNamespace, **new_values: Any) -> SimpleNamespace:
+    """Returns a copy of `values` in which some attributes are replaced or added."""
     what = getattr(values, "_what", "the namespace")
-    return NamedValues.of(what, dict(vars(values), **others))
+    return NamedValues.of(what, dict(vars(values), **new_values))

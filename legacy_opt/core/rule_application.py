@@ -31,49 +31,48 @@ def apply_rule(rule, layouts, update, optimizer_name):
     """
     access = update.access
     value = access.read(update.variable)
-    seen = {
+    old = {
         name: layout.read(getattr(update.slots, name), access, update.grad)
         for name, layout in layouts.items()
     }
-    result = rule(
-        update.grad, value, NamedValues.of(f"slots of {optimizer_name}", seen), update.hyper
-    )
-    change, changes = checked_results(result, value, seen, update.variable, optimizer_name)
-    changes = {name: each for name, each in changes.items() if each is not seen[name]}
-    decayed = {
-        name: layouts[name].read(getattr(update.slots, name), access.whole, update.grad)
-        * each.factor
-        for name, each in changes.items()
-        if isinstance(each, Fading) and update.sparse
-    }
+    slots = NamedValues.of(f"slots of {optimizer_name}", old)
+    result = rule(update.grad, value, slots, update.hyper)
+    change, slot_changes = checked_results(result, value, old, update.variable, optimizer_name)
+    slot_changes = {name: each for name, each in slot_changes.items() if each is not old[name]}
+    decayed = {}  # values of whole slots, in which the rows outside the gradient decay, too
+    for name, each in slot_changes.items():
+        if isinstance(each, Fading) and update.sparse:
+            slot = getattr(update.slots, name)
+            decayed[name] = layouts[name].read(slot, access.whole, update.grad) * each.factor
     # All reads must finish before the first write.
-    ready = [change, value, update.grad] + [_value(each) for each in changes.values()]
-    with after(*ready, *decayed.values()):
-        written = []
-        for name, each in changes.items():
-            layout, slot = layouts[name], getattr(update.slots, name)
+    reads = [change, value, update.grad, *map(_value, slot_changes.values()), *decayed.values()]
+    with after(*reads):
+        writes = []
+        for name, each in slot_changes.items():
+            layout = layouts[name]
+            slot = getattr(update.slots, name)
             if isinstance(each, Addition):
-                written.append(layout.add(slot, access, each.value))
+                writes.append(layout.add(slot, access, each.value))
             elif name in decayed:
                 with after(layout.assign(slot, access.whole, decayed[name])):
-                    written.append(layout.assign(slot, access, each.value))
+                    writes.append(layout.assign(slot, access, each.value))
             else:
-                written.append(layout.assign(slot, access, _value(each)))
-        written.append(access.subtract(update.variable, change))
-    return tf.group(*written)
+                writes.append(layout.assign(slot, access, _value(each)))
+        writes.append(access.subtract(update.variable, change))
+    return tf.group(*writes)
 
 
 def _value(change):
     return change.value if isinstance(change, (Addition, Fading)) else change
 
 
-def checked_results(result, value, seen, variable, optimizer_name):
+def checked_results(result, value, old_slots, variable, optimizer_name):
     """Checks the result of a rule.
 
     Args:
       result: the result.
       value: the value of the variable.
-      seen: the slots' values, a dict from name to tensor.
+      old_slots: the slots' values that the rule got, a dict from name to tensor.
       variable: the variable.
       optimizer_name: the name in error messages.
 
@@ -87,35 +86,36 @@ def checked_results(result, value, seen, variable, optimizer_name):
     rule = optimizer_name + ".rule"
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (change, {{slot: new value}}), got {result!r}.")
-    of_variable, changes = f"of {variable.name!r}", result[1]
-    change = _as_tensor(f"{rule} returned the change {of_variable}", result[0], value.dtype)
+    change, slot_changes = result
+    of_variable = f"of {variable.name!r}"
+    change = _as_tensor(f"{rule} returned the change {of_variable}", change, value.dtype)
     if not change.shape.is_compatible_with(value.shape):
         raise ValueError(
             f"{rule} returned a change of shape {change.shape} for {variable.name!r}, expected "
             f"{value.shape}."
         )
-    _refuse_unknown(f"{rule} returned slots that are not declared", changes, seen)
-    changes = {
-        name: _as_tensors(f"{rule} returned the slot {name!r} {of_variable}", each, seen[name])
-        for name, each in changes.items()
-    }
-    for name, each in changes.items():
+    _refuse_unknown(f"{rule} returned slots that are not declared", slot_changes, old_slots)
+    checked_changes = {}
+    for name, each in slot_changes.items():
+        old = old_slots[name]
+        each = _as_tensors(f"{rule} returned the slot {name!r} {of_variable}", each, old.dtype)
+        checked_changes[name] = each
         shape = _value(each).shape
-        sizes = [shape.num_elements(), seen[name].shape.num_elements()]
-        if None not in sizes and sizes[0] != sizes[1]:
+        size, old_size = shape.num_elements(), old.shape.num_elements()
+        if None not in (size, old_size) and size != old_size:
             raise ValueError(
                 f"{rule} returned the slot {name!r} {of_variable} in shape {shape}, expected "
-                f"{seen[name].shape}."
+                f"{old.shape}."
             )
-    return change, changes
+    return change, checked_changes
 
 
-def checked_non_slots(changes, values, method):
+def checked_non_slots(new_values, old_values, method):
     """Checks the result of `RuleOptimizer.update_non_slots`.
 
     Args:
-      changes: the result.
-      values: the shared variables' values, a dict from name to tensor.
+      new_values: the result.
+      old_values: the shared variables' values, a dict from name to tensor.
       method: the name of the method in error messages.
 
     Returns:
@@ -125,15 +125,15 @@ def checked_non_slots(changes, values, method):
       TypeError: the result is not a dict, or a new value has a wrong dtype.
       ValueError: the result contains unknown names.
     """
-    checked_dict(method, changes)
-    _refuse_unknown(f"{method} returned names that are not in non_slots", changes, values)
+    checked_dict(method, new_values)
+    _refuse_unknown(f"{method} returned names that are not in non_slots", new_values, old_values)
     return {
-        name: _as_tensor(f"{method} returned {name!r}", value, values[name].dtype)
-        for name, value in changes.items()
+        name: _as_tensor(f"{method} returned {name!r}", value, old_values[name].dtype)
+        for name, value in new_values.items()
     }
 
 
-def checked_once(method, result, known):
+def checked_once_per_step(method, result, known):
     """Checks the result of `RuleOptimizer.once_per_step`.
 
     Args:
@@ -148,7 +148,7 @@ def checked_once(method, result, known):
       TypeError: the result is not a dict.
       ValueError: the result has a known name, or a value is not a scalar.
     """
-    found = {}
+    scalars = {}
     for name, value in checked_dict(method, result).items():
         if name in known:
             raise ValueError(f"{method} returned {name!r}, which hyper has already.")
@@ -157,8 +157,8 @@ def checked_once(method, result, known):
             raise ValueError(
                 f"{method} returned {name!r} in shape {tensor.shape}, expected a scalar."
             )
-        found[name] = tf.reshape(tensor, []) if tensor.shape.rank is None else tensor
-    return found
+        scalars[name] = tf.reshape(tensor, []) if tensor.shape.rank is None else tensor
+    return scalars
 
 
 def checked_initial_values(method, result):
@@ -184,33 +184,34 @@ def checked_dict(method, result):
     return result
 
 
-def _refuse_unknown(problem, given, known):
-    unknown = [name for name in given if name not in known]
+def _refuse_unknown(problem, names, known):
+    unknown = [name for name in names if name not in known]
     if unknown:
-        advice = next(filter(None, (did_you_mean(name, known) for name in unknown)), "")
-        raise ValueError(f"{problem}: {unknown}; declared: {sorted(known)}.{advice}")
+        hints = [did_you_mean(name, known) for name in unknown]
+        first_hint = next(filter(None, hints), "")
+        raise ValueError(f"{problem}: {unknown}; declared: {sorted(known)}.{first_hint}")
 
 
-def _as_tensors(what, change, seen):
-    """Converts a slot's change; see `_as_tensor`. `seen` is the slot's value."""
+def _as_tensors(problem, change, dtype):
+    """Converts the change of a slot; see `_as_tensor`."""
     if not isinstance(change, (Addition, Fading)):
-        return _as_tensor(what, change, seen.dtype)
-    parts = [_as_tensor(what, part, seen.dtype) for part in change]
+        return _as_tensor(problem, change, dtype)
+    parts = [_as_tensor(problem, part, dtype) for part in change]
     return type(change)(*parts)
 
 
-def _as_tensor(what, value, dtype):
-    """Converts a value to a tensor. `what` begins the message of the error."""
+def _as_tensor(problem, value, dtype):
+    """Converts a value to a tensor. `problem` begins the message of the error."""
     try:
         return tf.convert_to_tensor(value, dtype)
     except (TypeError, ValueError):
         if not hasattr(value, "dtype"):
             text = f"as {value!r}, expected a tensor of dtype {dtype.name}."
-            raise WrongTypeError(f"{what} {text}") from None
-        given = tf.as_dtype(value.dtype).base_dtype
-        if given == dtype:
+            raise WrongTypeError(f"{problem} {text}") from None
+        value_dtype = tf.as_dtype(value.dtype).base_dtype
+        if value_dtype == dtype:
             raise
         raise WrongTypeError(
-            f"{what} in dtype {given.name}, expected {dtype.name}: cast it by "
+            f"{problem} in dtype {value_dtype.name}, expected {dtype.name}: cast it by "
             f"tf.cast(…, tf.{dtype.name})."
         ) from None

@@ -31,20 +31,20 @@ from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
 from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import (
     NewStep,
-    advanced_by_wrapper,
-    of_graph,
-    of_this_graph,
-    step_below_the_end,
-    warn_if_it_stands_still,
+    check_graph_of_step,
+    checked_for_overflow,
+    find_global_step,
+    step_of_wrapper,
+    warn_if_step_is_constant,
 )
-from legacy_opt.core.hyperparameters import current, unrounded
+from legacy_opt.core.hyperparameters import current_value, unrounded
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.rule_application import (
     apply_rule,
     checked_initial_values,
     checked_non_slots,
-    checked_once,
+    checked_once_per_step,
 )
 from legacy_opt.core.slots import Slot, checked_layouts
 from legacy_opt.core.step import Inputs, Step
@@ -165,11 +165,8 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         # An inherited `fused` computes the rule of its own class, not a rule that overrides it.
-        rule, fused = (
-            next(i for i, each in enumerate(cls.__mro__) if name in vars(each))
-            for name in ("rule", "fused")
-        )
-        if rule < fused and cls.fused is not RuleOptimizer.fused:
+        newest = next(each for each in cls.__mro__ if {"rule", "fused"} & set(vars(each)))
+        if "fused" not in vars(newest) and cls.fused is not RuleOptimizer.fused:
             cls.use_fused_kernels = vars(cls).get("use_fused_kernels", False)
 
     def __init__(
@@ -363,16 +360,19 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: see `legacy_opt.core.gradient_pairs.given`; also if the optimizer cannot train
-            variables of a dtype.
+          TypeError: see `legacy_opt.core.gradient_pairs.protected`; also if the optimizer cannot
+            train variables of a dtype.
           ValueError: a gradient's shape does not fit its variable.
         """
-        me = type(self).__name__
-        with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
+        class_name = type(self).__name__
+        with contextlib.ExitStack() as stack:
+            pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
+            stack.enter_context(self.applying(pairs, global_step))
             if self.uses_global_step and not self.global_step_is_advanced:
                 step = self.global_step_variable()
-                warn_if_it_stands_still(me, self._global_step, step, self._rule_step.advanced)
-            done = super().apply_gradients(given, global_step=global_step, name=name)
+                incremented_step = self._rule_step.incremented_step
+                warn_if_step_is_constant(class_name, self._global_step, step, incremented_step)
+            done = super().apply_gradients(pairs, global_step=global_step, name=name)
             return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
@@ -388,19 +388,19 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
           global_step: the variable that `apply_gradients` increments, or None if it increments no
             variable. (A wrapper around this optimizer may increment the global step instead.)
         """
-        advanced = advanced_by_wrapper() if global_step is None else global_step
-        self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
+        step = step_of_wrapper() if global_step is None else global_step
+        self._rule_step = self._rule_step._replace(pairs=grads_and_vars, incremented_step=step)
         try:
             yield
         finally:
             self._rule_step = self._rule_step.after()
 
     def _create_slots(self, var_list):
-        me = type(self).__name__
+        class_name = type(self).__name__
         for variable in var_list:
-            gradient_checks.trainable_dtype(me, variable, self._valid_dtypes())
-        layouts = [checked_layouts(me, self.slot_layouts(each), each) for each in var_list]
-        non_slots = checked_initial_values(f"{me}.non_slots", self.non_slots())
+            gradient_checks.trainable_dtype(class_name, variable, self._valid_dtypes())
+        layouts = [checked_layouts(class_name, self.slot_layouts(each), each) for each in var_list]
+        non_slots = checked_initial_values(f"{class_name}.non_slots", self.non_slots())
         if var_list and non_slots:
             # All workers must choose the same device. They choose the device of the variable whose
             # name comes first in sorted order.
@@ -419,11 +419,11 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
 
     def _prepare(self):
-        tensors = {
+        tensors = {}
+        for name in self._hyperparameter_names:
+            value = current_value(name, getattr(self, "_" + name))
             # A copy, because a hyperparameter may be a variable that this training step updates.
-            name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
-            for name in self._hyperparameter_names
-        }
+            tensors[name] = copied(tf.convert_to_tensor(value, name=name))
         self._rule_step = self._rule_step._replace(tensors=tensors, global_step=None, prepared={})
         if self.uses_global_step:
             step = self.global_step_variable()
@@ -434,7 +434,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
                 # copy. tf.identity is not enough, because Grappler moves it behind the casts of the
                 # global step, and then two casts could read different values.
                 tensor = tf.maximum(tensor, tensor.dtype.min)
-            tensor = step_below_the_end(type(self).__name__, tensor)
+            tensor = checked_for_overflow(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
         self._rule_step = self._rule_step._replace(once=self._once_per_step())
         pairs = self._rule_step.pairs
@@ -445,11 +445,12 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
 
     def _once_per_step(self):
-        method, values = f"{type(self).__name__}.once_per_step", dict(self._rule_step.tensors)
+        method = f"{type(self).__name__}.once_per_step"
+        values = dict(self._rule_step.tensors)
         if self._rule_step.global_step is not None:
             values["global_step"] = self._rule_step.global_step
         once = self.once_per_step(NamedValues.of(f"hyper of {method}", values))
-        return checked_once(method, once, [*values, *self.non_slots()])
+        return checked_once_per_step(method, once, [*values, *self.non_slots()])
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -472,11 +473,12 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
             values = {name: variable.read_value() for name, variable in variables.items()}
             hyper = self.hyperparameters(tf.float32, non_slots=False)
             method = f"{type(self).__name__}.update_non_slots"
-            changes = self.update_non_slots(NamedValues.of(f"values of {method}", values), hyper)
-            changes = checked_non_slots(changes, values, method)
-        with after(*changes.values()):
+            named_values = NamedValues.of(f"values of {method}", values)
+            new_values = self.update_non_slots(named_values, hyper)
+            new_values = checked_non_slots(new_values, values, method)
+        with after(*new_values.values()):
             writes = []
-            for name, value in changes.items():
+            for name, value in new_values.items():
                 with tf.device(variables[name].device):
                     writes.append(variables[name].assign(value, read_value=False))
         return tf.group(*(list(update_ops) + writes), name=name_scope)
@@ -486,9 +488,9 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
     def _apply(self, grad, variable, access):
         kernels = self._rule_step.kernels
         if not kernels.has_started:
-            others = kernels.start()
+            pairs_without_kernel = kernels.start()
             with on_any_device():
-                prepared = self.prepare_step(others)
+                prepared = self.prepare_step(pairs_without_kernel)
             self._rule_step = self._rule_step._replace(prepared=prepared)
         done = kernels.update(grad, variable, access.indices)
         if done is not NotImplemented:
@@ -534,13 +536,14 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
 
     def _inputs(self, dtypes, non_slots=True):
         """Returns the `Inputs` of this step, from which `hyperparameters` are computed."""
-        step, names = self._rule_step, self.non_slots() if non_slots else ()
+        step = self._rule_step
+        names = self.non_slots() if non_slots else ()
         return Inputs(
-            step.tensors,
-            {name: read_on_own_device(self._non_slot(name)) for name in names},
-            {dtype: self._exact_values(dtype) for dtype in dtypes},
-            step.global_step,
-            step.once,
+            tensors=step.tensors,
+            non_slots={name: read_on_own_device(self._non_slot(name)) for name in names},
+            exact={dtype: self._exact_values(dtype) for dtype in dtypes},
+            global_step=step.global_step,
+            once=step.once,
         )
 
     def _exact_values(self, dtype: DType) -> Dict[str, Tensor]:
@@ -580,19 +583,20 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         if isinstance(step, (int, float)):
             return tf.constant(step, tf.int64 if isinstance(step, int) else tf.float32)
         if step is None and self.prefers_advanced_step:
-            step = self._rule_step.advanced
+            step = self._rule_step.incremented_step
         if step is None:
-            step = of_graph()
+            step = find_global_step()
         if step is None:
-            step = self._rule_step.advanced
+            step = self._rule_step.incremented_step
         if step is None:
             step = self._new_steps.get()
-        return of_this_graph(type(self).__name__, step)
+        check_graph_of_step(type(self).__name__, step)
+        return step
 
 
 def refuse_overridden(optimizer: RuleOptimizer, base: type, *names: str) -> None:
     """Raises a NotImplementedError if an optimizer's class overrides a method of `base`."""
     cls = type(optimizer)
-    found = [name for name in names if getattr(cls, name) is not getattr(base, name)]
-    if found:
-        raise NotImplementedError(f"{cls.__name__} overrides {' and '.join(found)}")
+    overridden = [name for name in names if getattr(cls, name) is not getattr(base, name)]
+    if overridden:
+        raise NotImplementedError(f"{cls.__name__} overrides {' and '.join(overridden)}")

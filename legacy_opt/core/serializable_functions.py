@@ -10,26 +10,27 @@ from legacy_opt.core.types import Self
 
 
 class StepFunction:
-    """A function of the global step that stores its parameters as attributes.
+    """A function of the global step. Its attributes are the arguments of its constructor.
 
-    A subclass defines `__call__(step)`, and two attributes: `kind` is the name of the subclass in a
-    configuration, and `maker` is the name of the public function that creates instances.
+    A subclass defines `__call__(step)` and two class attributes: `kind`, the name of the subclass
+    in a configuration, and `public_name`, the name of the public function that creates instances.
     """
 
     kind = None
-    maker = None
+    public_name = None
 
     def __repr__(self):
-        arguments = ", ".join("{}={!r}".format(*item) for item in vars(self).items())
-        return f"{self.maker}({arguments})"
+        arguments = ", ".join(f"{name}={value!r}" for name, value in vars(self).items())
+        return f"{self.public_name}({arguments})"
 
 
 class SavesStepFunctions:
     """Mixin that saves an optimizer's functions of the global step.
 
-    List the mixin before the optimizer's other base class. The optimizer's class defines
-    `step_functions`, a dict from the name of a constructor argument to a tuple of `StepFunction`
-    classes. Arguments that are instances of these classes can be saved.
+    List the mixin before the optimizer's other base class. The optimizer's constructor stores each
+    argument as ``self._<argument>``. The optimizer's class defines `step_functions`, a dict from
+    the name of a constructor argument to a tuple of `StepFunction` classes. Arguments that are
+    instances of these classes can be saved.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
@@ -44,7 +45,8 @@ class SavesStepFunctions:
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}
         for name, classes in self.step_functions.items():
-            if name in config and name not in self._hyperparameter_names:
+            takes_no_step = name in self._hyperparameter_names  # a number, or a callable for one
+            if name in config and not takes_no_step:
                 config[name] = _to_config(name, config[name], classes)
         return config
 
@@ -55,20 +57,21 @@ class SavesStepFunctions:
         for name, classes in cls.step_functions.items():
             if isinstance(config.get(name), dict):
                 arguments = dict(config[name])
-                kinds = {each.kind: each for each in classes}
-                config[name] = kinds[arguments.pop("kind")](**arguments)
+                kind = arguments.pop("kind")
+                class_of_kind = {each.kind: each for each in classes}[kind]
+                config[name] = class_of_kind(**arguments)
         return cls(**config)
 
 
-def _to_config(name, function, classes):
-    if isinstance(function, classes):
-        return dict(vars(function), kind=function.kind)
-    if not callable(function) or argument_checks.is_tensor_like(function):
-        return function
-    makers = " or ".join(each.maker for each in classes)
+def _to_config(name, value, classes):
+    if isinstance(value, classes):
+        return dict(vars(value), kind=value.kind)
+    if not argument_checks.is_function(value):
+        return value
+    public_names = " or ".join(each.public_name for each in classes)
     raise ValueError(
-        f"{name}={function!r} is a function that cannot be saved. To save the "
-        f"optimizer, use {makers} of legacy_opt; or "
+        f"{name}={value!r} is a function that cannot be saved. To save the "
+        f"optimizer, use {public_names} of legacy_opt; or "
         "write a subclass of the optimizer whose constructor takes numbers and strings, keeps each "
         "as self._<argument>, and creates the function from them."
     )

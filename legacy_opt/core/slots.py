@@ -126,7 +126,8 @@ class Slot:
           shape: the stored `tf.TensorShape`, as far as it is known.
           dtype: the stored dtype.
         """
-        value, is_static = self.initial_value, shape.is_fully_defined()
+        value = self.initial_value
+        is_static = shape.is_fully_defined()
         if is_static and not (callable(value) or argument_checks.is_tensor_like(value)):
             return tf.compat.v1.constant_initializer(value)  # TensorFlow calls it with the dtype
 
@@ -310,8 +311,11 @@ def first_value(variable):
 
 def as_column(values, like):
     """Reshapes `values` from ``[n]`` to ``[n, 1, …]``, with the rank of `like`."""
-    if like.shape.rank is not None:
-        return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1)) if like.shape.rank else values
+    rank = like.shape.rank
+    if rank == 0:
+        return values
+    if rank is not None:
+        return tf.reshape(values, [-1] + [1] * (rank - 1))
     ones = tf.ones([tf.maximum(tf.rank(like) - 1, 0)], tf.int32)
     return tf.reshape(values, tf.concat([tf.shape(values)[:1], ones], axis=0))
 

@@ -48,25 +48,25 @@ class Inputs(NamedTuple):
 
     def scalars(self) -> Dict[str, Tensor]:
         """Returns all tensors, as a dict from name to tensor. `replaced` takes such a dict."""
-        found = dict(self.tensors, **self.non_slots)
+        scalars = dict(self.tensors, **self.non_slots)
         for dtype, exact in self.exact.items():
-            found.update((f"{dtype.name} {name}", tensor) for name, tensor in exact.items())
+            scalars.update((f"{dtype.name} {name}", tensor) for name, tensor in exact.items())
         if self.global_step is not None:
-            found["global_step"] = self.global_step
-        return dict(found, **self.once)
+            scalars["global_step"] = self.global_step
+        return dict(scalars, **self.once)
 
     def replaced(self, scalars: Mapping[str, Tensor]) -> Inputs:
         """Returns inputs with other tensors, which have the names that `scalars` returns."""
 
-        def among(names, prefix=""):
+        def selected(names, prefix=""):
             return {name: scalars[prefix + name] for name in names}
 
         return Inputs(
-            among(self.tensors),
-            among(self.non_slots),
-            {dtype: among(exact, f"{dtype.name} ") for dtype, exact in self.exact.items()},
-            None if self.global_step is None else scalars["global_step"],
-            among(self.once),
+            tensors=selected(self.tensors),
+            non_slots=selected(self.non_slots),
+            exact={dtype: selected(exact, f"{dtype.name} ") for dtype, exact in self.exact.items()},
+            global_step=None if self.global_step is None else scalars["global_step"],
+            once=selected(self.once),
         )
 
 
@@ -83,7 +83,7 @@ class Step(NamedTuple):
       kernels: the kernels that run updates in this step.
       pairs: all (gradient, variable) pairs; None if the update methods are called without
         `RuleOptimizer.applying`, so that the pairs are unknown.
-      advanced: the global step variable that is incremented after the updates, or None.
+      incremented_step: the global step variable that is incremented after the updates, or None.
       global_step: the value of the global step, a tensor; None if the optimizer does not need it.
       once: the result of `RuleOptimizer.once_per_step`.
       inputs: the `Inputs` of all hyperparameters; None if they are read when they are needed.
@@ -93,7 +93,7 @@ class Step(NamedTuple):
     prepared: Dict[int, Any]
     kernels: Kernels = NO_KERNELS
     pairs: Optional[List[GradAndVar]] = None
-    advanced: Optional[Variable] = None
+    incremented_step: Optional[Variable] = None
     global_step: Optional[Tensor] = None
     once: Mapping[str, Tensor] = {}
     inputs: Optional[Inputs] = None
@@ -113,4 +113,4 @@ class Step(NamedTuple):
 
     def after(self) -> Step:
         """Returns the state that is kept after the training step."""
-        return self._replace(prepared={}, kernels=NO_KERNELS, pairs=None, advanced=None)
+        return self._replace(prepared={}, kernels=NO_KERNELS, pairs=None, incremented_step=None)

@@ -16,7 +16,7 @@ v1 = tf.compat.v1.train
 
 
 class UpdateMethods:
-    """Mixin for a class with a v1 optimizer as another base class: all updates go by `_run_update`.
+    """Mixin for a class with a v1 optimizer as another base class: updates call `_run_update`.
 
     The mixin has no constructor, so that it can be added to the class of an existing object.
     """
@@ -48,11 +48,9 @@ class UpdateMethods:
             try:
                 yield
             finally:
-                self._step_pairs, self._step_kernels, self._step_waits_for = (
-                    (),
-                    NO_KERNELS,
-                    (),
-                )
+                self._step_pairs = ()
+                self._step_kernels = NO_KERNELS
+                self._step_waits_for = ()
 
     def _prepare(self):
         super()._prepare()
@@ -107,8 +105,8 @@ class UpdateMethods:
             # of this class.
             return base(*arguments)
         if self._step_kernels.are_on:  # `Kernels.update` accepts no duplicate ids
-            one_each = duplicate_ids.summed(grad)
-            ids, values = one_each.indices, one_each.values
+            summed = duplicate_ids.summed(grad)
+            ids, values = summed.indices, summed.values
         else:
             ids, values = tf.unique(grad.indices)[0], grad.values
         return self._run_update(base, values, variable, Rows(ids), *arguments)

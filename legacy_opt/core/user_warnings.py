@@ -73,7 +73,7 @@ class RepartitionWarning(UserWarning):
 
 
 # The packages whose frames are not the user's own code.
-_NOT_THE_USERS = ("contextlib", "keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
+_LIBRARIES = ("contextlib", "keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 
 
 def users_frame():
@@ -81,7 +81,7 @@ def users_frame():
     frame = sys._getframe(1)
     while frame is not None:
         package = frame.f_globals.get("__name__", "").split(".")[0]
-        if package not in _NOT_THE_USERS:
+        if package not in _LIBRARIES:
             return frame
         frame = frame.f_back
     return None
@@ -89,7 +89,10 @@ def users_frame():
 
 def warn(message, category):
     """Issues a warning that points at the user's line, the line of `users_frame`."""
-    level, frame, users = 2, sys._getframe(1), users_frame()
-    while frame is not None and frame is not users:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
+    target = users_frame()
+    frame = sys._getframe(1)
+    stacklevel = 2  # the caller of `warn`
+    while frame is not None and frame is not target:
+        frame = frame.f_back
+        stacklevel += 1
+    warnings.warn(message, category, stacklevel=stacklevel)

@@ -47,15 +47,16 @@ def variable_op(name, variable, **arguments):
       The operation; None when executing eagerly.
     """
     if is_resource(variable):
-        handle = {"ref" if "Nd" in name else "resource": variable.handle}
-        return getattr(tf.raw_ops, "Resource" + name)(**handle, **arguments)
+        parameter = "ref" if "Nd" in name else "resource"  # the handle's name in the raw op
+        arguments[parameter] = variable.handle
+        return getattr(tf.raw_ops, "Resource" + name)(**arguments)
     return getattr(tf.raw_ops, name)(ref=variable, **arguments).op
 
 
 def after(*operations):
     """Scope with control dependencies on operations and tensors; ignores None and eager tensors."""
-    found = [getattr(here(each), "op", each) for each in operations if each is not None]
-    return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
+    inputs = [getattr(here(each), "op", each) for each in operations if each is not None]
+    return tf.control_dependencies([each for each in inputs if isinstance(each, tf.Operation)])
 
 
 @contextlib.contextmanager
@@ -94,29 +95,30 @@ def here(value):
         return value
     building = versions.building()
     # In v1 control flow every tensor is copied, because no public API tells where a tensor is from.
-    outside = building == versions.CONTROL_FLOW
+    needs_copy = building == versions.CONTROL_FLOW
     if building == versions.FUNCTION:
-        outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
-    return tf.identity(value) if outside else value
+        needs_copy = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
+    return tf.identity(value) if needs_copy else value
 
 
-def is_value(tensor):
+def may_share_memory(tensor):
     """Whether a graph tensor may share a variable's memory, for example `tf.identity(w)`."""
-    return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _aliased(tensor))
+    tensors = _sharing_memory(tensor)
+    return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in tensors)
 
 
-def is_value_of_ref(tensor):
+def may_share_ref_memory(tensor):
     """Whether a graph tensor may share a ref variable's memory.
 
     The tensor's value may then change. In contrast, writes to a resource variable do not change
     memory that a tensor shares.
     """
-    return any(map(_is_ref, _aliased(tensor)))
+    return any(map(_is_ref, _sharing_memory(tensor)))
 
 
 def copied(tensor):
     """Copies a tensor that may share a ref variable's memory; returns other tensors unchanged."""
-    if not (in_session_graph(tensor) and is_value_of_ref(tensor)):
+    if not (in_session_graph(tensor) and may_share_ref_memory(tensor)):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
 
@@ -130,9 +132,10 @@ def _is_ref(tensor):
     return tensor.dtype != tensor.dtype.base_dtype
 
 
-def _aliased(tensor):
+def _sharing_memory(tensor):
     """Yields a tensor and all tensors whose memory it may share."""
-    waiting, seen = [tensor], set()
+    waiting = [tensor]
+    seen = set()
     while waiting:
         each = waiting.pop()
         yield each

@@ -1,6 +1,7 @@
 """Adafactor: factored second moments of matrices, and updates scaled to the size of the weights.
 
-With ``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x**2))``::
+The update of a variable w with the gradient g, where u is the normalized gradient,
+``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x**2))``::
 
     rate = min(1 / sqrt(t), 0.01) * max(rms(w), epsilon2)
     vr = decay * vr + (1 - decay) * row_means(g**2 + epsilon1)
@@ -9,7 +10,7 @@ With ``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x
     w -= rate * u / max(1, rms(u) / clipping_threshold)
 
 Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018),
-and `AdafactorOptimizer` of tensor2tensor, with the same constructor and variables.
+and `AdafactorOptimizer` of tensor2tensor, whose constructor and variables are the same.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ from legacy_opt.core.update import RuleResult
 
 
 class _AdamDecayRate(StepFunction):
-    kind, maker = "adam", "adafactor_decay_rate_adam"
+    kind = "adam"
+    public_name = "adafactor_decay_rate_adam"
 
     def __init__(self, beta2):
         self.beta2 = argument_checks.open_unit_interval("beta2", beta2)
@@ -50,7 +52,8 @@ class _AdamDecayRate(StepFunction):
 
 
 class _PowDecayRate(StepFunction):
-    kind, maker = "pow", "adafactor_decay_rate_pow"
+    kind = "pow"
+    public_name = "adafactor_decay_rate_pow"
 
     def __init__(self, exponent):
         self.exponent = argument_checks.positive("exponent", exponent)
@@ -59,8 +62,9 @@ class _PowDecayRate(StepFunction):
 
     def __call__(self, step):
         rate = 1 - tf.pow(_floating(step) + 1, -self.exponent)
-        number = rate.dtype.as_numpy_dtype
-        return tf.minimum(rate, np.nextafter(number(1), number(0)))
+        numpy_type = rate.dtype.as_numpy_dtype
+        below_1 = np.nextafter(numpy_type(1), numpy_type(0))  # see `adafactor_decay_rate_pow`
+        return tf.minimum(rate, below_1)
 
 
 def _floating(step):
@@ -69,7 +73,7 @@ def _floating(step):
 
 
 class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
-    """Adam with sublinear memory and its own learning rate (tensor2tensor).
+    """Adam with smaller slots and its own learning rate schedule (tensor2tensor).
 
     The slots are initialized to zero, and named after the optimizer (`w/Adafactor`,
     `w/Adafactor_1`, …) in this order:
@@ -84,14 +88,14 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
       variables if `factored` is False.
 
     The arithmetic is float32, or float64 for float64 variables; the update is rounded to the
-    variable's dtype. (tensor2tensor's class trains float32 variables, and bfloat16 variables with a
-    `parameter_encoding`.) As in tensor2tensor, sparse gradients are made dense, because the means
-    are taken over whole tables.
+    variable's dtype. (tensor2tensor's class trains only float32 variables, or with a
+    `parameter_encoding` also bfloat16 variables.) As in tensor2tensor, sparse gradients are made
+    dense, because the means are taken over all rows of a variable.
 
-    ``t`` is computed from the graph's global step. No global step is needed if `learning_rate` and
-    `decay_rate` do not depend on it. tensor2tensor adds ``1e-30 * mean(g**2)`` to its rates, to
-    prevent an optimization of XLA. This class does not, because the term changes a rate only for
-    gradients of 1e8 and more.
+    The update uses ``t = global_step + 1``, with the graph's global step. No global step is needed
+    if `learning_rate` and `decay_rate` do not depend on it. tensor2tensor adds
+    ``1e-30 * mean(g**2)`` to these two rates, to prevent an optimization of XLA. This class does
+    not, because the term changes a rate only for gradients of 1e8 and more.
 
     Example::
 
@@ -146,34 +150,39 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         epsilon1: Hyperparameter = 1e-30,
         epsilon2: Hyperparameter = 1e-3,
     ) -> None:
-        by_step = decay_rate is None or takes_step(decay_rate)
-        given = {
+        decays_by_function = decay_rate is None or takes_step(decay_rate)
+        constant_decay = None
+        if not decays_by_function:
+            constant_decay = argument_checks.decay_factor("decay_rate", decay_rate)
+        hyperparameters = {
             "learning_rate": learning_rate,
-            "decay_rate": None
-            if by_step
-            else argument_checks.decay_factor("decay_rate", decay_rate),
+            "decay_rate": constant_decay,
             "beta1": argument_checks.decay_factor("beta1", beta1),
-            "clipping_threshold": _positive("clipping_threshold", clipping_threshold),
+            "clipping_threshold": _positive_if_number("clipping_threshold", clipping_threshold),
             "epsilon1": argument_checks.not_negative("epsilon1", epsilon1),
             "epsilon2": argument_checks.not_negative("epsilon2", epsilon2),
         }
-        given = {key: value for key, value in given.items() if value is not None}
-        super().__init__(use_locking, name, **given)
-        self.full_precision = tuple(given)
+        hyperparameters = {
+            key: value for key, value in hyperparameters.items() if value is not None
+        }
+        super().__init__(use_locking, name, **hyperparameters)
+        self.full_precision = tuple(hyperparameters)
+        # The base class has set only the attributes of these hyperparameters.
         if learning_rate is None:
             self._learning_rate = None
         if clipping_threshold is None:
             self._clipping_threshold = None
-        if by_step:
+        if decays_by_function:
             self._decay_rate = decay_rate
-        self.uses_global_step = by_step or learning_rate is None
-        self._multiply_by_parameter_scale = _no_rate(
+        self.uses_global_step = decays_by_function or learning_rate is None
+        self._multiply_by_parameter_scale = _first_argument(
             "multiply_by_parameter_scale", multiply_by_parameter_scale
         )
         self._factored = argument_checks.boolean("factored", factored)
-        _refuse("simulated_quantize_bits", simulated_quantize_bits)
-        _refuse("parameter_encoding", parameter_encoding)
-        self._simulated_quantize_bits = self._parameter_encoding = None
+        _refuse_option("simulated_quantize_bits", simulated_quantize_bits)
+        _refuse_option("parameter_encoding", parameter_encoding)
+        self._simulated_quantize_bits = None  # `get_config` reads all arguments
+        self._parameter_encoding = None
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         shape = variable.shape
@@ -185,9 +194,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             )
         layouts = {"m": Slot()} if self._has_momentum() else {}
         if self._factored and shape.rank >= 2:
-            rows = tuple(range(shape.rank - 1))
-            columns = rows[:-1] + (shape.rank - 1,)
-            for name, axes in ("vr", rows), ("vc", columns):
+            axes_of_vr = tuple(range(shape.rank - 1))
+            axes_of_vc = axes_of_vr[:-1] + (shape.rank - 1,)
+            for name, axes in ("vr", axes_of_vr), ("vc", axes_of_vc):
                 sizes = [shape[axis] for axis in axes]
                 layouts[name] = TensorSlot(sizes, dtype=tf.float32, axes=axes)
         else:
@@ -195,7 +204,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return layouts
 
     def _has_momentum(self):
-        return not isinstance(self._beta1, numbers.Real) or self._beta1 != 0
+        is_number = isinstance(self._beta1, numbers.Real)  # other values may become nonzero
+        return not is_number or self._beta1 != 0
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         return super().hyperparameters(wide_dtype(dtype), non_slots)
@@ -205,19 +215,21 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     ) -> RuleResult:
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
-        unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
+        decay = self._second_moment_decay(hyper, wide)
+        normalized, new_slots = self._normalized(grad, slots, decay, hyper)
         # Graphs would round differently from eager execution, because Grappler reorders chains of
         # products. Two things prevent this: a division separates the products in `_normalized` from
         # the product with the learning rate, and the momentum has no product with (1 - beta1).
-        unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
+        threshold = getattr(hyper, "clipping_threshold", float("inf"))
+        normalized /= tf.maximum(_rms(normalized) / threshold, 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
             rate *= tf.maximum(_rms(tf.cast(value, wide)), hyper.epsilon2)
-        change = rate * unit
+        change = rate * normalized
         if self._has_momentum():
             change += hyper.beta1 * (tf.cast(slots.m, wide) - change)
-            changes["m"] = tf.cast(change, value.dtype)
-        return tf.cast(change, value.dtype), changes
+            new_slots["m"] = tf.cast(change, value.dtype)
+        return tf.cast(change, value.dtype), new_slots
 
     def _normalized(self, grad, slots, decay, hyper):
         """Returns the gradient divided by the root of its second moment, and the new moments."""
@@ -231,9 +243,10 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             return grad * tf.math.rsqrt(v), {"v": tf.cast(v, tf.float32)}
         vr = moment(slots.vr, tf.reduce_mean(square, -1))
         vc = moment(slots.vc, tf.reduce_mean(square, -2))
-        rows = tf.math.rsqrt(vr / tf.reduce_mean(vr, -1, keepdims=True))
-        unit = grad * (tf.expand_dims(rows, -1) * tf.expand_dims(tf.math.rsqrt(vc), -2))
-        return unit, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
+        row_factor = tf.expand_dims(tf.math.rsqrt(vr / tf.reduce_mean(vr, -1, keepdims=True)), -1)
+        column_factor = tf.expand_dims(tf.math.rsqrt(vc), -2)
+        normalized = grad * (row_factor * column_factor)
+        return normalized, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
 
     def _rate(self, hyper, dtype):
         if self._learning_rate is not None:
@@ -242,10 +255,10 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return rate if self._multiply_by_parameter_scale else rate * 0.05
 
     def _second_moment_decay(self, hyper, dtype):
-        if hasattr(hyper, "decay_rate"):
+        if hasattr(hyper, "decay_rate"):  # not a function of the step
             return hyper.decay_rate
-        by_step: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)
-        return tf.cast(by_step(tf.cast(hyper.global_step, dtype)), dtype)
+        decay_fn: Any = self._decay_rate or adafactor_decay_rate_pow(0.8)
+        return tf.cast(decay_fn(tf.cast(hyper.global_step, dtype)), dtype)
 
 
 def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
@@ -264,8 +277,8 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
 def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     """Returns a decay rate for a moving average over more and more steps: ``1 - t**-exponent``.
 
-    The rate stays below 1. Rounded to float32, the formula is 1 from about
-    ``t = 2**(25 / exponent)`` on (2.6e9 with an exponent of 0.8, 3.4e7 with an exponent of 1). In
+    The rate stays below 1. In float32, the formula is rounded to 1 if t is more than about
+    ``2**(25 / exponent)`` (2.6e9 with an exponent of 0.8, 3.4e7 with an exponent of 1). In
     tensor2tensor, the moments do not change after this step, and a variable whose slots are created
     after this step becomes NaN. This package uses the largest float32 below 1 instead of 1.
 
@@ -282,12 +295,12 @@ def _rms(tensor):
     return tf.sqrt(tf.reduce_mean(tf.square(tensor)))
 
 
-def _positive(name, value):
+def _positive_if_number(name, value):
     return argument_checks.positive(name, value) if isinstance(value, numbers.Real) else value
 
 
-def _no_rate(name, value):
-    """Returns `value`, the constructor's first argument, as a bool.
+def _first_argument(name, value):
+    """Checks that the constructor's first argument is a bool, and returns it.
 
     The error message explains that the first argument is not the learning rate.
     """
@@ -298,7 +311,7 @@ def _no_rate(name, value):
         raise TypeError(f"{error} {rate}") from None
 
 
-def _refuse(name, value):
+def _refuse_option(name, value):
     if value:
         raise ValueError(
             f"{name}={value!r} is an experimental option of tensor2tensor and not supported. Pass "

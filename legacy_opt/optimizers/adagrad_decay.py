@@ -1,6 +1,7 @@
 """Adagrad whose accumulator decays, so that learning on a long stream does not stall.
 
-Each time a gradient is applied, with ``p = (global_step + 1) // accumulator_decay_step``::
+Each time a gradient g is applied to a variable w, with the number of the current period
+``p = (global_step + 1) // accumulator_decay_step`` and the number of decays so far, `power`::
 
     if p > power:
         accumulator = max(accumulator * accumulator_decay_rate, initial_accumulator_value)
@@ -39,7 +40,7 @@ from legacy_opt.optimizers.flat_elements import (
     FlatElement,
     FlatElementOfRows,
     SharedCount,
-    by_variable,
+    group_by_variable,
     warn_of_counts_by_position,
 )
 
@@ -159,8 +160,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def once_per_step(self, hyper: SimpleNamespace) -> Dict[str, Tensor]:
         step = hyper.global_step
-        longest = step.dtype.max  # A longer period would not fit into the dtype.
-        return {"period": (step + 1) // min(self._accumulator_decay_step, longest)}
+        decay_step = min(self._accumulator_decay_step, step.dtype.max)  # must fit into the dtype
+        return {"period": (step + 1) // decay_step}
 
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         if sparse:  # a pure function does not call `FlatElement.add`, which warns otherwise
@@ -195,8 +196,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             )
 
     def _has_kernel(self, variable, sparse):
-        find = fused_kernels.find
-        return self.use_fused_kernels and find("Adagrad", variable, sparse) is not None
+        kernel = fused_kernels.find("Adagrad", variable, sparse)
+        return self.use_fused_kernels and kernel is not None
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Decays the accumulators of variables with dense gradients, together for each device.
@@ -212,34 +213,35 @@ class AdagradDecayOptimizer(RuleOptimizer):
             is_needed = self._has_kernel(variable, sparse=False) or versions.part_of(variable)
             if is_needed and id(variable) not in updates:
                 updates[id(variable)] = self._update_for(grad, variable, WholeVariable())
-        by_device, prepared = {}, {}
-        for together in by_variable(updates.values()):
-            first = together[0]
+        groups_by_device = {}
+        prepared = {}
+        for group in group_by_variable(updates.values()):
+            first = group[0]
             if self._has_kernel(first.variable, sparse=False):
-                by_device.setdefault(first.variable.device, []).append(together)
+                groups_by_device.setdefault(first.variable.device, []).append(group)
             elif first.prepared is not None:
-                prepared.update(self._read_shared_count(together))
-        for device, variables in by_device.items():
+                prepared.update(self._read_shared_count(group))
+        for device, groups in groups_by_device.items():
             with tf.device(device):
-                decayed = self._decay_whole(variables)
-            prepared.update((id(each.variable), decayed) for each in itertools.chain(*variables))
+                decayed = self._decay_whole(groups)
+            prepared.update((id(each.variable), decayed) for each in itertools.chain(*groups))
         return prepared
 
-    def _read_shared_count(self, together):
-        with tf.device(together[0].variable.device):
-            count = self._read_power(together[0])
-        return {id(each.variable): each.prepared._replace(value=count) for each in together}
+    def _read_shared_count(self, group):
+        with tf.device(group[0].variable.device):
+            count = self._read_power(group[0])
+        return {id(each.variable): each.prepared._replace(value=count) for each in group}
 
-    def _decay_whole(self, variables):
+    def _decay_whole(self, groups):
         """Decays the accumulators of variables with dense gradients where a decay is due.
 
         Args:
-          variables: for each variable, a list of its `Update`, or of the updates of its parts.
+          groups: for each variable, a list of its `Update`, or of the updates of its parts.
 
         Returns:
           A list of operations or tensors. Wait for them before you use the accumulators.
         """
-        updates = list(itertools.chain(*variables))
+        updates = list(itertools.chain(*groups))
         period = updates[0].hyper.period
         # The decay waits for the gradients. So the state does not change if the computation of a
         # gradient fails. In a TF1 graph, training steps without a due decay do not wait.
@@ -248,53 +250,55 @@ class AdagradDecayOptimizer(RuleOptimizer):
         if building == versions.GRAPH:
             # Switch and Merge are used because, with v2 control flow, tf.cond does not accept ref
             # variables. Operations that depend on output_true run only if a decay is due.
-            due = self._due(period, variables)
+            due = self._due(period, groups)
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
             with after(*grads):
                 due_period = tf.identity(switch.output_true)
             with after(due_period):
                 # Read the counts again, because another worker may just have applied the decay.
-                decayed = self._decay_due(variables, self._due(due_period, variables))
+                decayed = self._decay_due(groups, self._due(due_period, groups))
             with after(*decayed):
                 done = tf.identity(due_period)
             return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
         with after(*grads):
-            due = self._due(period, variables)
+            due = self._due(period, groups)
         if building == versions.EAGER:
-            return self._decay_due(variables, due) if tf.reduce_any(due).numpy() else []
+            return self._decay_due(groups, due) if tf.reduce_any(due).numpy() else []
         if building == versions.FUNCTION:
 
             def decay():
-                with after(*self._decay_due(variables, due)):
+                with after(*self._decay_due(groups, due)):
                     return tf.constant(True)
 
             return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
-        return self._decay_due(variables, due)
+        return self._decay_due(groups, due)
 
-    def _due(self, period, variables):
-        return period > tf.stack([self._read_power(together[0]) for together in variables])
+    def _due(self, period, groups):
+        """Returns a tensor that is True for each variable with a due decay."""
+        return period > tf.stack([self._read_power(group[0]) for group in groups])
 
-    def _decay_due(self, variables, due):
-        written = []
-        count, step = len(variables), variables[0][0].hyper.global_step
+    def _decay_due(self, groups, due):
+        writes = []
+        step = groups[0][0].hyper.global_step
         # An accumulator without a due decay is multiplied by 1, and its lower bound is 0. So only
         # scalars are selected by `due`, not tensors of the accumulators' size.
-        once = tf.split(tf.cast(due, step.dtype), count)
-        rates, floors = {}, {}
-        for i, together in enumerate(variables):
-            for update in together:
-                slots, access, hyper = update.slots, update.access, update.hyper
+        increments = tf.split(tf.cast(due, step.dtype), len(groups))
+        rates, floors = {}, {}  # by dtype, for each variable
+        for i, group in enumerate(groups):
+            for update in group:
+                accumulator, hyper = update.slots.accumulator, update.hyper
                 dtype = update.variable.dtype.base_dtype
                 if dtype not in rates:
                     rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
                     floor = tf.compat.v2.where(due, hyper.initial_accumulator_value, 0)
-                    rates[dtype], floors[dtype] = tf.unstack(rate, count), tf.unstack(floor, count)
-                with _at(update):
-                    decayed = slots.accumulator.read_value() * rates[dtype][i]
+                    rates[dtype] = tf.unstack(rate, len(groups))
+                    floors[dtype] = tf.unstack(floor, len(groups))
+                with _on_device_of(update):
+                    decayed = accumulator.read_value() * rates[dtype][i]
                     decayed = tf.maximum(decayed, floors[dtype][i])
-                    written.append(access.assign(slots.accumulator, decayed))
-                    written.append(self._count(update, access, once[i]))
-        return written
+                    writes.append(update.access.assign(accumulator, decayed))
+                    writes.append(self._add_to_power(update, update.access, increments[i]))
+        return writes
 
     def _decay_rows(self, update):
         # tf.cond is not used, because after the first period some rows decay in nearly every step.
@@ -304,11 +308,11 @@ class AdagradDecayOptimizer(RuleOptimizer):
         due = update.hyper.period > power
         overdue = Rows(tf.boolean_mask(update.access.indices, due))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
-        once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
+        ones = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
         with after(decayed):
             return [
                 overdue.assign(update.slots.accumulator, decayed),
-                self._count(update, overdue, once),
+                self._add_to_power(update, overdue, ones),
             ]
 
     def _read_power(self, update):
@@ -316,13 +320,13 @@ class AdagradDecayOptimizer(RuleOptimizer):
             update.slots.accumulator_decay_power, update.access, update.grad
         )
 
-    def _count(self, update, access, times):
+    def _add_to_power(self, update, access, increment):
         layout = self._power_layout(update.prepared)
-        return layout.add(update.slots.accumulator_decay_power, access, times)
+        return layout.add(update.slots.accumulator_decay_power, access, increment)
 
 
 @contextlib.contextmanager
-def _at(update):
+def _on_device_of(update):
     """A scope on the device of a part; other variables are already on the current device."""
     with contextlib.ExitStack() as scope:
         if update.prepared is not None:

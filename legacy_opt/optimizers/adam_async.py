@@ -1,13 +1,13 @@
 """AdamAsync: Adam for asynchronous workers.
 
-Dense gradients, and sparse gradients by default, are applied by Adam:
+Dense gradients g, and sparse gradients by default, are applied to a variable w by Adam::
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2_power) / (1 - beta1_power) * m / (sqrt(v) + epsilon)
     beta1_power *= beta1;  beta2_power *= beta2
 
-With `apply_sparse_rmsprop`, sparse gradients are applied by RMSProp with momentum:
+With `apply_sparse_rmsprop`, sparse gradients are applied by RMSProp with momentum::
 
     v = beta2 * v + (1 - beta2) * g**2
     m = beta1 * m + learning_rate * g / sqrt(v + epsilon)
@@ -124,17 +124,18 @@ class AdamAsyncOptimizer(AdamBase):
     def fused(self, update: Update) -> Optional[Operation]:
         if update.sparse:
             return NotImplemented
-        whole, slots = update.access.whole, update.slots
+        slots = update.slots
+        access = update.access
         powers = SimpleNamespace(
-            beta1_power=whole.read(slots.beta1_power), beta2_power=whole.read(slots.beta2_power)
+            beta1_power=access.read(slots.beta1_power), beta2_power=access.read(slots.beta2_power)
         )
         hyper = _with_powers(update.hyper, powers, update.grad.dtype)
         done = self.apply_kernel(update, hyper)
         if done is NotImplemented:
             return done
         with after(done):
-            powers = self._next_powers(powers).items()
-            return tf.group(*[whole.assign(getattr(slots, name), to) for name, to in powers])
+            next_powers = self._next_powers(powers).items()
+            return tf.group(*[access.assign(getattr(slots, name), to) for name, to in next_powers])
 
     def _next_powers(self, powers):
         hyper = self.hyperparameters(tf.float32)
@@ -145,5 +146,6 @@ class AdamAsyncOptimizer(AdamBase):
 
 
 def _with_powers(hyper, powers, dtype):
-    names = "beta1_power", "beta2_power"
-    return changed(hyper, **{name: tf.cast(getattr(powers, name), dtype) for name in names})
+    beta1_power = tf.cast(powers.beta1_power, dtype)
+    beta2_power = tf.cast(powers.beta2_power, dtype)
+    return changed(hyper, beta1_power=beta1_power, beta2_power=beta2_power)

@@ -1,5 +1,7 @@
 """Base class of the Adam family: arguments, slots, powers of beta, rule and kernel.
 
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)
@@ -23,24 +25,29 @@ from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 
-_HOOKS = {
+# What to override in a subclass instead of methods of TensorFlow's AdamOptimizer.
+_REPLACEMENTS = {
     "_apply_sparse_shared": "override sparse_rule",
     "_get_beta_accumulators": "override non_slots and update_non_slots, or hyperparameters",
 }
 
-# How moments are rounded. As written: ``m * beta1 + g * (1 - beta1)``, and for `v` the product
-# ``(g * g) * (1 - beta2)``. In a Session: for float32 and float64, ``g * (g * (1 - beta2))``. The
-# source of TensorFlow's AdamOptimizer contains the first product for sparse gradients, but if
-# `beta2` is a number, a Session of TensorFlow 1.15 rewrites the first product to the second. Fused:
-# as in TensorFlow's kernels, ``m + (g - m) * (1 - beta1)``.
-AS_WRITTEN, AS_IN_A_SESSION, AS_FUSED = "as written", "as in a Session", "as fused"
+# The order of the products and sums in the moments, on which their last bits depend.
+# As in the source of TensorFlow's sparse updates: m * beta1 + g * (1 - beta1); v has the product
+# (g * g) * (1 - beta2).
+AS_WRITTEN = "as written"
+# A Session of TensorFlow 1.15 rewrites this product if beta2 is a number and the dtype is float32
+# or float64: g * (g * (1 - beta2)).
+AS_IN_A_SESSION = "as in a Session"
+# As in TensorFlow's kernels: m + (g - m) * (1 - beta1).
+AS_FUSED = "as fused"
 
 
 class AdamBase(RuleOptimizer):
     """Adam in which a sparse gradient updates only the rows in the gradient.
 
     Arguments and variables are those of `tf.compat.v1.train.AdamOptimizer`: the slots `m` and `v`
-    (`w/Adam`, `w/Adam_1`), and `beta1_power` and `beta2_power`, which all variables share.
+    (`w/Adam`, `w/Adam_1` for a variable `w`), and `beta1_power` and `beta2_power`, which all
+    variables share.
 
     Products and sums are computed in the order of `tf.contrib.opt`, because the last bits of the
     results depend on the order.
@@ -53,13 +60,14 @@ class AdamBase(RuleOptimizer):
 
     slots = {"m": Slot(), "v": Slot()}
     _lr = alias_of("learning_rate")
-    _lr_t, _beta1_t, _beta2_t, _epsilon_t = map(
-        tensor_of, ("learning_rate", "beta1", "beta2", "epsilon")
-    )
+    _lr_t = tensor_of("learning_rate")
+    _beta1_t = tensor_of("beta1")
+    _beta2_t = tensor_of("beta2")
+    _epsilon_t = tensor_of("epsilon")
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        gradient_checks.refuse_hooks(cls, _HOOKS)
+        gradient_checks.refuse_overrides(cls, _REPLACEMENTS)
 
     def __init__(
         self,
@@ -92,19 +100,20 @@ class AdamBase(RuleOptimizer):
         return self._rounded_rule(grad, value, slots, hyper, self._rounding_of_operations())
 
     def _rounding_of_operations(self):
-        """Returns the rounding of `moments` if TensorFlow's operations run the rule."""
+        """Returns the rounding of `moments` without a kernel: like TensorFlow's sparse updates."""
         return AS_IN_A_SESSION if self.whole_tensor else AS_WRITTEN
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
         """Computes `rule`, with the given rounding of `moments`."""
         del value
         m, v = moments(grad, slots, hyper, rounding)
-        return corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon), {"m": m, "v": v}
+        change = corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon)
+        return change, {"m": m, "v": v}
 
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         """Returns a function that, for dense gradients, rounds in the same way as `fused`."""
         rule = super().pure_rule(variable, sparse)
-        if sparse or type(self).rule is not AdamBase.rule:
+        if sparse or type(self).rule is not AdamBase.rule:  # a subclass may override `rule`
             return rule
         return functools.partial(self._rounded_rule, rounding=AS_FUSED)
 
@@ -144,12 +153,12 @@ class AdamBase(RuleOptimizer):
     def update_non_slots(
         self, values: SimpleNamespace, hyper: SimpleNamespace
     ) -> Dict[str, Tensor]:
-        def beta(power, name):  # in the power's dtype, which is float64 if beta is a float64 tensor
-            return getattr(self.hyperparameters(power.dtype, non_slots=False), name)
-
-        return {
-            name: power * beta(power, name[: len("beta1")]) for name, power in vars(values).items()
-        }
+        new_values = {}
+        for name, power in vars(values).items():
+            # The power's dtype is float64 if beta is a float64 tensor.
+            hyper = self.hyperparameters(power.dtype, non_slots=False)
+            new_values[name] = power * getattr(hyper, name.replace("_power", ""))
+        return new_values
 
 
 def moments(grad, slots, hyper, rounding):
@@ -164,14 +173,14 @@ def moments(grad, slots, hyper, rounding):
     m = moving_average(slots.m, grad, hyper.beta1, rounding)
     if rounding == AS_FUSED:
         return m, moving_average(slots.v, tf.square(grad), hyper.beta2, rounding)
-    rest = 1 - hyper.beta2
-    regrouped = rounding == AS_IN_A_SESSION and grad.dtype in (tf.float32, tf.float64)
-    square = grad * (grad * rest) if regrouped else tf.square(grad) * rest
-    return m, slots.v * hyper.beta2 + square
+    weight = 1 - hyper.beta2
+    is_regrouped = rounding == AS_IN_A_SESSION and grad.dtype in (tf.float32, tf.float64)
+    weighted_square = grad * (grad * weight) if is_regrouped else tf.square(grad) * weight
+    return m, slots.v * hyper.beta2 + weighted_square
 
 
 def moving_average(average, value, beta, rounding):
-    """Returns the next moving average. `rounding` is an argument as of `moments`."""
+    """Returns the next moving average, rounded as `rounding` says; see `moments`."""
     if rounding == AS_FUSED:
         return average + (value - average) * (1 - beta)
     return average * beta + value * (1 - beta)

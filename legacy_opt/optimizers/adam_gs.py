@@ -1,5 +1,7 @@
 """AdamGS and LazyAdamGS: Adam that computes the powers of beta from the global step.
 
+The update of a variable w with the gradient g::
+
     t = global_step + 1
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2

@@ -1,5 +1,7 @@
 """BERT's Adam: Adam with decoupled weight decay, and without bias correction.
 
+The update of a variable w with the gradient g::
+
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g**2
     w -= learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)
@@ -123,8 +125,8 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         values = super()._exact_values(dtype)
         for beta in ("beta_1", "beta_2"):
             # 1 - beta is computed in Python (float64), because float32 would lose digits.
-            rest = complement(self._rule_step.tensors[beta], self._given_value(beta), dtype)
-            values["rest_" + beta] = rest
+            tensor = self._rule_step.tensors[beta]
+            values["rest_" + beta] = complement(tensor, self._given_value(beta), dtype)
         return values
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:

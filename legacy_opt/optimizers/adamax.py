@@ -1,5 +1,7 @@
 """AdaMax: Adam with a decaying maximum of absolute gradients in place of the second moment.
 
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
     m = beta1 * m + (1 - beta1) * g
     v = max(beta2 * v, abs(g))
     w -= learning_rate / (1 - beta1**t) * m / (v + epsilon)

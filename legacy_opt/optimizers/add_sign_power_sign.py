@@ -1,5 +1,7 @@
 """AddSign and PowerSign: larger updates where the gradient and its moving average agree in sign.
 
+The update of a variable w with the gradient g in training step t::
+
     m = beta * m + (1 - beta) * g
     AddSign:    w -= learning_rate * (alpha + d(t) * sign(g) * sign(m)) * g
     PowerSign:  w -= learning_rate * base ** (d(t) * sign(g) * sign(m)) * g
@@ -38,7 +40,9 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     prefers_advanced_step = True
     # Private attributes of the classes in tf.contrib, which subclasses may read.
     _lr = alias_of("learning_rate")
-    _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))
+    _lr_t = tensor_of("learning_rate")
+    _beta_t = tensor_of("beta")
+    _sign_decay_t = tensor_of("sign_decay")
 
     def __init__(
         self,
@@ -48,7 +52,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         beta: Hyperparameter,
         **hyperparameters: Any,
     ) -> None:
-        self._sign_decay_fn = sign_decay.checked(sign_decay_fn)
+        self._sign_decay_fn = sign_decay.checked_sign_decay_fn(sign_decay_fn)
         beta = argument_checks.decay_factor("beta", beta)
         super().__init__(use_locking, name, beta=beta, **hyperparameters)
 
@@ -74,13 +78,15 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     def _rule(self, grad, slots, hyper, multiplier):
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
+
         # The factor of each element is selected from three scalars. It is not computed from tensors
         # of signs, because Grappler would regroup the products, and the results would change.
-        agreed, none, opposed = (
-            hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper) for sign in (1, 0, -1)
-        )
-        rate = tf.compat.v2.where(agreement < 0, opposed, none)
-        rate = tf.compat.v2.where(agreement > 0, agreed, rate)
+        def rate_for(sign):
+            return hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper)
+
+        rate_of_equal, rate_of_zero, rate_of_opposite = rate_for(1), rate_for(0), rate_for(-1)
+        rate = tf.compat.v2.where(agreement < 0, rate_of_opposite, rate_of_zero)
+        rate = tf.compat.v2.where(agreement > 0, rate_of_equal, rate)
         return rate * grad, {"m": Fading(m, hyper.beta)}
 
     def _multiplier(self, sign, hyper):
@@ -261,9 +267,9 @@ def _logarithm(base):
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))
     if callable(base):
-        return lambda: _now(_logarithm(base()))
+        return lambda: _called_if_callable(_logarithm(base()))
     return math.log(argument_checks.positive("base", base))
 
 
-def _now(value):
+def _called_if_callable(value):
     return value() if callable(value) else value

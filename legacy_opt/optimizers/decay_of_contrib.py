@@ -27,7 +27,7 @@ class _DecayOfContrib:
     ) -> Optional[Operation]:
         """Ignores `decay_var_list`, which tf.contrib.opt's apply_gradients replaces by None."""
         del decay_var_list
-        return super().minimize(*args[:_ARGUMENTS], **kwargs)
+        return super().minimize(*args[:_COMMON_ARGUMENTS], **kwargs)
 
     @contextlib.contextmanager
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
@@ -64,7 +64,7 @@ class _DecayOfContrib:
         )
 
 
-_ARGUMENTS = 8  # the number of arguments of `minimize` before decay_var_list
+_COMMON_ARGUMENTS = 8  # the number of arguments of `minimize` before decay_var_list
 
 
 class DecoupledWeightDecayExtension(

@@ -69,7 +69,7 @@ from legacy_opt.core.variable_lists import parts_of
 
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
-_HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # methods of tf.contrib's class
+_CONTRIB_METHODS = ("_decay_weights_op", "_decay_weights_sparse_op")
 
 
 class _DecayStep(NamedTuple):
@@ -77,12 +77,12 @@ class _DecayStep(NamedTuple):
 
     Attributes:
       variables: the variables to decay; None means all.
-      of_minimize: whether `variables` were passed to `minimize`.
+      passed_to_minimize: whether `variables` were passed to `minimize`.
       has_decayed: whether the currently updated variable has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
-    of_minimize: bool = False
+    passed_to_minimize: bool = False
     has_decayed: bool = False
 
 
@@ -145,7 +145,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        gradient_checks.refuse_hooks(cls, dict.fromkeys(_HOOKS, "override decayed or decays"))
+        replacements = dict.fromkeys(_CONTRIB_METHODS, "override decayed or decays")
+        gradient_checks.refuse_overrides(cls, replacements)
         if not any(map(_is_mixin, cls.__bases__)) or _is_mixin(cls):
             return
         if not _is_mixin(cls.__bases__[0]):
@@ -188,7 +189,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         with self.decaying_only(decay_var_list):
-            self._set_decay_step(of_minimize=decay_var_list is not None)
+            self._set_decay_step(passed_to_minimize=decay_var_list is not None)
             return super().minimize(
                 loss,
                 global_step=global_step,
@@ -211,15 +212,16 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
 
         Raises:
           TypeError: `decay_var_list` is not a list, tuple or set of variables; see also
-            `legacy_opt.core.gradient_pairs.given`.
+            `legacy_opt.core.gradient_pairs.protected`.
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
+        class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.decaying_only(decay_var_list))
-            given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
-            stack.enter_context(self.applying(given, global_step))
-            stack.enter_context(writes_after([grad for grad, _ in given]))
-            done = super().apply_gradients(given, global_step=global_step, name=name)
+            pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
+            stack.enter_context(self.applying(pairs, global_step))
+            stack.enter_context(writes_after([grad for grad, _ in pairs]))
+            done = super().apply_gradients(pairs, global_step=global_step, name=name)
             return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
@@ -245,9 +247,9 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         # `grads_and_vars` has the gradients of all replicas. Each replica computes gradients from
         # its copy of the variables. The decay changes all copies, so it waits for all gradients.
-        given = list(grads_and_vars)
-        with self.applying(given):
-            return super()._distributed_apply(distribution, given, *args, **kwargs)
+        pairs = list(grads_and_vars)
+        with self.applying(pairs):
+            return super()._distributed_apply(distribution, pairs, *args, **kwargs)
 
     @contextlib.contextmanager
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
@@ -264,39 +266,39 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         try:
             yield
         finally:
-            self._set_decay_step(variables=None, of_minimize=False)
+            self._set_decay_step(variables=None, passed_to_minimize=False)
 
     def _warn_of_decay_var_list(self, grads_and_vars):
         updated = [variable for grad, variable in grads_and_vars if grad is not None]
-        chosen = self._decay_step.variables or ()
-        idle = [item.name for item in chosen if not _among(item, updated)]
-        if idle:
+        to_decay = self._decay_step.variables or ()
+        not_updated = [item.name for item in to_decay if not _is_among(item, updated)]
+        if not_updated:
             warn(
                 f"decay_var_list of {type(self).__name__} has variables that this step does "
-                f"not update, and so does not decay: {', '.join(map(repr, sorted(idle)))}.",
+                f"not update, and so does not decay: {', '.join(map(repr, sorted(not_updated)))}.",
                 UserWarning,
             )
-        if self._decay_step.of_minimize and not self._has_told_of_minimize:
-            self._tell_of_minimize(updated)
+        if self._decay_step.passed_to_minimize and not self._has_told_of_minimize:
+            self._warn_of_minimize(updated)
 
-    def _tell_of_minimize(self, updated):
-        spared = [variable.name for variable in updated if not self.decays(variable)]
-        if spared:
+    def _warn_of_minimize(self, updated):
+        not_decayed = [variable.name for variable in updated if not self.decays(variable)]
+        if not_decayed:
             self._has_told_of_minimize = True
             warn(
                 f"{type(self).__name__}.minimize obeys decay_var_list. The minimize of "
                 "tf.contrib.opt ignores decay_var_list, and also decays "
-                f"{', '.join(map(repr, sorted(spared)))}. To train as tf.contrib.opt does, omit "
-                "decay_var_list. To decay only the variables in it, without this warning, call "
-                "apply_gradients(optimizer.compute_gradients(loss), decay_var_list=…), which "
+                f"{', '.join(map(repr, sorted(not_decayed)))}. To train as tf.contrib.opt does, "
+                "omit decay_var_list. To decay only the variables in it, without this warning, "
+                "call apply_gradients(optimizer.compute_gradients(loss), decay_var_list=…), which "
                 "obeys it in both. See docs/differences_from_originals.md.",
                 DifferenceFromOriginalWarning,
             )
 
     def _prepare(self):
-        value = hyperparameters.current("weight_decay", self._weight_decay)
+        value = hyperparameters.current_value("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._step_waits_for = _all_of(self._step_pairs)
+        self._step_waits_for = _after_all_gradients(self._step_pairs)
         super()._prepare()
 
     # Every update method decays the variable, then calls the other base class's update method.
@@ -312,8 +314,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among the variables to decay."""
-        chosen = self._decay_step.variables
-        return chosen is None or _among(variable, chosen)
+        to_decay = self._decay_step.variables
+        return to_decay is None or _is_among(variable, to_decay)
 
     @contextlib.contextmanager
     def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
@@ -332,16 +334,17 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         grad = gradient_checks.gradient(type(self).__name__, grad, variable, sparse)
         dtype = variable.dtype.base_dtype
         factor = factor_of(self, self._weight_decay_tensor, dtype)
-        in_order = versions.runs_in_order()
-        with after(*([] if in_order else [grad, *self._step_waits_for])):
-            decay = _decay_rows if sparse else _decay_whole
+        decay = _decay_rows if sparse else _decay_whole
+        runs_in_order = versions.runs_in_order()
+        inputs = [] if runs_in_order else [grad, *self._step_waits_for]
+        with after(*inputs):
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
             # If operations run in order anyway, control dependencies are not needed. They would
             # change the last bits of the results, because TensorFlow does not regroup products
             # across control dependencies.
-            with after(*([] if in_order else [done])):
+            with after(None if runs_in_order else done):
                 yield
         finally:
             self._set_decay_step(has_decayed=False)
@@ -385,7 +388,7 @@ def _decay_rows(variable, access, factor, use_locking):
     return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
 
 
-def _all_of(grads_and_vars):
+def _after_all_gradients(grads_and_vars):
     """Returns a list with one operation that depends on all gradients; [] outside TF1 graphs."""
     if versions.runs_in_order():
         return []
@@ -405,21 +408,21 @@ def _as_variables(decay_var_list):
             "decay_var_list must be a list, tuple or set of variables, or None for all; got "
             f"{decay_var_list!r}."
         )
-    found = []
+    variables = []
     for item in decay_var_list:
-        found += parts_of(item)
-    for item in found:
+        variables += parts_of(item)
+    for item in variables:
         if not hasattr(item, "assign_sub"):
             raise TypeError(f"decay_var_list must contain only variables, got {item!r}.")
-    if not found:
+    if not variables:
         raise ValueError(
             "decay_var_list is empty. Pass None to decay all variables, or weight_decay=0 to the "
             "constructor to decay none."
         )
-    return found
+    return variables
 
 
-def _among(variable, variables):
+def _is_among(variable, variables):
     whole = versions.distributed_variable(variable)
     return any(versions.distributed_variable(item) is whole for item in variables)
 
@@ -430,16 +433,16 @@ def _constructor(cls):
     def __init__(self, weight_decay, *args, **kwargs):
         super(cls, self).__init__(weight_decay, *args, **kwargs)
 
-    base = inspect.signature(super(DecoupledWeightDecayExtension, cls).__init__)
-    me, *others = base.parameters.values()
-    if "weight_decay" in base.parameters:
+    signature = inspect.signature(super(DecoupledWeightDecayExtension, cls).__init__)
+    self_parameter, *parameters = signature.parameters.values()
+    if "weight_decay" in signature.parameters:
         raise TypeError(
             f"{cls.__name__}: its other base class has an argument weight_decay already, "
             "and the two arguments would be confused. Use that class as it is, or rename its "
             "argument in a subclass."
         )
     decay = inspect.Parameter("weight_decay", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    __init__.__signature__ = base.replace(parameters=[me, decay] + others)
+    __init__.__signature__ = signature.replace(parameters=[self_parameter, decay, *parameters])
     return __init__
 
 
@@ -490,19 +493,20 @@ def extended(extension: type, base_optimizer: Type[V1Optimizer]) -> Type[V1Optim
         "__doc__": f"{base_optimizer.__name__} with decoupled weight decay.",
         "base_optimizer": base_optimizer,
     }
-    name, bases = base_optimizer.__name__ + extension._suffix, (extension, base_optimizer)
-    return _pickled_by_bases(type(base_optimizer))(name, bases, contents)
+    name = base_optimizer.__name__ + extension._suffix
+    metaclass = _pickled_by_bases(type(base_optimizer))
+    return metaclass(name, (extension, base_optimizer), contents)
 
 
 @functools.lru_cache(maxsize=None)
 def _pickled_by_bases(metaclass):
     """Returns a metaclass. Its classes are pickled as calls that create the classes again."""
 
-    def reduced(cls):
+    def reduce_class(cls):
         if "base_optimizer" in vars(cls):
             return extended, cls.__bases__
         return cls.__qualname__  # a subclass of such a class, which pickle finds by its name
 
-    made = type(metaclass)("PickledByBases", (metaclass,), {})
-    copyreg.pickle(made, reduced)
-    return made
+    pickled_by_bases = type(metaclass)("PickledByBases", (metaclass,), {})
+    copyreg.pickle(pickled_by_bases, reduce_class)
+    return pickled_by_bases

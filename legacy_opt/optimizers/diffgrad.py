@@ -1,6 +1,7 @@
 """DiffGrad: Adam with smaller updates where the gradient hardly changes (close to an optimum).
 
-In these formulas ``g'`` is the gradient of the previous update, or zero in the first update::
+The update of a variable w with the gradient g, for the t-th time (from 1), where ``g'`` is the
+gradient of the previous update, or zero in the first update::
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -12,7 +13,7 @@ Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, List, Optional
 
 import tensorflow as tf
 
@@ -43,8 +44,8 @@ class DiffGradOptimizer(AdamBase):
             w = tf.compat.v1.get_variable("w", initializer=[1.0])
             train_op = legacy_opt.DiffGradOptimizer(0.1).apply_gradients([(tf.constant([50.0]), w)])
             session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # subtracts 0.1, because the gradient was 0 and is 50
-            session.run(train_op)  # subtracts 0.05, because the gradient is 50 again
+            session.run(train_op)  # subtracts 0.1 * sigmoid(abs(0 - 50)), about 0.1
+            session.run(train_op)  # subtracts 0.1 * sigmoid(abs(50 - 50)), 0.05
             print(session.run(w).round(3))  # [0.85]
 
     Args:
@@ -86,27 +87,28 @@ class DiffGradOptimizer(AdamBase):
     # cache.
 
     def fused(self, update: Update) -> Optional[Operation]:
-        hyper, prev_grad = update.hyper, update.slots.prev_grad
-        hyper_without_step = changed(hyper, learning_rate=tf.zeros_like(hyper.learning_rate))
-        done = NotImplemented
-        if not self._use_locking:
-            done = self.apply_kernel(update, hyper_without_step)
+        if self._use_locking:  # nothing below locks, and the rule warns of that
+            return NotImplemented
+        hyper, slots, grad = update.hyper, update.slots, update.grad
+        hyper_with_rate_0 = changed(hyper, learning_rate=tf.zeros_like(hyper.learning_rate))
+        done = self.apply_kernel(update, hyper_with_rate_0)
         if done is NotImplemented:
             return done
         with after(done):
             # If the slots are ref variables, these values share the memory of the slots. No copies
-            # are needed, because all updates are computed before `prev_grad` is written.
-            slots = update.slots.m, update.slots.v, prev_grad
-            values = [versions.read_value(slot) for slot in slots]
+            # are needed, because all changes are computed before `prev_grad` is written.
+            m, v = versions.read_value(slots.m), versions.read_value(slots.v)
+            prev_grad = versions.read_value(slots.prev_grad)
         pieces = _pieces(update.variable.shape)
-        changes = [_change(hyper, *(x[piece] for x in values + [update.grad])) for piece in pieces]
-        del values  # otherwise eager execution would copy the slot before the write
+        changes = [_change(hyper, m[p], v[p], prev_grad[p], grad[p]) for p in pieces]
+        del prev_grad  # otherwise eager execution would copy the slot before the write
         with after(*changes):
-            written = prev_grad.assign(update.grad, read_value=False)
+            written = slots.prev_grad.assign(grad, read_value=False)
             return tf.group(written, *_subtract(update.variable, pieces, changes))
 
 
 def _change(hyper, m, v, prev_grad, grad):
+    """Returns the change of the variable, or of a piece of it; see `RuleOptimizer.rule`."""
     # The op SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))
     return corrected_rate(hyper) * (slowed / (tf.sqrt(v) + hyper.epsilon))
@@ -115,7 +117,7 @@ def _change(hyper, m, v, prev_grad, grad):
 PIECE = 1 << 20  # the number of elements whose temporaries fit into the processor's cache
 
 
-def _pieces(shape):
+def _pieces(shape) -> List[Any]:
     """Returns the pieces: slices of the first axis, or [Ellipsis] for a single piece."""
     if not shape.is_fully_defined() or shape.num_elements() <= PIECE:
         return [Ellipsis]
@@ -124,7 +126,7 @@ def _pieces(shape):
 
 
 def _subtract(variable, pieces, changes):
-    """Subtracts one update per piece from the variable; returns the operations."""
+    """Subtracts one change per piece from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(changes[0], read_value=False)]
     if is_resource(variable):  # after a write to a slice, every read would copy the variable

@@ -29,7 +29,7 @@ class SharedCount(NamedTuple):
     value: Optional[Tensor] = None
 
 
-def by_variable(updates: Iterable[Update]) -> List[List[Update]]:
+def group_by_variable(updates: Iterable[Update]) -> List[List[Update]]:
     """Collects the updates of the parts of each partitioned variable, the first part first.
 
     Returns:
@@ -39,8 +39,10 @@ def by_variable(updates: Iterable[Update]) -> List[List[Update]]:
     lists = {}
     # First parts come first. All other updates keep their order.
     for update in sorted(updates, key=lambda update: _is_later_part(update.variable)):
-        part, key = versions.part_of(update.variable), id(update.variable)
-        if _is_cut(part) and _is_later_part(update.variable) == (part.full_name in lists):
+        part = versions.part_of(update.variable)
+        key = id(update.variable)
+        is_later = _is_later_part(update.variable)
+        if _is_one_of_several(part) and is_later == (part.full_name in lists):
             key = part.full_name
             update = update._replace(prepared=SharedCount(is_kept=part.offset[0] == 0))
         lists.setdefault(key, []).append(update)
@@ -49,8 +51,9 @@ def by_variable(updates: Iterable[Update]) -> List[List[Update]]:
 
 def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
     """Warns if the counts of rows in a part or its slot cannot become those of other parts."""
-    by_position = not isinstance(layout, RowSlot) and _is_cut(versions.part_of(variable))
-    if by_position and variable.shape.rank > 1:  # in a vector the flat elements are the rows
+    is_part = _is_one_of_several(versions.part_of(variable))
+    counts_by_position = is_part and not isinstance(layout, RowSlot)
+    if counts_by_position and variable.shape.rank > 1:  # in a vector, flat elements are rows
         warn(
             "AdagradDecayOptimizer counts the decays of rows by their position in each "
             "partition of a partitioned variable: continue from its checkpoints with the same "
@@ -59,13 +62,14 @@ def warn_of_counts_by_position(layout: Slot, variable: Variable) -> None:
         )
 
 
-def _is_cut(part):
+def _is_one_of_several(part):
+    """Whether `part`, a `versions.Part` or None, is not the only part of its variable."""
     return part is not None and part.axis is not None
 
 
 def _is_later_part(variable):
     part = versions.part_of(variable)
-    return _is_cut(part) and any(part.offset)
+    return _is_one_of_several(part) and any(part.offset)
 
 
 class FlatElement(Slot):
@@ -97,9 +101,9 @@ class FlatElement(Slot):
         self._shared = shared
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
-        shared = None if self._shared is None else self._shared.value
-        if access.indices is None and shared is not None:
-            return shared
+        shared_count = None if self._shared is None else self._shared.value
+        if access.indices is None and shared_count is not None:
+            return shared_count
         if access.indices is not None:
             positions = self._positions(slot, access.indices)
             if versions.compiling_with_xla():  # XLA has no kernel for ResourceGatherNd
@@ -119,21 +123,23 @@ class FlatElement(Slot):
     def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         if access.indices is not None:
             warn_of_counts_by_position(self, slot)
-            positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
+            positions = self._positions(slot, access.indices)
+            updates = tf.reshape(value, [-1])
         elif self._shared is not None and not self._shared.is_kept:
             return tf.no_op()
-        elif self._shared is None and _is_cut(versions.part_of(slot)):
-            times = tf.reshape(value, [])
-            reached = times * (self.read(slot, access, value) + times)
-            return access.assign(slot, tf.maximum(slot.read_value(), reached))
+        elif self._shared is None and _is_one_of_several(versions.part_of(slot)):
+            increment = tf.reshape(value, [])  # 0 or 1
+            new_count = increment * (self.read(slot, access, value) + increment)
+            return access.assign(slot, tf.maximum(slot.read_value(), new_count))
         elif slot.shape.rank == 0:
             return access.add(slot, tf.reshape(value, []))
         elif slot.shape.is_fully_defined():
-            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), tf.reshape(value, [1])
+            positions = tf.zeros([1, slot.shape.rank], tf.int32)
+            updates = tf.reshape(value, [1])
         else:
             shape = variable_shape(slot)
-            first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
-            return access.add(slot, tf.reshape(tf.cast(first, value.dtype) * value, shape))
+            is_first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
+            return access.add(slot, tf.reshape(tf.cast(is_first, value.dtype) * value, shape))
         return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
 
     @staticmethod
@@ -143,8 +149,8 @@ class FlatElement(Slot):
             return rows[:, tf.newaxis]
         # tf.unravel_index is not used, because in some TensorFlow versions it needs a known number
         # of rows. Of the alternatives, one division per axis was the fastest.
-        known = slot.shape.is_fully_defined()
-        sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
+        is_known = slot.shape.is_fully_defined()
+        sizes = tf.cast(slot.shape.as_list() if is_known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
         # A row number that is out of range must raise an error, even if the slot has a flat element
         # with this number.
@@ -152,7 +158,8 @@ class FlatElement(Slot):
         if slot.shape.rank is None:
             inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
             return tf.concat([first[:, tf.newaxis], inner], axis=1)
-        positions, rest = [first], rows - first * strides[0]
+        positions = [first]
+        rest = rows - first * strides[0]
         for axis in range(1, slot.shape.rank):
             positions.append(rest // strides[axis] if axis < slot.shape.rank - 1 else rest)
             rest -= positions[-1] * strides[axis]

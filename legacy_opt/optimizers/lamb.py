@@ -1,5 +1,7 @@
 """LAMB: BERT's Adam with bias correction, and updates scaled to the norm of each variable.
 
+The update of a variable w with the gradient g, in training step t (from 1)::
+
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g**2
     u = m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon) + weight_decay_rate * w
@@ -134,16 +136,18 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         return not matches(self.exclude_from_layer_adaptation, param_name)
 
 
-def _one_minus_power(rest, t):
-    """Computes ``1 - beta**t`` from ``rest = 1 - beta``, without cancellation of digits."""
-    return -tf.math.expm1(t * tf.math.log1p(-rest))
+def _one_minus_power(one_minus_beta, t):
+    """Computes ``1 - beta**t`` from ``1 - beta``, without cancellation of digits."""
+    return -tf.math.expm1(t * tf.math.log1p(-one_minus_beta))
 
 
 def _ratio(value, direction):
     """Returns the norm of `value` divided by the norm of `direction`, or 1 if a norm is zero."""
-    one, other = _norm(value), _norm(direction)
-    ratio = tf.compat.v2.where((one > 0) & (other > 0), one / other, tf.ones_like(one))
-    return tf.cast(ratio, value.dtype)
+    value_norm = _norm(value)
+    direction_norm = _norm(direction)
+    are_positive = (value_norm > 0) & (direction_norm > 0)
+    ratio = value_norm / direction_norm
+    return tf.cast(tf.compat.v2.where(are_positive, ratio, tf.ones_like(value_norm)), value.dtype)
 
 
 def _norm(tensor):

@@ -1,5 +1,7 @@
 """LARS: Momentum with a separate learning rate for each variable, for large batches.
 
+The update of a variable w with the gradient g, where ``|x|`` is the L2 norm of x::
+
     trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon);  1 if |w| or |g| is 0
     momentum = mu * momentum + learning_rate * trust * (g + weight_decay * w)
     w -= momentum
@@ -79,7 +81,8 @@ class LARSOptimizer(RuleOptimizer):
     slots = {"momentum": Slot()}
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
     # Private attributes of the class in tf.contrib, which subclasses may read.
-    _learning_rate_tensor, _momentum_tensor = map(tensor_of, ("learning_rate", "momentum"))
+    _learning_rate_tensor = tensor_of("learning_rate")
+    _momentum_tensor = tensor_of("momentum")
 
     def __init__(
         self,
@@ -127,14 +130,14 @@ class LARSOptimizer(RuleOptimizer):
     def pure_rule(self, variable: Variable, sparse: bool) -> Callable[..., RuleResult]:
         refuse_overridden(self, LARSOptimizer, "apply_update", "compute_lr", "_update_for")
 
-        def whole(grad, value, slots, hyper):
-            rate, grad = _rate_and_decayed(grad, value, hyper)
+        def dense_update(grad, value, slots, hyper):
+            rate, grad = _rate_and_gradient(grad, value, hyper)
             return self.rule(grad * rate, value, slots, _with_rate_1(hyper, grad.dtype))
 
-        def rows(grad, value, slots, hyper):
+        def sparse_update(grad, value, slots, hyper):
             return self.sparse_rule(grad, value, slots, self._rounded(hyper, grad.dtype))
 
-        return rows if sparse else whole
+        return sparse_update if sparse else dense_update
 
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
@@ -142,7 +145,7 @@ class LARSOptimizer(RuleOptimizer):
         This method is called for every dense gradient. As in tf.contrib, subclasses may override
         the method.
         """
-        return _rate_and_decayed(grad, var, self.hyper_for(var))
+        return _rate_and_gradient(grad, var, self.hyper_for(var))
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
         hyper = super().hyper_for(variable)
@@ -172,7 +175,7 @@ def _with_rate_1(hyper, dtype):
     return changed(hyper, learning_rate=tf.ones([], dtype))
 
 
-def _rate_and_decayed(grad, variable, hyper):
+def _rate_and_gradient(grad, variable, hyper):
     """Returns the learning rate of a variable, and its dense gradient with weight decay."""
     if not hyper.adapts:
         return hyper.learning_rate, grad

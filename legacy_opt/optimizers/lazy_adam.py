@@ -1,5 +1,7 @@
 """LazyAdam: Adam in which a sparse gradient updates only the rows in the gradient.
 
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)

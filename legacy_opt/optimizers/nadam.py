@@ -1,8 +1,10 @@
 """Nadam: Adam with Nesterov momentum.
 
+The update of a variable w with the gradient g, for the t-th time (from 1)::
+
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
-    ahead = beta1 * m + (1 - beta1) * g
+    ahead = beta1 * m + (1 - beta1) * g                     with the new m
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * ahead / (sqrt(v) + epsilon)
 
 Source: `tf.contrib.opt.NadamOptimizer` of TensorFlow 1.15, after Dozat, "Incorporating Nesterov
@@ -38,7 +40,7 @@ class NadamOptimizer(AdamBase):
             w = tf.compat.v1.get_variable("w", initializer=[1.0, 2.0])
             train_op = legacy_opt.NadamOptimizer(0.1).minimize(tf.reduce_sum(w * w))
             session.run(tf.compat.v1.global_variables_initializer())
-            session.run(train_op)  # Adam would subtract 0.1
+            session.run(train_op)  # subtracts 0.19, where Adam subtracts 0.1
             print(session.run(w).round(3))  # [0.81 1.81]
 
     Args:
@@ -58,13 +60,14 @@ class NadamOptimizer(AdamBase):
     """
 
     def _rounding_of_operations(self):
-        return AS_IN_A_SESSION
+        return AS_IN_A_SESSION  # like tf.contrib's operations in a Session
 
     def _rounded_rule(self, grad, value, slots, hyper, rounding):
         del value
         m, v = moments(grad, slots, hyper, rounding)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
         change = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)
+        # `Fading`: with a sparse gradient, m and v also decay in the rows outside the gradient.
         return change, {"m": Fading(m, hyper.beta1), "v": Fading(v, hyper.beta2)}
 
     def fused(self, update: Update) -> Optional[Operation]:

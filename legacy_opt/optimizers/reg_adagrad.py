@@ -1,5 +1,7 @@
 """RegAdagrad: Adagrad that can apply a gradient without updating the accumulator.
 
+The update of a variable w with the gradient g::
+
     accumulator += g * g      (not inside avoid_updating_slots)
     w -= learning_rate * g / sqrt(accumulator)
 

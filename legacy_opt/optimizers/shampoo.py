@@ -22,7 +22,7 @@ from typing import Any, Callable, Dict, Tuple, Union
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
-from legacy_opt.core.hyperparameters import current, takes_step, wide_dtype
+from legacy_opt.core.hyperparameters import current_value, takes_step, wide_dtype
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, TensorSlot
@@ -140,11 +140,11 @@ class ShampooOptimizer(RuleOptimizer):
         # RuleOptimizer converts the learning rate to a tensor. The other parameters are not passed
         # to RuleOptimizer, because tf.contrib uses Python numbers, and tensors would round
         # differently.
-        given: Dict[str, Any] = (
-            {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
-        )
-        self.full_precision = tuple(given)
-        super().__init__(use_locking, name, global_step, **given)
+        hyperparameters: Dict[str, Any] = {}
+        if not takes_step(learning_rate):
+            hyperparameters["learning_rate"] = learning_rate
+        self.full_precision = tuple(hyperparameters)
+        super().__init__(use_locking, name, global_step, **hyperparameters)
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)
@@ -161,12 +161,14 @@ class ShampooOptimizer(RuleOptimizer):
         self._use_iterative_root = argument_checks.boolean("use_iterative_root", use_iterative_root)
         if self._use_iterative_root and not isinstance(self._alpha, numbers.Real):
             raise TypeError(f"alpha must be a number if use_iterative_root=True, got {alpha!r}.")
-        every_step = _is(self._svd_interval, 1) and _is(self._precond_update_interval, 1)
-        of_step = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
-        self.uses_global_step = of_step or not every_step
+        intervals = self._svd_interval, self._precond_update_interval
+        has_intervals = not all(_is_number(each, 1) for each in intervals)
+        has_functions = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
+        self.uses_global_step = has_functions or has_intervals
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
-        shape, dtype = _lengths(variable), wide_dtype(variable.dtype.base_dtype)
+        shape = _lengths(variable)
+        dtype = wide_dtype(variable.dtype.base_dtype)
         if self._use_iterative_root and not shampoo_matrices.whole_root(-self._alpha / len(shape)):
             raise ValueError(
                 f"{type(self).__name__}: use_iterative_root=True needs a whole number for "
@@ -179,53 +181,56 @@ class ShampooOptimizer(RuleOptimizer):
                 layout = TensorSlot([length], dtype=dtype) if axis else _RowsOfAPart(dtype=dtype)
             else:
                 layout = TensorSlot([length, length], dtype=dtype)
-                if not _is(self._svd_interval, 1):
+                if not _is_number(self._svd_interval, 1):
                     layouts[f"H_{axis}"] = IdentitySlot([length, length], dtype=dtype)
             layouts[f"Gbar_{axis}"] = layout
         return layouts
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
-        return _lengths(variable)[0] <= self._max_matrix_size or not _is(self._gbar_decay, 0)
+        return _lengths(variable)[0] <= self._max_matrix_size or not _is_number(self._gbar_decay, 0)
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(wide_dtype(dtype), non_slots)
         if self.uses_global_step:
             hyper = changed(hyper, time=tf.cast(hyper.global_step, tf.float32) + 1)
         missing = [name for name in _PARAMETERS if not hasattr(hyper, name)]
-        others = {name: self._at_time(name, hyper, wide_dtype(dtype)) for name in missing}
-        return changed(hyper, **others)
+        wide = wide_dtype(dtype)
+        values = {name: self._current_parameter(name, hyper, wide) for name in missing}
+        return changed(hyper, **values)
 
-    def _at_time(self, name, hyper, dtype):
+    def _current_parameter(self, name, hyper, dtype):
         """Returns the current value of a parameter: a Python number, or a tensor of `dtype`."""
         value = getattr(self, "_" + name)
         if takes_step(value):
             value = argument_checks.hyperparameter(name, value(hyper.time))
-        value = current(name, value)
+        value = current_value(name, value)
         return tf.cast(value, dtype) if argument_checks.is_tensor_like(value) else value
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        return self._update(grad, value, slots, hyper, rows=False)
+        return self._update(grad, value, slots, hyper, is_sparse=False)
 
     def sparse_rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        if not _is(self._mat_gbar_decay, 1):
+        if not _is_number(self._mat_gbar_decay, 1):
             raise ValueError(
                 f"{type(self).__name__}: a sparse gradient of a variable of more than "
                 f"max_matrix_size={self._max_matrix_size} rows needs mat_gbar_decay=1.0, got "
                 f"{self._mat_gbar_decay!r}, which would have to decay rows outside the gradient, "
                 "too."
             )
-        return self._update(grad, value, slots, hyper, rows=True)
+        return self._update(grad, value, slots, hyper, is_sparse=True)
 
-    def _update(self, grad, value, slots, hyper, rows):
-        """Returns the update and the changes of the slots; see `rule`."""
+    def _update(self, grad, value, slots, hyper, is_sparse):
+        """Returns the change of the variable and the changes of the slots; see `rule`."""
         grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
         grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
-        direction, changes, rank = grad, {}, grad.shape.rank
-        if not rows:
+        direction = grad
+        changes = {}
+        rank = grad.shape.rank
+        if not is_sparse:
             gbar = slots.gbar if value.shape.rank else tf.reshape(slots.gbar, [1])
             gbar = tf.cast(gbar, grad.dtype)
             direction, added = _average(gbar, hyper.gbar_decay, hyper.gbar_weight * grad)
@@ -233,9 +238,9 @@ class ShampooOptimizer(RuleOptimizer):
                 changes["gbar"] = Addition(tf.cast(tf.reshape(added, value.shape), value.dtype))
         rate = hyper.learning_rate
         for axis in range(rank):
-            others = [other for other in range(rank) if other != axis]
-            if (rows and axis == 0) or grad.shape.as_list()[axis] > self._max_matrix_size:
-                factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
+            size = grad.shape.as_list()[axis]
+            if (is_sparse and axis == 0) or size > self._max_matrix_size:
+                factor = self._diagonal(axis, grad, slots, hyper, changes, is_sparse)
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
                     # The rate is multiplied by the factor first, because Grappler uses this order
@@ -246,19 +251,20 @@ class ShampooOptimizer(RuleOptimizer):
                 else:
                     direction *= factor
             else:
-                size = grad.shape.as_list()[axis]
                 factor = self._matrix(axis, size, grad, slots, hyper, changes)
                 direction = shampoo_matrices.contract_first_axis(direction, factor, size)
         change = direction if rate is None else rate * direction
         return tf.cast(change if value.shape.rank else tf.reshape(change, []), value.dtype), changes
 
-    def _diagonal(self, axis, others, grad, slots, hyper, changes, rows):
-        """Updates the diagonal of an axis; returns its power."""
-        name, weight = f"Gbar_{axis}", hyper.mat_gbar_weight
-        if others:
-            if not rows:
+    def _diagonal(self, axis, grad, slots, hyper, changes, is_sparse):
+        """Puts the change of an axis' diagonal into `changes`; returns the diagonal's power."""
+        name = f"Gbar_{axis}"
+        weight = hyper.mat_gbar_weight
+        other_axes = [each for each in range(grad.shape.rank) if each != axis]
+        if other_axes:
+            if not is_sparse:
                 weight = weight * _reciprocal(grad.shape.as_list()[axis], grad.dtype)
-            square = weight * tf.reduce_sum(tf.square(grad), axis=others)
+            square = weight * tf.reduce_sum(tf.square(grad), axis=other_axes)
         else:
             square = tf.math.multiply_no_nan(grad, weight * grad)
         diagonal = tf.reshape(getattr(slots, name), [-1])
@@ -269,41 +275,43 @@ class ShampooOptimizer(RuleOptimizer):
         return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
 
     def _matrix(self, axis, size, grad, slots, hyper, changes):
-        """Updates the matrix of an axis if an update is due, and returns the power of the matrix.
+        """Puts the change of an axis' matrix into `changes`; returns the power of the new matrix.
 
         Between two computations of the power (see `svd_interval`), the power is read from the slot.
         """
         name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
         exponent = -hyper.alpha / grad.shape.rank
-        part = _reciprocal(size, grad.dtype)
+        reciprocal = _reciprocal(size, grad.dtype)
 
-        def products(times=1):
-            return weight * times * shampoo_matrices.products_of_slices(grad, axis, size)
+        def products(factor=1):
+            return weight * factor * shampoo_matrices.products_of_slices(grad, axis, size)
 
         old = getattr(slots, name)
-        if not _is(self._precond_update_interval, 1):
+        if not _is_number(self._precond_update_interval, 1):
             added = tf.cond(
-                _due(hyper.time, hyper.precond_update_interval),
+                _is_due(hyper.time, hyper.precond_update_interval),
                 lambda: _added(old, hyper.mat_gbar_decay, products()),
                 lambda: tf.zeros_like(old),
             )
-            matrix, changes[name] = (old + added) * part, Addition(added)
-        elif _is(hyper.mat_gbar_decay, 0):
-            # `weight` is multiplied by `part` first, so that eager execution rounds like graphs, in
-            # which Grappler uses this order.
-            matrix = products(part)
+            matrix = (old + added) * reciprocal
+            changes[name] = Addition(added)
+        elif _is_number(hyper.mat_gbar_decay, 0):
+            # `weight` is multiplied by `reciprocal` first, so that eager execution rounds like
+            # graphs, in which Grappler uses this order.
+            matrix = products(reciprocal)
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
-            matrix, changes[name] = (old + added) * part, Addition(added)
-        to_power = shampoo_matrices.power_by_svd
+            matrix = (old + added) * reciprocal
+            changes[name] = Addition(added)
+        power_of = shampoo_matrices.power_by_svd
         if self._use_iterative_root:
-            to_power = shampoo_matrices.power_by_iteration
-        if _is(self._svd_interval, 1):
-            return to_power(matrix, size, exponent, hyper.epsilon)
+            power_of = shampoo_matrices.power_by_iteration
+        if _is_number(self._svd_interval, 1):
+            return power_of(matrix, size, exponent, hyper.epsilon)
         power = tf.cond(
-            _due(hyper.time, hyper.svd_interval),
-            lambda: to_power(matrix, size, exponent, hyper.epsilon),
+            _is_due(hyper.time, hyper.svd_interval),
+            lambda: power_of(matrix, size, exponent, hyper.epsilon),
             lambda: getattr(slots, f"H_{axis}"),
         )
         changes[f"H_{axis}"] = power
@@ -352,7 +360,8 @@ def _parameter(name, value, least=None):
     return value
 
 
-def _is(parameter, number):
+def _is_number(parameter, number):
+    """Whether a parameter is constant, and equal to `number`."""
     return isinstance(parameter, numbers.Real) and parameter == number
 
 
@@ -366,26 +375,26 @@ def _lengths(variable):
     return variable.shape.as_list() or [1]
 
 
-def _due(time, interval):
+def _is_due(time, interval):
     return tf.math.floormod(time, tf.cast(interval, time.dtype)) < 1
 
 
 def _average(old, decay, addition):
     """Returns the new average, and the value to add to its slot (None if the slot is not used)."""
-    if _is(decay, 0):
+    if _is_number(decay, 0):
         return addition, None
     added = _added(old, decay, addition)
     return old + added, added
 
 
 def _added(old, decay, addition):
-    return addition if _is(decay, 1) else (decay - 1) * old + addition
+    return addition if _is_number(decay, 1) else (decay - 1) * old + addition
 
 
 def _reciprocal(size, dtype):
     """Returns the factor ``1 / size``. In graphs, Grappler replaces divisions by such factors."""
-    numpy = dtype.as_numpy_dtype
-    return numpy(1) / numpy(size)
+    numpy_type = dtype.as_numpy_dtype
+    return numpy_type(1) / numpy_type(size)
 
 
 def _next_axis_first(tensor):

@@ -21,8 +21,8 @@ def products_of_slices(tensor, axis, size):
         slices = tensor if last == 1 else tf.reshape(tensor, [-1, size])
         return tf.matmul(slices, slices, transpose_a=True)
     if axis > 0:
-        others = [other for other in range(last + 1) if other != axis]
-        tensor = tf.transpose(tensor, [axis] + others)
+        other_axes = [each for each in range(last + 1) if each != axis]
+        tensor = tf.transpose(tensor, [axis] + other_axes)
     slices = tensor if last == 1 else tf.reshape(tensor, [size, -1])
     return tf.matmul(slices, slices, transpose_b=True)
 
@@ -31,11 +31,11 @@ def contract_first_axis(tensor, matrix, size):
     """Returns ``tensor[a, b, …]`` times ``matrix[a, c]``, summed over a, as ``[b, …, c]``."""
     if tensor.shape.rank == 2:
         return tf.matmul(tensor, matrix, transpose_a=True)
-    static = tensor.shape[1:].concatenate([size])
+    static_shape = tensor.shape[1:].concatenate([size])
     shape = tf.concat([tf.shape(tensor)[1:], [size]], axis=0)
     contracted = tf.matmul(tf.reshape(tensor, [size, -1]), matrix, transpose_a=True)
     contracted = tf.reshape(contracted, shape)
-    contracted.set_shape(static)
+    contracted.set_shape(static_shape)
     return contracted
 
 
@@ -113,12 +113,12 @@ def _square_root(matrix, size, epsilon):
         return tf.logical_and(i < ITERATIONS, error < last_error)
 
     def improve(i, y, last_y, z, error, last_error):
-        middle = 0.5 * (3.0 * identity - tf.matmul(z, y))
-        better = tf.matmul(y, middle)
-        root = better * tf.sqrt(norm)
-        rest = matrix - tf.matmul(root, root)
-        rest = tf.sqrt(tf.reduce_sum(rest * rest)) / norm
-        return i + 1, better, y, tf.matmul(middle, z), rest, error
+        factor = 0.5 * (3.0 * identity - tf.matmul(z, y))
+        next_y = tf.matmul(y, factor)
+        root = next_y * tf.sqrt(norm)
+        residual = matrix - tf.matmul(root, root)
+        next_error = tf.sqrt(tf.reduce_sum(residual * residual)) / norm
+        return i + 1, next_y, y, tf.matmul(factor, z), next_error, error
 
     # The loop ends when the error stops decreasing. Then the iterate before the last one has the
     # smallest error, and is the result.
@@ -142,7 +142,8 @@ def _inverse_root(matrix, size, exponent):
 
     def improve(i, m, x):
         factor = (1 - exponent) * identity + exponent * m
-        return i + 1, tf.matmul(_whole_power(factor, -1.0 / exponent), m), tf.matmul(x, factor)
+        next_m = tf.matmul(_whole_power(factor, -1.0 / exponent), m)
+        return i + 1, next_m, tf.matmul(x, factor)
 
     start = [tf.constant(0), matrix * scale, identity * power(scale, -exponent)]
     return tf.while_loop(continues, improve, start)[2]
@@ -150,11 +151,12 @@ def _inverse_root(matrix, size, exponent):
 
 def _whole_power(matrix, exponent) -> Any:
     """Raises a matrix to a positive integer power by repeated squaring."""
-    result, rest = None, int(round(exponent))
-    while rest > 0:
-        if rest % 2:
+    result = None
+    exponent = int(round(exponent))
+    while exponent > 0:
+        if exponent % 2:
             result = matrix if result is None else tf.matmul(matrix, result)
-        rest //= 2
-        if rest:
+        exponent //= 2
+        if exponent:
             matrix = tf.matmul(matrix, matrix)
     return result

@@ -1,10 +1,10 @@
-"""Sign decays: functions that compute the factor of the sign term in AddSign and PowerSign.
+"""Sign decays: functions of the global step for the factor ``d(t)`` in AddSign and PowerSign.
 
 The decays at step t, where ``t = min(global_step, decay_steps)``:
 
     linear:   max(0, 1 - t / decay_steps)
-    cosine:   (1 + cos(2 pi num_periods t / decay_steps)) / 2
-    restart:  (1 + cos(pi (num_periods t mod decay_steps) / decay_steps)) / 2
+    cosine:   (1 + cos(2 * pi * num_periods * t / decay_steps)) / 2
+    restart:  (1 + cos(pi * ((num_periods * t) mod decay_steps) / decay_steps)) / 2
 
 Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 (https://arxiv.org/abs/1709.07417). The functions return the same bits as TensorFlow 1's
@@ -12,8 +12,8 @@ Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 
 A Session optimizes the graph: it multiplies by 1 / decay_steps instead of dividing by decay_steps,
 and combines constant factors. Eager execution does not. Therefore this module computes the
-reciprocal and combines the constants in Python, in float32. As a result, Sessions, functions and
-eager execution return the same bits.
+reciprocal and combines the constants in Python, in float32. As a result, Sessions, `tf.function`s
+and eager execution return the same bits.
 """
 
 from __future__ import annotations
@@ -95,12 +95,10 @@ def get_restart_decay_fn(
 class _Decay(StepFunction):
     """Base class of the decays."""
 
-    def __init__(self, decay_steps, **others):
+    def __init__(self, decay_steps):
         self.decay_steps = argument_checks.positive_integer("decay_steps", decay_steps)
         if self.decay_steps > tf.int64.max:
             raise ValueError(f"decay_steps must be an int64, got {decay_steps!r}.")
-        for name, value in others.items():
-            setattr(self, name, argument_checks.number(name, value) if value is not None else None)
 
     def __call__(self, global_step):
         if global_step is None:
@@ -111,72 +109,79 @@ class _Decay(StepFunction):
         step = tf.convert_to_tensor(global_step)
         if step.dtype.is_integer:
             step = tf.cast(step, tf.int64)  # decay_steps may not fit into int32
-        return self.at(tf.minimum(step, self.decay_steps))
+        return self.value_at(tf.minimum(step, self.decay_steps))
 
-    def at(self, step):
+    def value_at(self, step):
         """Returns the decay at a step of at most `decay_steps`."""
         raise NotImplementedError
 
     @property
-    def per_step(self):
+    def reciprocal_steps(self):
         """1 / decay_steps, in float32."""
         return np.float32(1) / np.float32(self.decay_steps)
 
 
 class _LinearDecay(_Decay):
-    kind, maker = "linear", "get_linear_decay_fn"
+    kind = "linear"
+    public_name = "get_linear_decay_fn"
 
-    def at(self, step):
+    def value_at(self, step):
         if step.dtype.is_floating:
             step = tf.cast(step, tf.int64)  # tf.contrib subtracts integers
-        return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
+        return tf.cast(self.decay_steps - step, tf.float32) * self.reciprocal_steps
 
 
 class _PeriodicDecay(_Decay):
     def __init__(self, decay_steps, num_periods, zero_after=None):
-        argument_checks.number("num_periods", num_periods)
-        super().__init__(decay_steps, num_periods=num_periods, zero_after=zero_after)
+        super().__init__(decay_steps)
+        self.num_periods = argument_checks.number("num_periods", num_periods)
+        self.zero_after = zero_after
+        if zero_after is not None:
+            self.zero_after = argument_checks.number("zero_after", zero_after)
 
 
 class _CosineDecay(_PeriodicDecay):
-    kind, maker = "cosine", "get_cosine_decay_fn"
+    kind = "cosine"
+    public_name = "get_cosine_decay_fn"
 
-    def at(self, step):
-        step, pi = tf.cast(step, tf.float32), np.float32(math.pi)
-        half_periods = np.float32(2 * self.num_periods) * self.per_step
+    def value_at(self, step):
+        step = tf.cast(step, tf.float32)
+        pi = np.float32(math.pi)
+        half_periods_per_step = np.float32(2 * self.num_periods) * self.reciprocal_steps
         if self.zero_after is None:
-            return 0.5 * (1 + tf.cos(step * (pi * half_periods)))
-        # A Session does not combine this product with the product `done * pi`, because two
-        # operations use it.
-        done = step * half_periods
-        decay = 0.5 * (1 + tf.cos(done * pi))
-        return tf.compat.v2.where(done >= 2 * self.zero_after, 0.0, decay)
+            return 0.5 * (1 + tf.cos(step * (pi * half_periods_per_step)))
+        # Here a Session does not combine the constants, because two operations use `half_periods`.
+        half_periods = step * half_periods_per_step
+        decay = 0.5 * (1 + tf.cos(half_periods * pi))
+        return tf.compat.v2.where(half_periods >= 2 * self.zero_after, 0.0, decay)
 
 
 class _RestartDecay(_PeriodicDecay):
-    kind, maker = "restart", "get_restart_decay_fn"
+    kind = "restart"
+    public_name = "get_restart_decay_fn"
 
-    def at(self, step):
-        falls = tf.cast(step, tf.float32) * np.float32(self.num_periods)
-        angle = np.float32(math.pi) * self.per_step
-        decay = 0.5 * (1 + tf.cos(tf.math.floormod(falls, float(self.decay_steps)) * angle))
+    def value_at(self, step):
+        scaled_step = tf.cast(step, tf.float32) * np.float32(self.num_periods)
+        since_restart = tf.math.floormod(scaled_step, float(self.decay_steps))
+        angle_per_step = np.float32(math.pi) * self.reciprocal_steps
+        decay = 0.5 * (1 + tf.cos(since_restart * angle_per_step))
         if self.zero_after is None:
             return decay
-        return tf.compat.v2.where(falls * self.per_step >= self.zero_after, 0.0, decay)
+        decreases = scaled_step * self.reciprocal_steps
+        return tf.compat.v2.where(decreases >= self.zero_after, 0.0, decay)
 
 
 DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
 
 
-def checked(function):
-    """Returns `function`, the argument `sign_decay_fn`, if it is a callable or None.
+def checked_sign_decay_fn(function):
+    """Checks that the argument `sign_decay_fn` is a callable or None, and returns it.
 
     Raises:
       TypeError: `function` is neither a callable nor None; or it creates a decay instead of being
         a decay, for example `get_linear_decay_fn`.
     """
-    makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
-    if function in makers:
+    if function in (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn):
         raise TypeError(
             f"sign_decay_fn must be a function of the global step, got {function.__name__}, "
             f"which creates one: pass sign_decay_fn={function.__name__}(decay_steps)."

@@ -105,7 +105,8 @@ def _adadelta(grad, value, slots, hyper):
 
 def _rmsprop(grad, value, slots, hyper):
     rms = slots.rms + (grad * grad - slots.rms) * (1 - hyper.decay)
-    changes, divisor = {"rms": rms}, rms
+    changes = {"rms": rms}
+    divisor = rms
     if hyper.centered:
         mg = changes["mg"] = slots.mg + (grad - slots.mg) * (1 - hyper.decay)
         divisor = rms - mg * mg
@@ -117,7 +118,8 @@ def _rmsprop(grad, value, slots, hyper):
 def _rmsprop_of_rows(grad, value, slots, hyper):
     """Like `_rmsprop`, but with the rounding of the kernel for sparse gradients."""
     rms = slots.rms * hyper.decay + grad * grad * (1 - hyper.decay)
-    changes, divisor = {"rms": rms}, rms
+    changes = {"rms": rms}
+    divisor = rms
     if hyper.centered:
         mg = changes["mg"] = slots.mg * hyper.decay + grad * (1 - hyper.decay)
         divisor = rms - mg * mg
@@ -128,13 +130,14 @@ def _rmsprop_of_rows(grad, value, slots, hyper):
 
 def _ftrl(grad, value, slots, hyper):
     accum = slots.accum + grad * grad
-    raised, before = (_root(each, hyper.learning_rate_power) for each in (accum, slots.accum))
-    sigma = (raised - before) / hyper.learning_rate
+    root = _root(accum, hyper.learning_rate_power)
+    old_root = _root(slots.accum, hyper.learning_rate_power)
+    sigma = (root - old_root) / hyper.learning_rate
     linear = slots.linear + ((grad + 2 * hyper.l2_shrinkage * value) - sigma * value)
-    quadratic = raised / hyper.learning_rate + 2 * hyper.l2
+    quadratic = root / hyper.learning_rate + 2 * hyper.l2
     proximal = (tf.sign(linear) * hyper.l1 - linear) / quadratic
-    new = tf.compat.v2.where(tf.abs(linear) > hyper.l1, proximal, tf.zeros_like(linear))
-    return new, {"accum": accum, "linear": linear}
+    new_value = tf.compat.v2.where(tf.abs(linear) > hyper.l1, proximal, tf.zeros_like(linear))
+    return new_value, {"accum": accum, "linear": linear}
 
 
 def _root(accum, learning_rate_power):
@@ -162,8 +165,8 @@ def _adagrad_da(grad, value, slots, hyper):
     squares = slots.gradient_squared_accumulator + grad * grad
     shrunk = tf.sign(total) * tf.maximum(tf.abs(total) - hyper.l1 * step, 0)
     rate = hyper.learning_rate
-    new = -rate * shrunk / (hyper.l2 * step * rate + tf.sqrt(squares))
-    return new, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
+    new_value = -rate * shrunk / (hyper.l2 * step * rate + tf.sqrt(squares))
+    return new_value, {"gradient_accumulator": total, "gradient_squared_accumulator": squares}
 
 
 def _proximal(grad, value, rate, hyper):
@@ -263,15 +266,15 @@ def updating_class(classes: Iterable[type], methods: Collection[str]) -> type:
 
 def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
     """Returns the hyperparameters of a training step, as a dict from name to tensor."""
-    found = {}
+    scalars = {}
     for name, attributes in rule.tensors.items():
         attributes = (attributes,) if isinstance(attributes, str) else attributes
         attribute = next(each for each in attributes if hasattr(optimizer, each))
-        found[name] = tf.convert_to_tensor(getattr(optimizer, attribute))
+        scalars[name] = tf.convert_to_tensor(getattr(optimizer, attribute))
     if rule.powers:
         powers = map(read_on_own_device, optimizer._get_beta_accumulators())
-        found.update(zip(("beta1_power", "beta2_power"), powers))
-    return found
+        scalars.update(zip(("beta1_power", "beta2_power"), powers))
+    return scalars
 
 
 def hyper_of(

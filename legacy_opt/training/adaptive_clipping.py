@@ -59,7 +59,7 @@ def adaptive_clipping_fn(
     gradient_values.scope_name(name)
 
     def clip(grads_and_vars):
-        gradient_values.in_graphs_only("adaptive_clipping_fn")
+        gradient_values.check_mode("adaptive_clipping_fn")
         grads_and_vars = gradient_values.some_gradients("adaptive_clipping_fn", grads_and_vars)
         norm = gradient_values.global_norm(grads_and_vars)
         with v1.variable_scope(name, "AdaptiveMaxNorm", [norm]):
@@ -82,13 +82,15 @@ def _bound(norm, std_factor, decay, global_step, epsilon):
     """Updates the averages. Returns the lowest norm that is clipped, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
-        n = tf.cast(global_step, tf.float32)
-        decay = tf.minimum(gradient_values.in_dtype(decay, n.dtype), n / (n + 1.0))
+        step = tf.cast(global_step, tf.float32)
+        decay = tf.minimum(gradient_values.in_dtype(decay, step.dtype), step / (step + 1.0))
     mean = _moving_average("mean", log_norm, decay)
-    square = _moving_average("sq_mean", tf.square(log_norm), decay)
-    variance = square - tf.square(mean)
-    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # name as in tf.contrib
-    std = tf.sqrt(tf.maximum(least, variance))
+    mean_square = _moving_average("sq_mean", tf.square(log_norm), decay)
+    variance = mean_square - tf.square(mean)
+    lower_bound = tf.convert_to_tensor(
+        epsilon, variance.dtype, name="Maximum/x"
+    )  # as in tf.contrib
+    std = tf.sqrt(tf.maximum(lower_bound, variance))
     return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
 
 
@@ -98,15 +100,15 @@ def _moving_average(name, value, decay):
         name, [], value.dtype, initializer=v1.zeros_initializer(), trainable=False
     )
     with v1.name_scope(None, "AssignMovingAvg", [average, value, decay]) as scope:
-        rest = tf.convert_to_tensor(1.0 - decay, name="decay")
-        rest = gradient_values.in_dtype(rest, value.dtype)
+        weight = tf.convert_to_tensor(1.0 - decay, name="decay")
+        weight = gradient_values.in_dtype(weight, value.dtype)
 
         def update(variable, value):
-            return v1.assign_sub(variable, (variable - value) * rest, name=scope)
+            return v1.assign_sub(variable, (variable - value) * weight, name=scope)
 
-        def of_all_replicas(strategy, variable, value):
+        def update_all_replicas(strategy, variable, value):
             value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
             return strategy.extended.update(variable, update, args=(value,))
 
         replica = tf.distribute.get_replica_context()
-        return replica.merge_call(of_all_replicas, args=(average, value))
+        return replica.merge_call(update_all_replicas, args=(average, value))

@@ -100,7 +100,7 @@ def optimize_loss(
         step, although `learning_rate_decay_fn` or the optimizer needs one.
       RuntimeError: the function is called in eager execution or in a `tf.function`.
     """
-    gradient_values.in_graphs_only("optimize_loss")
+    gradient_values.check_mode("optimize_loss")
     loss = one_step.scalar_loss(loss)
     if global_step is None:
         global_step = v1.train.get_global_step()
@@ -115,17 +115,17 @@ def optimize_loss(
     argument_checks.boolean("check_numerics", check_numerics)
     if update_ops is None:
         update_ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
-    update_ops = one_step.operations(update_ops)
+    update_ops = one_step.unique_operations(update_ops)
     if variables is None:
         variables = v1.trainable_variables()
     variables = one_step.some_variables("variables", variables)
 
     with v1.variable_scope(gradient_values.scope_name(name), "OptimizeLoss", [loss, global_step]):
         if update_ops:
-            loss = one_step.after(update_ops, loss)
+            loss = one_step.copy_after(update_ops, loss)
         rate = _learning_rate(learning_rate, learning_rate_decay_fn, global_step, summaries)
-        chosen = make_optimizer(optimizer, rate, global_step)
-        pairs = chosen.compute_gradients(
+        optimizer = make_optimizer(optimizer, rate, global_step)
+        pairs = optimizer.compute_gradients(
             loss, variables, colocate_gradients_with_ops=colocate_gradients_with_ops
         )
         pairs = gradient_values.some_gradients("optimize_loss", pairs)
@@ -135,10 +135,9 @@ def optimize_loss(
             pairs = gradient_functions.multiply_by_full_names(pairs, gradient_multipliers)
         pairs = _clip_and_summarize(pairs, clip_gradients, loss, summaries)
         step = global_step if increment_global_step else None
-        updates = one_step.apply(
-            chosen, pairs, step, loss if check_numerics else None, name="train"
-        )
-        return one_step.after([updates], loss)
+        checked_loss = loss if check_numerics else None
+        updates = one_step.apply(optimizer, pairs, step, checked_loss, name="train")
+        return one_step.copy_after([updates], loss)
 
 
 def _learning_rate(learning_rate, decay_fn, global_step, summaries):
@@ -161,8 +160,8 @@ def _learning_rate(learning_rate, decay_fn, global_step, summaries):
 
 def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
     """Clips gradients, writes summaries, and returns (gradient, variable) pairs."""
-    norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
-    if norms:
+    writes_norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
+    if writes_norms:
         v1.summary.scalar("global_norm/gradient_norm", gradient_values.global_norm(pairs))
     if one_step.is_function(clip_gradients):
         pairs = gradient_values.some_gradients("optimize_loss", clip_gradients(pairs))
@@ -172,12 +171,13 @@ def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
         v1.summary.scalar("loss", loss)
     for grad, variable in pairs:
         if grad is not None:
-            values, name = gradient_values.values_of(grad), variable.name.replace(":", "_")
+            values = gradient_values.values_of(grad)
+            name = variable.name.replace(":", "_")
             if "gradients" in summaries:
                 v1.summary.histogram("gradients/" + name, values)
             if "gradient_norm" in summaries:
                 v1.summary.scalar("gradient_norm/" + name, tf.linalg.global_norm([values]))
-    if clip_gradients is not None and norms:
+    if clip_gradients is not None and writes_norms:
         v1.summary.scalar("global_norm/clipped_gradient_norm", gradient_values.global_norm(pairs))
     return pairs
 
@@ -214,7 +214,7 @@ def _summaries(summaries):
     if summaries is None:
         return _DEFAULT_SUMMARIES
     message = f"summaries must be a list of names in {OPTIMIZER_SUMMARIES}, got {summaries!r}."
-    chosen = one_step.listed(message, summaries)
+    chosen = one_step.as_list(message, summaries)
     if any(each not in OPTIMIZER_SUMMARIES for each in chosen):
         raise ValueError(message)
     return chosen

@@ -77,7 +77,7 @@ def create_train_op(
         gradient.
       RuntimeError: the function is called in eager execution or in a `tf.function`.
     """
-    gradient_values.in_graphs_only("create_train_op")
+    gradient_values.check_mode("create_train_op")
     total_loss = one_step.tensor_of_loss("total_loss", total_loss)
     v1_optimizer("optimizer of create_train_op", optimizer)
     if transform_grads_fn is not None:
@@ -88,14 +88,14 @@ def create_train_op(
         raise TypeError(f"check_numerics must be True, False or 'loss', got {check_numerics!r}.")
     if type(global_step) is int and global_step == _USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()
-    one_step.check_step(global_step, advanced=True)
+    one_step.check_step(global_step, is_incremented=True)
     update_ops = _all_update_ops(update_ops)
     variables = _trainable(variables_to_train)
 
     if update_ops:
         with tf.control_dependencies(update_ops):
             barrier = tf.no_op(name="update_barrier")
-        total_loss = one_step.after([barrier], total_loss)
+        total_loss = one_step.copy_after([barrier], total_loss)
     pairs = optimizer.compute_gradients(
         total_loss,
         variables,
@@ -103,19 +103,20 @@ def create_train_op(
         aggregation_method=aggregation_method,
         colocate_gradients_with_ops=colocate_gradients_with_ops,
     )
-    what = "create_train_op"
+    caller = "create_train_op"
     if transform_grads_fn is not None:
-        pairs, what = transform_grads_fn(pairs), what + ", after transform_grads_fn,"
-    pairs = gradient_values.some_gradients(what, pairs)
+        pairs = transform_grads_fn(pairs)
+        caller += ", after transform_grads_fn,"
+    pairs = gradient_values.some_gradients(caller, pairs)
     if summarize_gradients:
         with v1.name_scope("summarize_grads"):
             gradient_functions.add_gradients_summaries(pairs)
-    before_update = check_numerics and check_numerics != _LOSS_ONLY
-    updates = one_step.apply(optimizer, pairs, global_step, total_loss if before_update else None)
+    checked_loss = None if check_numerics in (False, _LOSS_ONLY) else total_loss
+    updates = one_step.apply(optimizer, pairs, global_step, checked_loss)
     with v1.name_scope("train_op"):
         if check_numerics == _LOSS_ONLY:
             total_loss = tf.debugging.check_numerics(total_loss, "LossTensor is inf or nan")
-        train_op = one_step.after([updates], total_loss)
+        train_op = one_step.copy_after([updates], total_loss)
     v1.add_to_collection(v1.GraphKeys.TRAIN_OP, train_op)
     return train_op
 
@@ -123,12 +124,12 @@ def create_train_op(
 def _all_update_ops(update_ops):
     """Returns the operations to run. Warns about other operations in the collection UPDATE_OPS."""
     collected = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
-    update_ops = one_step.operations(collected if update_ops is None else update_ops)
-    others = [each for each in collected if not any(each is other for other in update_ops)]
-    if others:
+    update_ops = one_step.unique_operations(collected if update_ops is None else update_ops)
+    left_out = [each for each in collected if not any(each is other for other in update_ops)]
+    if left_out:
         warn(
             "create_train_op runs only the update_ops passed to it, and not these of the "
-            f"collection UPDATE_OPS: {', '.join(operation.name for operation in others)}.",
+            f"collection UPDATE_OPS: {', '.join(operation.name for operation in left_out)}.",
             UserWarning,
         )
     return update_ops

@@ -13,8 +13,8 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_values import (
-    changed,
     in_dtype,
+    map_values,
     pairs_of,
     positive_scalar,
     scaled,
@@ -50,7 +50,7 @@ def clip_gradient_norms(
         return tf.clip_by_norm(grad, in_dtype(max_norm, grad.dtype))
 
     pairs = pairs_of("clip_gradient_norms", gradients_to_variables)
-    return [(changed(grad, clip), variable) for grad, variable in pairs]
+    return [(map_values(clip, grad), variable) for grad, variable in pairs]
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
@@ -94,7 +94,7 @@ def multiply_gradients(
     if not gradient_multipliers:
         raise ValueError("gradient_multipliers is empty.")
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.op.name)
-    changed = []
+    new_pairs = []
     for (grad, variable), multiplier in zip(pairs, multipliers):
         if multiplier is not None:
             if grad is None:
@@ -104,8 +104,8 @@ def multiply_gradients(
             if not argument_checks.is_tensor_like(multiplier):
                 multiplier = tf.convert_to_tensor(multiplier, dtype=grad.dtype)
             grad = scaled(grad, multiplier)
-        changed.append((grad, variable))
-    return changed
+        new_pairs.append((grad, variable))
+    return new_pairs
 
 
 def multiply_by_full_names(grads_and_vars, gradient_multipliers):
@@ -115,14 +115,14 @@ def multiply_by_full_names(grads_and_vars, gradient_multipliers):
     """
     pairs = list(grads_and_vars)
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.name)
-    changed = []
+    new_pairs = []
     for (grad, variable), multiplier in zip(pairs, multipliers):
         if multiplier is not None and grad is not None:
             if not isinstance(grad, tf.IndexedSlices):
                 multiplier = tf.cast(multiplier, grad.dtype)
             grad = scaled(grad, multiplier)
-        changed.append((grad, variable))
-    return changed
+        new_pairs.append((grad, variable))
+    return new_pairs
 
 
 def check_multipliers(multipliers):
@@ -160,8 +160,8 @@ def _multipliers(multipliers, pairs, name_of):
     # The name of a variable that is not trained is not an error.
     missing = [key for key in by_name if key not in names]
     if missing:
-        others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
-        missing = [key for key in missing if key not in others]
+        existing = {name_of(each) for each in v1.global_variables() + v1.local_variables()}
+        missing = [key for key in missing if key not in existing]
     if missing:
         raise ValueError(
             f"gradient_multipliers has {', '.join(map(repr, missing))}, but there is no "
@@ -189,7 +189,8 @@ def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
         if grad is None:
             v1.logging.info("Var %s has no gradient", variable.op.name)
             continue
-        name, values = variable.op.name, values_of(grad)
+        name = variable.op.name
+        values = values_of(grad)
         summaries.append(v1.summary.histogram(name + "_gradient", values))
         norm = tf.linalg.global_norm([values])
         summaries.append(v1.summary.scalar(name + "_gradient_norm", norm))

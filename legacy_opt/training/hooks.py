@@ -115,11 +115,13 @@ class ProgressBarHook(v1.train.SessionRunHook):
         self._bar.update(step - self._bar.n)
 
     def _loss_in_graph(self):
-        graph, loss = v1.get_default_graph(), self._loss
+        graph = v1.get_default_graph()
+        loss = self._loss
         if loss is None:
             # The collection may also contain tensors with one loss per example.
             losses = graph.get_collection(v1.GraphKeys.LOSSES)
-            return ([each for each in losses if each.shape.rank == 0] or [None])[-1]
+            scalars = [each for each in losses if each.shape.rank == 0]
+            return scalars[-1] if scalars else None
         if isinstance(loss, str) and ":" not in loss:
             loss += ":0"
         try:
@@ -252,33 +254,32 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._writer.flush()
 
     def _write(self, session):
-        found = session.run(self._fetches)
+        results = session.run(self._fetches)
         values = [
             v1.Summary.Value(tag=tag, simple_value=value)
-            for tag, value in found["statistics"].items()
+            for tag, value in results["statistics"].items()
         ]
-        self._written = int(found["step"])
+        self._written = int(results["step"])
         self._writer.add_summary(v1.Summary(value=values), self._written)
 
     def _slots_in_graph(self):
         """Returns (variable, slot name, slot) for all slots whose statistics are written."""
         existing = sorted(self._optimizer.get_slot_names())
         names = existing if self._slots is None else self._slots
-        found = [
-            (variable, name, slot)
-            for variable in v1.global_variables()
-            for name in names
-            for slot in [_slot(self._optimizer, variable, name)]
-            if slot is not None
-        ]
-        missing = set(names) - {name for _, name, _ in found} if self._slots is not None else ()
-        if missing or not found:
+        slots = []
+        for variable in v1.global_variables():
+            for name in names:
+                slot = _slot(self._optimizer, variable, name)
+                if slot is not None:
+                    slots.append((variable, name, slot))
+        missing = [] if self._slots is None else sorted(set(names) - {name for _, name, _ in slots})
+        if missing or not slots:
+            missing_names = ", ".join(missing) + " " if missing else ""
             raise ValueError(
-                f"{type(self._optimizer).__name__} has no slots "
-                f"{'{} '.format(', '.join(sorted(missing))) if missing else ''}in this graph; it "
+                f"{type(self._optimizer).__name__} has no slots {missing_names}in this graph; it "
                 f"has {', '.join(existing) or 'none'}. Is this the optimizer that trains?"
             )
-        return [each for each in found if each[2].shape.num_elements()]
+        return [each for each in slots if each[2].shape.num_elements()]
 
 
 class _ClosesWithTheSession:

@@ -30,16 +30,16 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
     if checked_loss is None:
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
     is_scaled = any(map(_is_loss_scale, all_optimizers_in(optimizer)))
-    pairs, finite = gradient_values.check_numerics(
+    pairs, checks = gradient_values.check_numerics(
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
         # Only the gradients wait for the checks. SyncReplicasOptimizer also creates operations that
         # run in other threads. These operations must not depend on the loss.
-        finite = []
+        checks = []
     # Optimizers also write values that do not depend on gradients. With the control dependencies,
     # these writes wait for the checks, too.
-    with tf.control_dependencies(finite):
+    with tf.control_dependencies(checks):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
 
@@ -48,7 +48,7 @@ def _is_loss_scale(optimizer):
     return any(each.__name__ in _LOSS_SCALES for each in type(optimizer).__mro__)
 
 
-def after(operations, tensor):
+def copy_after(operations, tensor):
     """Returns a copy of `tensor` that is made after `operations` have run."""
     scope = v1.name_scope(None, "control_dependency", operations + [tensor])
     device = v1.get_default_graph().colocate_with(tensor.op)
@@ -92,11 +92,11 @@ def scalar_loss(loss):
     return loss
 
 
-def check_step(global_step, advanced):
+def check_step(global_step, is_incremented):
     """Checks the global step, which must be a variable if it will be incremented."""
     argument_checks.integer_step("global_step", global_step)
     # Some variables of distribution strategies are not instances of tf.Variable.
-    if not advanced or global_step is None or hasattr(global_step, "assign_add"):
+    if not is_incremented or global_step is None or hasattr(global_step, "assign_add"):
         return
     # A tensor with a ref dtype is accepted, because it refers to a variable.
     if global_step.dtype == global_step.dtype.base_dtype:
@@ -107,7 +107,7 @@ def check_step(global_step, advanced):
         )
 
 
-def listed(message, values):
+def as_list(message, values):
     """Returns `values` as a list. Raises a TypeError with `message` if that is impossible."""
     try:
         if isinstance(values, (str, tf.Variable)):
@@ -117,16 +117,16 @@ def listed(message, values):
         raise argument_checks.WrongTypeError(message) from None
 
 
-def operations(update_ops):
+def unique_operations(update_ops):
     """Returns `update_ops` as a list, without duplicates."""
     message = f"update_ops must be a list of operations or None, got {update_ops!r}."
-    return list({id(operation): operation for operation in listed(message, update_ops)}.values())
+    return list({id(each): each for each in as_list(message, update_ops)}.values())
 
 
 def some_variables(name, variables):
     """Returns `variables` as a list. Raises a ValueError if the list is empty."""
     message = f"{name} must be a list of variables or None, got {variables!r}."
-    variables = list(variables_in(listed(message, variables), name))
+    variables = list(variables_in(as_list(message, variables), name))
     if not variables:
         raise ValueError(f"{name}: there is no variable to train.")
     return variables

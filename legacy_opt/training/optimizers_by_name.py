@@ -19,7 +19,7 @@ def _momentum(learning_rate):
     return v1.train.MomentumOptimizer(learning_rate, momentum=0.9)
 
 
-def _maker(cls):
+def _maker_of(cls):
     """Returns the class, or if its global step has a default, a function that requires the step."""
     step = inspect.signature(cls).parameters.get("global_step")
     if step is None or step.default is step.empty:
@@ -42,7 +42,7 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
     **{
-        name.replace("Optimizer", ""): _maker(getattr(catalogue, name))
+        name.replace("Optimizer", ""): _maker_of(getattr(catalogue, name))
         for name in catalogue.__all__
         if name not in _NEED_A_WEIGHT_DECAY
     },
@@ -98,8 +98,8 @@ def make_optimizer(optimizer, learning_rate, global_step):
         return _make(OPTIMIZER_CLS_NAMES[optimizer], repr(optimizer), learning_rate, global_step)
     if isinstance(optimizer, type):
         return _make(optimizer, optimizer.__name__, learning_rate, global_step)
-    made = optimizer() if learning_rate is None else optimizer(learning_rate)
-    return v1_optimizer(f"the result of the function optimizer={optimizer!r}", made)
+    result = optimizer() if learning_rate is None else optimizer(learning_rate)
+    return v1_optimizer(f"the result of the function optimizer={optimizer!r}", result)
 
 
 def _make(maker, name, learning_rate, global_step):

@@ -5,7 +5,7 @@ differences that cannot be found by testing for a feature. `legacy_opt.core`, `o
 `wrappers` and `training` use no private names of TensorFlow, except those of its Optimizer class.
 """
 
-from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model
+from legacy_opt.versions.call_stack import called_by_checkpoint, writing_saved_model
 from legacy_opt.versions.estimators import (
     estimator,
     estimator_problem,
@@ -43,11 +43,11 @@ from legacy_opt.versions.modes import (
     has_contrib,
     is_symbolic,
     lock_global_step_increment,
+    make_some_wait,
     modules_v1,
     plain_module,
     regroups_constant_factors,
     runs_in_order,
-    some_wait,
     speaks_v1,
     tensorflow_build,
     tensorflow_modes,
@@ -80,10 +80,10 @@ __all__ = [
     "KERAS_PACKAGE",
     "Part",
     "api_of",
-    "asked_by_a_checkpoint",
     "assign_to",
     "awaits_restoration",
     "building",
+    "called_by_checkpoint",
     "compiling_with_xla",
     "cpp_standard",
     "create_optimizer_weights",
@@ -120,7 +120,7 @@ __all__ = [
     "runs_in_order",
     "saveable",
     "slot_key",
-    "some_wait",
+    "make_some_wait",
     "speaks_v1",
     "static_shape",
     "tensorflow_build",

@@ -16,7 +16,7 @@ def writing_saved_model():
     return False
 
 
-def asked_by_a_checkpoint():
+def called_by_checkpoint():
     """Whether the calling function was called by TensorFlow's object-based checkpoint code."""
     module = sys._getframe(2).f_globals.get("__name__", "")
     return ".python.training.tracking." in module or ".python.checkpoint." in module

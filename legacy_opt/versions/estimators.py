@@ -22,7 +22,8 @@ import tensorflow as tf
 from legacy_opt.versions.modes import modules_v1
 from legacy_opt.versions.pip_commands import ESTIMATOR_VERSION, pip_command
 
-_REQUIRED, _PACKAGE = "tensorflow-estimator", "tensorflow_estimator"
+_DISTRIBUTION = "tensorflow-estimator"
+_PACKAGE = "tensorflow_estimator"
 _TPU = _PACKAGE + ".python.estimator.tpu."
 
 
@@ -34,11 +35,11 @@ def has_own_estimator():
         return False
 
 
-def estimator(face="v1"):
+def estimator(api="v1"):
     """Returns the Estimator module of TensorFlow or of tensorflow-estimator.
 
     Args:
-      face: "v1" for the module that TensorFlow 2.15 has as `tf.compat.v1.estimator`, or "v2" for
+      api: "v1" for the module that TensorFlow 2.15 has as `tf.compat.v1.estimator`, or "v2" for
         the module that it has as `tf.estimator`.
 
     Raises:
@@ -46,26 +47,26 @@ def estimator(face="v1"):
         installed or has the wrong version. The message contains the pip command.
     """
     if has_own_estimator():
-        return getattr(tf.compat, face).estimator
+        return getattr(tf.compat, api).estimator
     problem = estimator_problem()
     if problem is not None:
         raise ImportError(problem)
-    return _import_package(face)
+    return _import_package(api)
 
 
 def estimator_problem():
     """Returns why Estimators are not available, and the pip command; None if they are available."""
     if has_own_estimator():
         return None
-    for package, wanted in (_REQUIRED, ESTIMATOR_VERSION), ("tf-keras", _minor()):
-        found = _installed_version(package)
-        if found is None:
+    for package, required in (_DISTRIBUTION, ESTIMATOR_VERSION), ("tf-keras", _minor()):
+        installed = _installed_version(package)
+        if installed is None:
             text = f"TensorFlow {_minor()} has no Estimators, and {package} is not installed."
-        elif not (found + ".").startswith(wanted + "."):
-            text = f"{package} {found} does not work with TensorFlow {_minor()}."
+        elif not (installed + ".").startswith(required + "."):
+            text = f"{package} {installed} does not work with TensorFlow {_minor()}."
         else:
             continue
-        return f"{text} Run: {pip_command(_REQUIRED, 'tf-keras')}"
+        return f"{text} Run: {pip_command(_DISTRIBUTION, 'tf-keras')}"
     return None
 
 
@@ -83,13 +84,13 @@ def _installed_version(package):
 
 
 @functools.lru_cache(maxsize=None)
-def _import_package(face):
+def _import_package(api):
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         # An earlier import, without the view, may have failed and left modules in sys.modules.
         for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Finder(_view_of_tensorflow()))
-    return importlib.import_module(f"{_PACKAGE}._api.{face}.estimator")
+    return importlib.import_module(f"{_PACKAGE}._api.{api}.estimator")
 
 
 class LazyModule(types.ModuleType):
@@ -139,15 +140,17 @@ def removed_modules():
     """Returns a list of `RemovedModule`: `tf.estimator`, and modules that Keras 3 lacks."""
     if hasattr(tf, "estimator"):
         return []
-    v1s = [(each, "tensorflow.compat.v1") for each in modules_v1()]
-    train, removed = tf.compat.v1.train, []
+    v1_homes = [(each, "tensorflow.compat.v1") for each in modules_v1()]
+    train = tf.compat.v1.train
     hooks = {name: getattr(train, name) for name in dir(train) if "SessionRun" in name}
-    for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1s]:
+    removed = []
+    for home, path in [(tf, "tensorflow"), (tf.compat.v2, "tensorflow.compat.v2"), *v1_homes]:
         find = functools.partial(estimator, "v1" if path.endswith("v1") else "v2")
         stand_in = LazyModule(path + ".estimator", find, **hooks)
         removed.append(RemovedModule(home, path, "estimator", _PACKAGE, stand_in))
-    nn = tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell"
-    for home, path, name in [*((*each, "layers") for each in v1s), nn]:
+    legacy_layers = [(home, path, "layers") for home, path in v1_homes]
+    rnn_cell = (tf.compat.v1.nn, "tensorflow.compat.v1.nn", "rnn_cell")
+    for home, path, name in [*legacy_layers, rnn_cell]:
         if _needs_keras_2(getattr(home, name)):
             stand_in = LazyModule(f"{path}.{name}", functools.partial(_legacy_keras, name))
             removed.append(RemovedModule(home, path, name, "tf_keras", stand_in))
@@ -166,9 +169,9 @@ def _legacy_keras(name):
     return getattr(_keras_2_of("v1").__internal__.legacy, name)
 
 
-def _keras_2_of(face):
+def _keras_2_of(api):
     try:
-        return importlib.import_module(f"tf_keras.api._{face}.keras")
+        return importlib.import_module(f"tf_keras.api._{api}.keras")
     except ImportError as error:
         command = pip_command("tf-keras")
         raise ImportError(f"this module needs tf-keras. Run: {command}") from error
@@ -254,7 +257,7 @@ def _view_of_tensorflow():
     keras = {name: getattr(v2, name) for name in ("losses", "metrics", "optimizers")}
     keras.update(keras=v2, initializers=v2.initializers)
     legacy = v1.__internal__.legacy
-    faces = {
+    apis = {
         "v1": _View(
             tf.compat.v1,
             keras=v1,
@@ -263,7 +266,7 @@ def _view_of_tensorflow():
         ),
         "v2": _View(tf.compat.v2, **keras),
     }
-    return _View(tf, compat=_View(tf.compat, **faces), **keras)
+    return _View(tf, compat=_View(tf.compat, **apis), **keras)
 
 
 class _Export:

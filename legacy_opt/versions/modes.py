@@ -49,13 +49,13 @@ def v1_control_flow():
     """Makes `tf.cond` build Switch and Merge operations, which work with ref variables."""
     # A graph is entered because control_flow_v2_enabled() is always True in functions.
     with tf.Graph().as_default():
-        v2 = tf.compat.v1.control_flow_v2_enabled()
-    if v2:
+        is_v2 = tf.compat.v1.control_flow_v2_enabled()
+    if is_v2:
         tf.compat.v1.disable_control_flow_v2()
     try:
         yield
     finally:
-        if v2:
+        if is_v2:
             tf.compat.v1.enable_control_flow_v2()
 
 
@@ -92,7 +92,7 @@ def tensorflow_modes():
 
 
 @contextlib.contextmanager
-def some_wait(awaited, is_chosen):
+def make_some_wait(awaited, is_chosen):
     """Scope whose operations run after `awaited` if `is_chosen(operation)` is true.
 
     Like `tf.control_dependencies`, the scope has no effect on operations of other threads, of an
@@ -130,10 +130,10 @@ def modules_v1():
     when it imports `tensorflow.compat.v2`.
     """
     names = [name for name in sys.modules if name.startswith("tensorflow")]
-    found = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
+    copies = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
     # tf.compat.v1 is first: a patch registers the first module as tensorflow.compat.v1, and another
     # copy, such as tf.compat.v1.compat.v1, would lack submodules.
-    return list({id(plain_module(each)): each for each in [tf.compat.v1, *found]}.values())
+    return list({id(plain_module(each)): each for each in [tf.compat.v1, *copies]}.values())
 
 
 def plain_module(module):
@@ -181,8 +181,8 @@ def _run_once(function, numbers):
             function(tf.constant(numbers))
             return
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        fed = tf.compat.v1.placeholder(tf.int32, [len(numbers)])  # a constant would be folded
-        session.run(function(fed), {fed: numbers})
+        ids = tf.compat.v1.placeholder(tf.int32, [len(numbers)])  # a constant would be folded
+        session.run(function(ids), {ids: numbers})
 
 
 def is_symbolic(value):

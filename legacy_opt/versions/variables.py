@@ -23,27 +23,28 @@ class Part(NamedTuple):
     @property
     def axis(self):
         """The axis along which the variable is partitioned, or None if there is only one part."""
-        sizes = enumerate(zip(self.shape, self.full_shape))
-        return next((axis for axis, (size, full) in sizes if size != full), None)
+        for axis, (size, full_size) in enumerate(zip(self.shape, self.full_shape)):
+            if size != full_size:
+                return axis
+        return None
 
     @property
-    def place(self):
+    def position_name(self):
         """A name with the position, for example "w/rows_0_to_3_of_7" for rows 0, 1 and 2 of 7."""
         if self.axis is None:
             return self.full_name
         unit = {0: "rows", 1: "columns"}.get(self.axis, f"axis_{self.axis}")
-        begin, size, full = (each[self.axis] for each in (self.offset, self.shape, self.full_shape))
-        return f"{self.full_name}/{unit}_{begin}_to_{begin + size}_of_{full}"
+        begin = self.offset[self.axis]
+        end = begin + self.shape[self.axis]
+        return f"{self.full_name}/{unit}_{begin}_to_{end}_of_{self.full_shape[self.axis]}"
 
 
 def part_of(variable):
     """Returns a `Part` if `variable` is a part of a partitioned variable, else None."""
-    whole = getattr(variable, "_save_slice_info", None)
-    if whole is None:
+    info = getattr(variable, "_save_slice_info", None)
+    if info is None:
         return None
-    return Part(
-        whole.full_name, list(whole.full_shape), list(whole.var_shape), list(whole.var_offset)
-    )
+    return Part(info.full_name, list(info.full_shape), list(info.var_shape), list(info.var_offset))
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
@@ -82,13 +83,13 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
             return
     name = slot.op.name
     if not part_by_part:
-        place = part.full_name if axes is None else part.place
-        name = name.replace(variable.op.name, place, 1)
+        part_name = part.full_name if axes is None else part.position_name
+        name = name.replace(variable.op.name, part_name, 1)
     # With ordinary slice info, the Saver compares shapes. `_Unsliced` prevents the comparison for
     # slots whose shape is unknown, and for scalars.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
-    kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
-    slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))
+    slice_info = tf.Variable.SaveSliceInfo if shape else _Unsliced
+    slot._set_save_slice_info(slice_info(name, shape, [0] * len(shape), shape))
 
 
 def is_dynamic_embedding(variable):
@@ -125,8 +126,8 @@ def read_value(variable):
 def own_aggregator(optimizer):
     """Returns a Keras 2 optimizer's `gradient_aggregator`, or None if it is the default one."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)
-    by_default = getattr(aggregator, "__name__", None) == "all_reduce_sum_gradients"
-    return None if by_default else aggregator
+    is_default = getattr(aggregator, "__name__", None) == "all_reduce_sum_gradients"
+    return None if is_default else aggregator
 
 
 def awaits_restoration(trackable):

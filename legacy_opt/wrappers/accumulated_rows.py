@@ -16,20 +16,20 @@ class GrowingSlot(Slot):
     partitions.
 
     Args:
-      of_rows: True if the slot contains rows with the shape of the variable's rows, False if it
+      has_rows: True if the slot contains rows with the shape of the variable's rows, False if it
         contains scalars.
       dtype: the slot's dtype; None means the dtype of the variable.
     """
 
-    def __init__(self, of_rows, dtype=None):
+    def __init__(self, has_rows, dtype=None):
         super().__init__(dtype=dtype)
-        self.of_rows = of_rows
+        self.has_rows = has_rows
 
     def axes(self, variable):
         return None if is_cut_by_rows(variable) else ()
 
     def static_shape(self, variable):
-        return rows_shape(variable) if self.of_rows else tf.TensorShape([None])
+        return rows_shape(variable) if self.has_rows else tf.TensorShape([None])
 
     def dynamic_shape(self, variable):
         shape = self.static_shape(variable)
@@ -38,14 +38,14 @@ class GrowingSlot(Slot):
         return tf.concat([[0], super().dynamic_shape(variable)[1:]], axis=0)
 
     def create(self, optimizer, variable, slot_name, op_name):
-        def make(next_creator, **arguments):
+        def create_variable(next_creator, **arguments):
             # Without an explicit shape, a resource variable would keep the shape of its initial
             # value, [0, …].
             shape = self.static_shape(variable) if is_resource(variable) else None
             arguments.update(shape=shape, validate_shape=False)
             return next_creator(**arguments)
 
-        with tf.variable_creator_scope(make):
+        with tf.variable_creator_scope(create_variable):
             return super().create(optimizer, variable, slot_name, op_name)
 
 
@@ -65,23 +65,24 @@ class Homes:
         self._parts.setdefault(key, []).append(part)
         return self._parts[key][0]
 
-    def together(self, variable):
+    def partitions(self, variable):
         """Returns all added partitions of the whole variable to which `variable` belongs, or []."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
-    def of(self, variable):
+    def home_of(self, variable):
         """Returns the home of an added partition. Returns other variables unchanged."""
-        together = self.together(variable)
-        return together[0] if any(variable is part for part in together) else variable
+        partitions = self.partitions(variable)
+        return partitions[0] if any(variable is each for each in partitions) else variable
 
     def group(self, pairs):
         """Groups (gradient, variable) pairs by home. Returns a list of (home, list of pairs)."""
-        homes = collections.OrderedDict()
+        groups = collections.OrderedDict()
         for grad, variable in pairs:
-            home = self.of(variable)
-            homes.setdefault(id(home), (home, []))[1].append((grad, variable))
-        return list(homes.values())
+            home = self.home_of(variable)
+            _, pairs_of_home = groups.setdefault(id(home), (home, []))
+            pairs_of_home.append((grad, variable))
+        return list(groups.values())
 
 
 def ids_and_rows(grad, variable):
@@ -90,7 +91,9 @@ def ids_and_rows(grad, variable):
         ids, rows = tf.cast(grad.indices, tf.int64), grad.values
     else:
         ids, rows = tf.range(tf.shape(grad, out_type=tf.int64)[0]), grad
-    return ids + versions.part_of(variable).offset[0] if is_cut_by_rows(variable) else ids, rows
+    if is_cut_by_rows(variable):
+        ids += versions.part_of(variable).offset[0]
+    return ids, rows
 
 
 def is_cut_by_rows(variable):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.constructors import CheckedConstructors
-from legacy_opt.core.global_step import advancing
+from legacy_opt.core.global_step import wrapper_increments
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
@@ -50,7 +50,8 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     """
 
     native: Optional[str] = None  # like `RuleOptimizer.native`, for the wrapper's own computations
-    # For a warning: what the wrapper does without a native kernel, even if kernels are required.
+    # For a warning: what the wrapper does without a native kernel, even if kernels are required;
+    # a predicate, such as "clips values".
     _without_kernel: ClassVar[str] = ""
     _set_by_constructor = "_wrapped"
 
@@ -105,8 +106,8 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
         if self._without_kernel:
             kernels_for(self).warn_of_operations(self._without_kernel)
         (inner,) = self._wrapped
-        given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
-        done = inner.apply_gradients(given, global_step=global_step, name=name)
+        pairs = gradient_pairs.checked(type(self).__name__, grads_and_vars)
+        done = inner.apply_gradients(pairs, global_step=global_step, name=name)
         return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
@@ -128,14 +129,16 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     def get_slot_names(self) -> List[str]:
         """Returns the slot names of the wrapper and the inner optimizers, sorted and unique."""
         names = set(super().get_slot_names())
-        if not versions.asked_by_a_checkpoint():  # a checkpoint calls the inner optimizers itself
+        if not versions.called_by_checkpoint():  # a checkpoint calls the inner optimizers itself
             names.update(*(inner.get_slot_names() for inner in self._wrapped))
         return sorted(names)
 
     def variables(self) -> List[Variable]:
         """Returns the variables of the wrapper and of the inner optimizers."""
-        found = super().variables()
-        return found + [variable for inner in self._wrapped for variable in inner.variables()]
+        variables = super().variables()
+        for inner in self._wrapped:
+            variables += inner.variables()
+        return variables
 
 
 def name_of(optimizer: V1Optimizer) -> str:
@@ -143,7 +146,7 @@ def name_of(optimizer: V1Optimizer) -> str:
     return getattr(optimizer, "_name", type(optimizer).__name__)
 
 
-def check_step_to_advance(global_step):
+def check_step_to_increment(global_step):
     """Checks that a global step is None or a variable.
 
     Raises:
@@ -173,8 +176,8 @@ def parts_of_a_step(global_step):
     Raises:
       TypeError: `global_step` is neither a variable nor None.
     """
-    check_step_to_advance(global_step)
-    with advancing(global_step):
+    check_step_to_increment(global_step)
+    with wrapper_increments(global_step):
         if tf.executing_eagerly():
             yield
             return
@@ -196,12 +199,12 @@ def whole_step(parts, global_step, name):
       An operation that runs the whole training step and is in the collection TRAIN_OP; None when
       executing eagerly.
     """
-    eager = tf.executing_eagerly()
+    is_eager = tf.executing_eagerly()
     with v1.name_scope(name) as scope:
-        parts = [] if eager else list(parts)
+        parts = [] if is_eager else list(parts)
         if global_step is not None:
-            parts.append(_advance(global_step, parts))
-        if eager:
+            parts.append(_increment(global_step, parts))
+        if is_eager:
             return None
         step = tf.group(*parts, name=scope)
     train_ops = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
@@ -210,7 +213,7 @@ def whole_step(parts, global_step, name):
     return step
 
 
-def _advance(global_step, parts):
+def _increment(global_step, parts):
     """Returns an operation that increments `global_step` after the operations `parts`.
 
     With several replicas, the global step is incremented once, not once per replica.

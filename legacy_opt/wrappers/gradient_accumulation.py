@@ -30,16 +30,16 @@ from legacy_opt.wrappers.accumulated_rows import (
     is_cut_by_rows,
     rows_shape,
 )
-from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
+from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_increment
 from legacy_opt.wrappers.nested_optimizers import comes_from_sync_replicas, contains_sync_replicas
 
 v1 = tf.compat.v1
-_WHOLE = WholeVariable()
-_SUM = ("gradient_sum",)
-_ROWS = ("gradient_ids", "gradient_rows")
+_WHOLE_VARIABLE = WholeVariable()
+_SUM_SLOTS = ("gradient_sum",)
+_ROW_SLOTS = ("gradient_ids", "gradient_rows")
 # A variable has exactly one of these slots. If the variable is partitioned by rows, the first
 # partition has the slot for all partitions (see `Homes`).
-_ONE_EACH = ("gradient_sum", "gradient_ids")
+_ONE_PER_VARIABLE = ("gradient_sum", "gradient_ids")
 _NO_SYNC_REPLICAS = (
     "GradientAccumulationOptimizer cannot %s a SyncReplicasOptimizer, whose queues expect one "
     "update per call. SyncReplicasOptimizer accumulates gradients itself: use it alone, with "
@@ -157,8 +157,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         """
         if self._steps == 1:
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
-        check_step_to_advance(global_step)  # the inner optimizer checks the step only in updates
-        pairs = self._checked(grads_and_vars)
+        check_step_to_increment(global_step)  # the inner optimizer checks the step only in updates
+        pairs = self._checked_pairs(grads_and_vars)
         building = versions.building()
         with tf.init_scope():
             self._create_own_slots(pairs, building == versions.EAGER)
@@ -169,12 +169,12 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         variables = [variable for _, variable in pairs]
         if building == versions.EAGER:
             return self._flush(variables, count, global_step) if due.numpy() else None
-        trained = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
-        before = list(trained)
+        train_ops = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
+        before = list(train_ops)
         choose = _choose_in_a_function if building == versions.FUNCTION else _choose_in_a_graph
         done = choose(due, lambda: self._flush(variables, count, global_step))
         done = tf.group(done, name=scope)
-        trained[:] = before + [done]  # instead of the inner optimizer's operation
+        train_ops[:] = before + [done]  # instead of the inner optimizer's operation
         return done
 
     # Slots.
@@ -183,7 +183,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         super()._create_slots(var_list)
         if self.only_dense and self._steps > 1 and var_list:
             for variable in var_list:
-                self._create_gradient_slots(variable, _SUM)
+                self._create_gradient_slots(variable, _SUM_SLOTS)
             self._create_count(var_list)
 
     def _create_count(self, variables):
@@ -195,23 +195,25 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if self.only_dense:
             self._check_dense(pairs)
             return
-        name, graph = self._count_name(), _graph_of_variables()
-        is_later_call = self._get_non_slot_variable(name, graph=graph) is not None
+        is_later_call = self._count() is not None
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
-        new = [pair for pair in trained if not self._accumulates(pair[1])]
-        if new and is_later_call and not eagerly:
+        new_pairs = [pair for pair in trained if not self._accumulates(pair[1])]
+        if new_pairs and is_later_call and not eagerly:
+            _, new_variable = new_pairs[0]
             raise ValueError(
                 f"{type(self).__name__} was called earlier without a gradient of the variable "
-                f"{new[0][1].name!r}. The operations of the earlier call would not update this "
+                f"{new_variable.name!r}. The operations of the earlier call would not update this "
                 "variable. Make one optimizer for each list of variables."
             )
-        for grad, variable in new:
-            slot_names = _ROWS if isinstance(grad, tf.IndexedSlices) else _SUM
+        for grad, variable in new_pairs:
+            slot_names = _ROW_SLOTS if isinstance(grad, tf.IndexedSlices) else _SUM_SLOTS
             self._create_gradient_slots(variable, slot_names)
         accumulated = [variable for _, variable in pairs if self._accumulates(variable)]
         homes = self._homes.group(pair for pair in pairs if self._accumulates(pair[1]))
-        left_out = any(len(members) < len(self._homes.together(home)) for home, members in homes)
-        if left_out or self._number_of_accumulated_variables() > len(homes):
+        lacks_partitions = any(
+            len(members) < len(self._homes.partitions(home)) for home, members in homes
+        )
+        if lacks_partitions or self._number_of_accumulated_variables() > len(homes):
             raise ValueError(
                 f"{type(self).__name__} accumulates gradients of variables that this call leaves "
                 "out. Pass them with None as gradient, or make one optimizer for each list "
@@ -240,19 +242,19 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             )
 
     def _create_gradient_slots(self, variable, slot_names):
-        if slot_names == _ROWS and is_cut_by_rows(variable):
+        if slot_names == _ROW_SLOTS and is_cut_by_rows(variable):
             variable = self._homes.add(variable)
         for name in slot_names:
             op_name = f"{self._name}/{name}"
-            _layout(name, variable).create(self, variable, name, op_name)
+            _layout_of(name, variable).create(self, variable, name, op_name)
 
     def _accumulates(self, variable):
-        home = self._homes.of(variable)
-        return any(self.own_slot(home, name) is not None for name in _ONE_EACH)
+        home = self._homes.home_of(variable)
+        return any(self.own_slot(home, name) is not None for name in _ONE_PER_VARIABLE)
 
     def _number_of_accumulated_variables(self):
         graph = _graph_of_variables()
-        keys = [key for name in _ONE_EACH for key in self._slot_dict(name)]
+        keys = [key for name in _ONE_PER_VARIABLE for key in self._slot_dict(name)]
         return sum(graph is (key[0] if isinstance(key, tuple) else None) for key in keys)
 
     def _count_name(self):
@@ -265,7 +267,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
         # TensorFlow calls this method if an object-based checkpoint has slots that do not exist
         # yet. The base class would create them with the fixed shape in the checkpoint.
-        if tf.executing_eagerly() and slot_name in _SUM + _ROWS:
+        if tf.executing_eagerly() and slot_name in _SUM_SLOTS + _ROW_SLOTS:
             self._create_gradient_slots(variable, [slot_name])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
 
@@ -278,21 +280,23 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             with tf.device(home.device):
                 added.append(self._add(home, members))
         with after(*added):
-            counted = _WHOLE.add(self._count(), 1)
+            counted = _WHOLE_VARIABLE.add(self._count(), 1)
         with after(counted):
             return self._count().read_value()
 
     def _add(self, home, pairs):
         total = self.own_slot(home, "gradient_sum")
         if total is None:
-            ids, rows = zip(self._stored_rows(home), *(ids_and_rows(*pair) for pair in pairs))
-            ids, rows = tf.concat(ids, 0), tf.concat(rows, 0)
+            stored = [self._stored_rows(home)]
+            stored += [ids_and_rows(grad, variable) for grad, variable in pairs]
+            ids = tf.concat([ids for ids, _ in stored], 0)
+            rows = tf.concat([rows for _, rows in stored], 0)
             with after(ids, rows):
                 return tf.group(*self._store_rows(home, ids, rows))
         ((grad, _),) = pairs
         if isinstance(grad, tf.IndexedSlices):
             return Rows(grad.indices).add(total, tf.cast(grad.values, total.dtype.base_dtype))
-        return _WHOLE.add(total, tf.cast(grad, total.dtype.base_dtype))
+        return _WHOLE_VARIABLE.add(total, tf.cast(grad, total.dtype.base_dtype))
 
     def _flush(self, variables, count, global_step):
         """Applies the means and resets the accumulated gradients."""
@@ -306,7 +310,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             for home, _ in self._homes.group(pair for pair in pairs if pair[0] is not None):
                 with tf.device(home.device):
                     reset += self._reset(home)
-            reset.append(_WHOLE.assign(self._count(), 0))
+            reset.append(_WHOLE_VARIABLE.assign(self._count(), 0))
         return tf.group(*reset)
 
     def _mean(self, variable, count):
@@ -326,7 +330,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _reset(self, variable):
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:
-            return [_WHOLE.assign(total, tf.zeros_like(total.read_value()))]
+            return [_WHOLE_VARIABLE.assign(total, tf.zeros_like(total.read_value()))]
         ids, rows = self._stored_rows(variable)
         return self._store_rows(variable, ids[:0], rows[:0])
 
@@ -342,7 +346,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         If `variable` is a partition, only the rows of this partition are returned, with ids
         relative to the first row of the partition.
         """
-        home = self._homes.of(variable)
+        home = self._homes.home_of(variable)
         with tf.device(home.device):
             ids, rows = self._stored_rows(home)
             if not is_cut_by_rows(variable):
@@ -364,28 +368,28 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     # Checks.
 
-    def _checked(self, grads_and_vars):
-        me = type(self).__name__
+    def _checked_pairs(self, grads_and_vars):
+        class_name = type(self).__name__
         if tf.distribute.has_strategy():
             raise ValueError(
-                f"{me} does not run in a tf.distribute strategy, where each replica would need "
-                "separate sums. Use it without a strategy, or with steps=1."
+                f"{class_name} does not run in a tf.distribute strategy, where each replica would "
+                "need separate sums. Use it without a strategy, or with steps=1."
             )
-        pairs = checked(me, grads_and_vars)
+        pairs = checked(class_name, grads_and_vars)
         if not any(grad is not None for grad, _ in pairs):
             raise ValueError(
-                f"{me} got no gradient for any of the variables: "
+                f"{class_name} got no gradient for any of the variables: "
                 f"{', '.join(variable.name for _, variable in pairs) or 'there are none'}."
             )
         seen = set()
         for _, variable in pairs:
             if id(variable) in seen:
-                raise ValueError(f"{me} got the variable {variable.name!r} twice.")
+                raise ValueError(f"{class_name} got the variable {variable.name!r} twice.")
             seen.add(id(variable))
-            dynamic_embeddings.refuse(me, variable, "each batch looks up other rows")
+            dynamic_embeddings.refuse(class_name, variable, "each batch looks up other rows")
         for grad, variable in pairs:
             if isinstance(grad, tf.IndexedSlices):
-                gradient_checks.gradient(me, grad.values, variable, sparse=True)
+                gradient_checks.gradient(class_name, grad.values, variable, sparse=True)
         if versions.building() != versions.EAGER and comes_from_sync_replicas(pairs):
             raise ValueError(_NO_SYNC_REPLICAS % "be in")
         return pairs
@@ -394,7 +398,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not versions.compiling_with_xla():
             return
         for _, variable in pairs:
-            if self.own_slot(self._homes.of(variable), "gradient_ids") is not None:
+            if self.own_slot(self._homes.home_of(variable), "gradient_ids") is not None:
                 raise ValueError(
                     f"{type(self).__name__} stores the sparse gradients of {variable.name!r} "
                     "in a variable whose shape changes, which XLA cannot compile. Compile "
@@ -402,11 +406,11 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 )
 
 
-def _layout(name, variable):
+def _layout_of(name, variable):
     if name == "gradient_ids":
-        return GrowingSlot(of_rows=False, dtype=tf.int64)
+        return GrowingSlot(has_rows=False, dtype=tf.int64)
     if name == "gradient_rows":
-        return GrowingSlot(of_rows=True)
+        return GrowingSlot(has_rows=True)
     return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
 
 

@@ -9,8 +9,8 @@ from typing import List, Optional
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_pairs, gradient_values
-from legacy_opt.core.duplicate_ids import gathered
-from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.duplicate_ids import with_summed_duplicates
+from legacy_opt.core.hyperparameters import current_value
 from legacy_opt.core.types import (
     GradAndVar,
     GradsAndVars,
@@ -51,19 +51,19 @@ class GradientClipping(OptimizerWrapper):
         name: Optional[str] = None,
     ) -> Optional[Operation]:
         """Clips the gradients, then applies them with the wrapped optimizer."""
-        with gradient_pairs.given(type(self).__name__, grads_and_vars) as given:
+        with gradient_pairs.protected(type(self).__name__, grads_and_vars) as pairs:
             if self._sum_duplicates:
-                given = gathered(given)
-            if any(grad is not None for grad, _ in given):
-                given = self.clip(given)
-            return super().apply_gradients(given, global_step=global_step, name=name)
+                pairs = with_summed_duplicates(pairs)
+            if any(grad is not None for grad, _ in pairs):
+                pairs = self.clip(pairs)
+            return super().apply_gradients(pairs, global_step=global_step, name=name)
 
 
 class ClipByValueOptimizer(GradientClipping):
     """Clips each element of the gradients with `tf.clip_by_value` before they are applied.
 
-    Rows of a sparse gradient that have the same id are summed first. Zeros in a sparse gradient,
-    and the rows that it does not contain, stay zero even if `clip_value_min` is above zero.
+    Rows of a sparse gradient that have the same id are summed first. Zeros in a sparse gradient are
+    not clipped, so they stay zero even if `clip_value_min` is above zero.
 
     Example::
 
@@ -102,39 +102,37 @@ class ClipByValueOptimizer(GradientClipping):
         # Like in `tf.clip_by_value`, a limit that is too large for the gradient's dtype has no
         # effect.
         self._clip_value_min = argument_checks.hyperparameter(
-            "clip_value_min", clip_value_min, math.inf
+            "clip_value_min", clip_value_min, largest=math.inf
         )
         self._clip_value_max = argument_checks.hyperparameter(
-            "clip_value_max", clip_value_max, math.inf
+            "clip_value_max", clip_value_max, largest=math.inf
         )
-        limits = self._clip_value_min, self._clip_value_max
-        if all(isinstance(limit, numbers.Real) for limit in limits) and limits[0] >= limits[1]:
+        low, high = self._clip_value_min, self._clip_value_max
+        are_numbers = isinstance(low, numbers.Real) and isinstance(high, numbers.Real)
+        if are_numbers and low >= high:
             raise ValueError(
-                "clip_value_min must be less than clip_value_max, "
-                f"got {limits[0]!r} and {limits[1]!r}."
+                f"clip_value_min must be less than clip_value_max, got {low!r} and {high!r}."
             )
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        low = current("clip_value_min", self._clip_value_min)
-        high = current("clip_value_max", self._clip_value_max)
+        low = current_value("clip_value_min", self._clip_value_min)
+        high = current_value("clip_value_max", self._clip_value_max)
 
-        def within(values):
-            least, most = (gradient_values.in_dtype(each, values.dtype) for each in (low, high))
-            return tf.clip_by_value(values, least, most)
+        def clipped(values):
+            low_in_dtype = gradient_values.in_dtype(low, values.dtype)
+            high_in_dtype = gradient_values.in_dtype(high, values.dtype)
+            return tf.clip_by_value(values, low_in_dtype, high_in_dtype)
 
-        # Zeros stay zero, because they include rows that were added to another row with the same
-        # id.
-        def rows_within(rows):
-            return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
+        # The sum of rows with the same id leaves zeros in all of these rows but the first one.
+        def with_clipped_nonzeros(rows):
+            return tf.compat.v1.where(tf.equal(rows, 0), rows, clipped(rows))
 
-        return [
-            (gradient_values.changed(grad, rows_within if _is_sparse(grad) else within), variable)
-            for grad, variable in grads_and_vars
-        ]
-
-
-def _is_sparse(grad):
-    return isinstance(grad, tf.IndexedSlices)
+        pairs = []
+        for grad, variable in grads_and_vars:
+            is_sparse = isinstance(grad, tf.IndexedSlices)
+            clip = with_clipped_nonzeros if is_sparse else clipped
+            pairs.append((gradient_values.map_values(clip, grad), variable))
+        return pairs
 
 
 class ClipByNormOptimizer(GradientClipping):
@@ -176,13 +174,14 @@ class ClipByNormOptimizer(GradientClipping):
         self._clip_norm = argument_checks.positive_hyperparameter("clip_norm", clip_norm)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        limit = current("clip_norm", self._clip_norm)
+        limit = current_value("clip_norm", self._clip_norm)
 
         def clipped(values):
             return tf.clip_by_norm(values, gradient_values.in_dtype(limit, values.dtype))
 
         return [
-            (gradient_values.changed(grad, clipped), variable) for grad, variable in grads_and_vars
+            (gradient_values.map_values(clipped, grad), variable)
+            for grad, variable in grads_and_vars
         ]
 
 
@@ -209,9 +208,9 @@ class ClipByGlobalNormOptimizer(GradientClipping):
         tensor or variable, or a callable that returns one of these.
       name: the name of the optimizer; None means "ClipByGlobalNorm" followed by the name of
         `optimizer`.
-      sum_duplicates: whether to sum the rows of a sparse gradient that have the same id first, so
-        that the norm equals the norm of the dense gradient. With False, each occurrence of an id is
-        a separate row in the norm, like in `tf.clip_by_global_norm`.
+      sum_duplicates: whether to first sum the rows of a sparse gradient that have the same id, so
+        that the norm equals the norm of the dense gradient. With False, each of these rows
+        contributes separately to the norm, like in `tf.clip_by_global_norm`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
@@ -230,7 +229,8 @@ class ClipByGlobalNormOptimizer(GradientClipping):
         self._clip_norm = argument_checks.positive_hyperparameter("clip_norm", clip_norm)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        limit = current("clip_norm", self._clip_norm)
+        limit = current_value("clip_norm", self._clip_norm)
+        # A kernel of this optimizer may compute the norm.
         return gradient_values.clip_by_global_norm(grads_and_vars, limit, optimizer=self)
 
 
@@ -241,9 +241,9 @@ def clip_gradients_by_norm(
 
     Without native kernels, the results are bit for bit the same as with
     `tf.contrib.estimator.clip_gradients_by_norm`. Despite the function's name, gradients are
-    clipped by their global norm, with `tf.clip_by_global_norm`. Each occurrence of a duplicate id
-    in a sparse gradient is a separate row in this norm. The name of the returned optimizer is
-    "ClipByNorm", followed by the name of `optimizer`. Its slots are the slots of `optimizer`.
+    clipped by their global norm, with `tf.clip_by_global_norm`. Rows of a sparse gradient that have
+    the same id contribute separately to this norm. The name of the returned optimizer is
+    "ClipByNorm", followed by the name of `optimizer`. It adds no slots.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

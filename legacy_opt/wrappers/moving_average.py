@@ -1,6 +1,7 @@
 """Computes moving averages of the trained variables, and saves them under the variables' names.
 
-    the update of w by the inner optimizer
+After the inner optimizer has updated a variable w::
+
     average -= (1 - average_decay) * (average - w)
 
 Source: `tf.contrib.opt.MovingAverageOptimizer`. The constructor, the arithmetic, the variable names
@@ -17,7 +18,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_pairs
 from legacy_opt.core.gradient_order import writes_after
-from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.hyperparameters import current_value
 from legacy_opt.core.kernel_hook import kernels_for
 from legacy_opt.core.slots import first_value
 from legacy_opt.core.types import (
@@ -36,7 +37,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 v1 = tf.compat.v1
 _AVERAGE = "moving_average"
 _OP_NAME = "ExponentialMovingAverage"  # as in tf.train.ExponentialMovingAverage
-_WHOLE = WholeVariable()
+_WHOLE_VARIABLE = WholeVariable()
 
 
 class MovingAverageOptimizer(OptimizerWrapper):
@@ -109,7 +110,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         self._sequential_update = argument_checks.boolean("sequential_update", sequential_update)
 
     def average(self, variable: Variable) -> Optional[Variable]:
-        """Returns the average of `variable`, a variable, or None if it does not exist yet."""
+        """Returns the average of a variable, or None if the average does not exist yet."""
         return self.own_slot(variable, _AVERAGE)
 
     def apply_gradients(
@@ -122,10 +123,11 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
         """
+        class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
-            given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
-            stack.enter_context(writes_after([grad for grad, _ in given]))
-            return self._apply_and_average(given, global_step, name)
+            pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
+            stack.enter_context(writes_after([grad for grad, _ in pairs]))
+            return self._apply_and_average(pairs, global_step, name)
 
     def _apply_and_average(self, grads_and_vars, global_step, name):
         variables = [variable for grad, variable in grads_and_vars if grad is not None]
@@ -136,68 +138,70 @@ class MovingAverageOptimizer(OptimizerWrapper):
         if self._sequential_update:
             updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
-                moved, differences = self._move(variables)
+                moves, remaining = self._move(variables)
         else:
-            moved, differences = self._move(variables)
-            with after(*moved, *(gap for _, gap in differences)):
+            moves, remaining = self._move(variables)
+            with after(*moves, *(amount for _, amount in remaining)):
                 updated = super().apply_gradients(grads_and_vars, global_step, name)
-        moved += self._subtract_all(differences)
-        return tf.group(updated, *moved, name="train_with_avg")
+        moves += self._subtract_all(remaining)
+        return tf.group(updated, *moves, name="train_with_avg")
 
     def _move(self, variables):
-        """Moves the averages towards the current values of the variables, if there are kernels.
+        """Moves the averages for which there are kernels towards the values of the variables.
 
         Returns:
-          A list of operations; and for averages without a kernel, a list of pairs (average, value
-          to subtract from the average).
+          A list of operations; and for the other averages, a list of pairs (average, amount to
+          subtract from the average).
         """
         averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
-            rate, values = self._rate(), []
+            rate = self._rate()
+            values = []
             for variable in variables:
                 with tf.device(variable.device):
                     values.append(variable.read_value())
-            moved, others = kernels_for(self).move_averages(averages, values, rate)
-            differences = []
-            for i in others:
+            moves, without_kernel = kernels_for(self).move_averages(averages, values, rate)
+            remaining = []
+            for i in without_kernel:
                 with tf.device(averages[i].device):
-                    gap = difference(averages[i].read_value(), values[i], rate)
-                    differences.append((averages[i], gap))
-        return moved, differences
+                    amount = difference(averages[i].read_value(), values[i], rate)
+                    remaining.append((averages[i], amount))
+        return moves, remaining
 
     def _rate(self):
-        """Returns 1 minus the current decay factor. Like TensorFlow, casts numbers to float32."""
-        decay = current("average_decay", self._average_decay)
+        """Returns 1 minus the current decay factor. Numbers become float32, as in TensorFlow."""
+        decay = current_value("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
             decay = tf.cast(decay, tf.float32)
         if self._num_updates is not None:
-            count = _value_now(current("num_updates", self._num_updates))
+            count = _read_now(current_value("num_updates", self._num_updates))
             count = tf.cast(count, tf.float32)
             decay = tf.minimum(decay, (1.0 + count) / (10.0 + count))
         return 1.0 - decay
 
     @staticmethod
-    def _subtract_all(differences):
+    def _subtract_all(pairs):
         if tf.distribute.has_strategy():
-            return [_in_all_replicas(_subtract, *pair) for pair in differences]
-        return [_subtract(*pair) for pair in differences]
+            return [_in_all_replicas(_subtract, average, amount) for average, amount in pairs]
+        return [_subtract(average, amount) for average, amount in pairs]
 
     # The averages are slots.
 
     def _get_or_create_averages(self, variables):
         """Returns the averages of all variables. Creates averages that do not exist yet."""
         if not tf.distribute.has_strategy():
-            return self._create_averages(variables)
+            return self._create_missing_averages(variables)
         # An Estimator creates an optimizer in each replica. `merge_call` calls only the function of
         # the first replica, so only the optimizer of the first replica has the slots.
         context = tf.distribute.get_replica_context()
-        return context.merge_call(lambda _: self._create_averages(variables))
+        return context.merge_call(lambda _: self._create_missing_averages(variables))
 
-    def _create_averages(self, variables):
+    def _create_missing_averages(self, variables):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
-                    with versions.v1_control_flow():  # first_value and TensorFlow call tf.cond
+                    # first_value and TensorFlow call tf.cond, which must accept ref variables.
+                    with versions.v1_control_flow():
                         value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():
@@ -206,7 +210,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)
-        self._create_averages(var_list)
+        self._create_missing_averages(var_list)
 
     # Saving.
 
@@ -243,31 +247,32 @@ class MovingAverageOptimizer(OptimizerWrapper):
                 "swapping_saver creates a Saver for a TF1 graph. In eager code assign "
                 "optimizer.average(variable) to the variable before saving it."
             )
-        swapped = {}
+        partners = {}  # {name: the variable that is saved under this name}
         for variable in v1.moving_average_variables():
             average = self.average(variable)
             if average is not None:
-                swapped.update({variable.op.name: average, average.op.name: variable})
-        if not swapped:
+                partners.update({variable.op.name: average, average.op.name: variable})
+        if not partners:
             raise RuntimeError(
                 "swapping_saver must be called after minimize() or apply_gradients(), which "
                 "create the averages."
             )
         entries = _by_name(v1.global_variables() if var_list is None else var_list)
         saved = {_op_name(part) for parts in entries.values() for part in _as_list(parts)}
-        for each in sorted(saved.intersection(swapped)):
-            if swapped[each].op.name not in saved:
+        for op_name in sorted(saved.intersection(partners)):
+            partner = partners[op_name].op.name
+            if partner not in saved:
                 raise ValueError(
-                    f"var_list of swapping_saver has {each!r}, but not {swapped[each].op.name!r}, "
+                    f"var_list of swapping_saver has {op_name!r}, but not {partner!r}, "
                     "with which it is swapped. Pass both or neither."
                 )
         content = {}
         for key, parts in entries.items():
-            others = [
-                versions.saveable(key, swapped.get(_op_name(part), part))
+            saveables = [
+                versions.saveable(key, partners.get(_op_name(part), part))
                 for part in _as_list(parts)
             ]
-            content[key] = others if isinstance(parts, list) else others[0]
+            content[key] = saveables if isinstance(parts, list) else saveables[0]
         return v1.train.Saver(content, name=name, **kwargs)
 
 
@@ -283,9 +288,9 @@ def difference(average: Tensor, value: Tensor, rate: Tensor) -> Tensor:
     return gap * tf.cast(rate, gap.dtype)
 
 
-def _subtract(average, difference):
+def _subtract(average, amount):
     with tf.device(average.device):
-        return _WHOLE.subtract(average, difference)
+        return _WHOLE_VARIABLE.subtract(average, amount)
 
 
 def _in_all_replicas(update, variable, value):
@@ -298,35 +303,35 @@ def _in_all_replicas(update, variable, value):
     return tf.distribute.get_replica_context().merge_call(merge, args=(variable, value))
 
 
-def _value_now(value):
+def _read_now(value):
     """Reads a variable after the current control dependencies. Returns other values unchanged."""
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # `value` may share the memory of a ref variable. The maximum with the smallest value of the
-    # dtype equals `value`, and reads the memory after the control dependencies. A cast might read
-    # the memory earlier.
+    # `value` may share the memory of a ref variable. This maximum is an equal value that does not,
+    # and that is computed after the control dependencies. A cast might read the memory earlier.
     return tf.maximum(value, value.dtype.min)
 
 
 def _by_name(var_list):
     """Returns a dict from names in a checkpoint to variables or lists of partitions."""
     if isinstance(var_list, dict):
-        return {key: _parts(value) for key, value in var_list.items()}
-    found = {}
+        return {key: _partitions_or_variable(value) for key, value in var_list.items()}
+    by_name = {}
     for each in var_list:
         if not hasattr(each, "name"):
             raise TypeError(f"var_list of swapping_saver has {each!r}, which is not a variable.")
         part = versions.part_of(each)
         if part is not None:
-            found.setdefault(part.full_name, []).append(each)
+            by_name.setdefault(part.full_name, []).append(each)
+        elif isinstance(_partitions_or_variable(each), list):
+            by_name[each.name] = list(each)
         else:
-            parts = _parts(each)
-            found[each.name if isinstance(parts, list) else _op_name(each) or each.name] = parts
-    return found
+            by_name[_op_name(each) or each.name] = each
+    return by_name
 
 
-def _parts(variable):
+def _partitions_or_variable(variable):
     if isinstance(variable, (list, tuple)) or is_partitioned(variable):
         return list(variable)
     return variable

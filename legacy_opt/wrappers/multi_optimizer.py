@@ -131,8 +131,8 @@ class MultiOptimizer(OptimizerWrapper):
         """Creates an optimizer from the result of `get_config`."""
         optimizers = config["optimizers"]
         routes = [(optimizers[number], which) for number, which in config["routes"]]
-        default = config.get("default")
-        default = None if default is None else optimizers[default]
+        number = config.get("default")
+        default = None if number is None else optimizers[number]
         return cls(routes, default=default, name=config["name"])
 
     def route(self, var_list: Iterable[Variable]) -> List[Tuple[V1Optimizer, List[Variable]]]:
@@ -176,15 +176,17 @@ class MultiOptimizer(OptimizerWrapper):
                     "optimizer has its own compute_gradients."
                 )
             var_list = v1.trainable_variables()
-        variables, together = list(variables_in([var_list], "var_list")), []
+        variables = list(variables_in([var_list], "var_list"))
+        together = []  # the variables of all other optimizers
         for variable, routes in self._matched(variables):
-            separate.get(id(routes[0].optimizer) if routes else None, together).append(variable)
-        found = compute(loss, together, *args, **kwargs) if together or not variables else []
+            key = id(routes[0].optimizer) if routes else None
+            separate.get(key, together).append(variable)
+        pairs = compute(loss, together, *args, **kwargs) if together or not variables else []
         for inner in self._wrapped:
             if separate.get(id(inner)):
-                found += inner.compute_gradients(loss, separate[id(inner)], *args, **kwargs)
-        order = {id(variable): position for position, variable in enumerate(variables)}
-        return sorted(found, key=lambda pair: order.get(id(pair[1]), len(order)))
+                pairs += inner.compute_gradients(loss, separate[id(inner)], *args, **kwargs)
+        positions = {id(variable): position for position, variable in enumerate(variables)}
+        return sorted(pairs, key=lambda pair: positions.get(id(pair[1]), len(positions)))
 
     def apply_gradients(
         self,
@@ -201,7 +203,7 @@ class MultiOptimizer(OptimizerWrapper):
             listed twice; or no variable has a gradient.
         """
         class_name = type(self).__name__
-        with gradient_pairs.given(class_name, grads_and_vars) as pairs:
+        with gradient_pairs.protected(class_name, grads_and_vars) as pairs:
             some_gradients(class_name, pairs)
             matched = self._matched([variable for _, variable in pairs])
             trained = [each for each, (gradient, _) in zip(matched, pairs) if gradient is not None]
@@ -230,10 +232,10 @@ class MultiOptimizer(OptimizerWrapper):
 
         If no route matches a variable, the default route is returned, if there is one.
         """
-        tests = [(route, route.selection(self.variable_name)) for route in self._routes]
+        conditions = [(route, route.condition(self.variable_name)) for route in self._routes]
         matched = []
         for variable in variables:
-            routes = [route for route, matches in tests if matches(variable)]
+            routes = [route for route, matches in conditions if matches(variable)]
             matched.append((variable, routes or list(self._default)))
         return matched
 
@@ -263,9 +265,9 @@ class MultiOptimizer(OptimizerWrapper):
         """
         shares = {id(inner): [] for inner in self._wrapped}
         for (_, routes), item in zip(matched, items):
-            optimizers = {id(route.optimizer) for route in routes}
-            if len(optimizers) == 1:
-                shares[optimizers.pop()].append(item)
+            keys = {id(route.optimizer) for route in routes}
+            if len(keys) == 1:
+                shares[keys.pop()].append(item)
         return [(inner, shares[id(inner)]) for inner in self._wrapped]
 
 

@@ -53,7 +53,7 @@ class Route(NamedTuple):
             how = repr(which)
         return f"{type(self.optimizer).__name__} ({how})"
 
-    def selection(self, name_of):
+    def condition(self, name_of):
         """Returns a function that takes a variable and returns whether this route matches it.
 
         The route of the default optimizer (`which` is None) has no such function.
@@ -102,10 +102,10 @@ def _route(class_name, number, pair):
     if isinstance(which, v1.train.Optimizer):
         raise TypeError(f"{what} is {pair!r}: the optimizer comes first, then which.")
     argument_checks.optimizer(class_name, optimizer)
-    return Route(optimizer, _which(what, which))
+    return Route(optimizer, _checked_which(what, which))
 
 
-def _which(what, which):
+def _checked_which(what, which):
     if isinstance(which, Collection):
         return which
     if isinstance(which, str):
@@ -159,7 +159,7 @@ def _key(variable):
     return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
 
 
-def names(variables):
+def _names(variables):
     """Returns the names of variables, for a message."""
     return ", ".join(repr(_name(variable)) for variable in variables)
 
@@ -176,25 +176,26 @@ def check_matched(class_name, routes, matched):
       ValueError: a variable has no optimizer or several optimizers, or is listed twice.
     """
     keys = [_key(variable) for variable, _ in matched]
-    twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]
-    unmatched = [variable for variable, by in matched if not by]
-    several = [
-        f"{names([variable])}: {' and '.join(map(str, by))}"
-        for variable, by in matched
-        if len({id(route.optimizer) for route in by}) > 1
+    listed_twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]
+    unmatched = [variable for variable, its_routes in matched if not its_routes]
+    ambiguous = [
+        f"{_names([variable])}: {' and '.join(map(str, its_routes))}"
+        for variable, its_routes in matched
+        if len({id(route.optimizer) for route in its_routes}) > 1
     ]
     problems = []
     if unmatched:
-        used = {id(route) for _, by in matched for route in by}
+        used = {id(route) for _, its_routes in matched for route in its_routes}
         unused = ", ".join(str(route) for route in routes if id(route) not in used)
+        hint = f"; no variable matches {unused}" if unused else ""
         problems.append(
-            f"No route matches {names(unmatched)}{unused and f'; no variable matches {unused}'}. "
+            f"No route matches {_names(unmatched)}{hint}. "
             "Route them, pass default=… for the rest, or leave them out of var_list."
         )
-    if several:
-        problems.append(f"Several optimizers match {'; '.join(several)}.")
-    if twice:
-        problems.append(f"Listed twice: {names(twice)}.")
+    if ambiguous:
+        problems.append(f"Several optimizers match {'; '.join(ambiguous)}.")
+    if listed_twice:
+        problems.append(f"Listed twice: {_names(listed_twice)}.")
     if problems:
         raise ValueError(
             f"{class_name}: every variable with a gradient must go to exactly one optimizer. "

@@ -26,8 +26,11 @@ from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, inner_optimizers
 
 v1 = tf.compat.v1
-_UPDATES = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
-_WITH_DUPLICATES = "_apply_sparse_duplicate_indices", "_resource_apply_sparse_duplicate_indices"
+_UPDATE_METHODS = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
+_METHODS_WITH_DUPLICATES = (
+    "_apply_sparse_duplicate_indices",
+    "_resource_apply_sparse_duplicate_indices",
+)
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
@@ -80,7 +83,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
         for each in updating_optimizers(opt):
-            if not any(_overrides(each, name) for name in _UPDATES):
+            if not any(_overrides(each, name) for name in _UPDATE_METHODS):
                 raise TypeError(
                     f"{type(self).__name__} cannot skip updates of {type(each).__name__}, "
                     "which updates all variables in its own apply_gradients, and not in methods "
@@ -120,17 +123,18 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         self._steps_being_built += 1
         if self._steps_being_built == 1:
             for each in updating_optimizers(self):
-                conditional = _conditional_methods(each)
-                before = {name: vars(each)[name] for name in conditional if name in vars(each)}
-                self._replaced.append((vars(each), conditional, before))
-                vars(each).update(conditional)
+                attributes = vars(each)
+                methods = _conditional_methods(each)
+                before = {name: attributes[name] for name in methods if name in attributes}
+                self._replaced.append((attributes, methods, before))
+                attributes.update(methods)
         try:
             yield
         finally:
             self._steps_being_built -= 1
             if self._steps_being_built == 0:
-                for attributes, conditional, before in self._replaced:
-                    for name in conditional:
+                for attributes, methods, before in self._replaced:
+                    for name in methods:
                         del attributes[name]
                     attributes.update(before)
                 self._replaced = []
@@ -138,7 +142,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
 def _conditional_methods(optimizer):
     """Returns a dict from names of update methods to versions that skip zero gradients."""
-    names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
+    names = _UPDATE_METHODS + tuple(
+        name for name in _METHODS_WITH_DUPLICATES if _overrides(optimizer, name)
+    )
     methods: Dict[str, Callable[..., Any]] = {
         name: _unless_zero(getattr(optimizer, name)) for name in names
     }
@@ -163,17 +169,18 @@ def _unless_zero(update):
             return update(grad, *args, **kwargs) if is_nonzero.numpy() else None
 
         def updated():
-            with after(update(*map(_inside, (grad,) + args), **kwargs)):
+            args_in_branch = map(_in_branch, args)
+            with after(update(_in_branch(grad), *args_in_branch, **kwargs)):
                 return tf.constant(True)
 
-        v1_cond = versions.v1_control_flow
-        with contextlib.ExitStack() if building == versions.FUNCTION else v1_cond():
+        is_function = building == versions.FUNCTION
+        with contextlib.ExitStack() if is_function else versions.v1_control_flow():
             return tf.cond(is_nonzero, updated, lambda: tf.constant(False)).op
 
     return update_unless_zero
 
 
-def _inside(value):
+def _in_branch(value):
     if isinstance(value, tf.IndexedSlices):
         return tf.IndexedSlices(here(value.values), here(value.indices), value.dense_shape)
     return here(value)

@@ -12,22 +12,23 @@ def inner_optimizers(optimizer):
     """Returns the v1 optimizers in an optimizer's attributes, also in lists and tuples."""
     if isinstance(optimizer, OptimizerWrapper):
         return list(optimizer.wrapped)
-    found = []
+    optimizers = []
     for value in vars(optimizer).values():
-        several = value if isinstance(value, (list, tuple)) else [value]
-        found += [each for each in several if isinstance(each, v1.train.Optimizer)]
-    return [each for each in found if each is not optimizer]
+        items = value if isinstance(value, (list, tuple)) else [value]
+        optimizers += [each for each in items if isinstance(each, v1.train.Optimizer)]
+    return [each for each in optimizers if each is not optimizer]
 
 
 def all_optimizers_in(optimizer):
     """Returns a list of an optimizer and all optimizers nested in it, without duplicates."""
-    waiting, found = [optimizer], {}
+    waiting = [optimizer]
+    by_id = {}
     while waiting:
         each = waiting.pop()
-        if id(each) not in found:
-            found[id(each)] = each
+        if id(each) not in by_id:
+            by_id[id(each)] = each
             waiting += inner_optimizers(each)
-    return list(found.values())
+    return list(by_id.values())
 
 
 def contains_sync_replicas(optimizer):

@@ -1,7 +1,8 @@
 """Clips the norm of variables, not of gradients, after each update.
 
-    the update of w by the inner optimizer
-    w *= max_norm / max(|w|, max_norm)               |w|: the norm along the given dimensions
+After an update of w by the inner optimizer, where ``|w|`` is the norm along given dimensions::
+
+    w *= max_norm / max(|w|, max_norm)
 
 Source: `tf.contrib.opt.VariableClippingOptimizer`. The constructor and the arithmetic are the same.
 """
@@ -16,7 +17,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_values
 from legacy_opt.core.gradient_pairs import checked
-from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.hyperparameters import current_value
 from legacy_opt.core.types import GradsAndVars, Hyperparameter, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_op
 from legacy_opt.core.variable_lists import parts_of
@@ -83,9 +84,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
         super().__init__([opt], use_locking, name)
         self._clip_dims = _clip_dims(vars_to_clip_dims)
         for variable, _ in self._clip_dims:
-            why = "the table does not get the clipped rows"
-            instead = "Pass max_norm=… to the lookup in the table."
-            dynamic_embeddings.refuse(type(self).__name__, variable, why, instead)
+            reason = "the table does not get the clipped rows"
+            advice = "Pass max_norm=… to the lookup in the table."
+            dynamic_embeddings.refuse(type(self).__name__, variable, reason, advice)
         self._max_norm = argument_checks.positive_hyperparameter("max_norm", max_norm)
         self._colocates = argument_checks.boolean(
             "colocate_clip_ops_with_vars", colocate_clip_ops_with_vars
@@ -153,7 +154,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         with tf.device(variable.device) if self._colocates else contextlib.ExitStack():
             if values is None:
                 values = variable.read_value()
-            limit = current("max_norm", self._max_norm)
+            limit = current_value("max_norm", self._max_norm)
             limit = gradient_values.in_dtype(limit, variable.dtype.base_dtype)
             surplus = values - tf.clip_by_norm(values, limit, dims)
         if is_resource(variable):
@@ -176,24 +177,25 @@ def _clip_dims(vars_to_clip_dims):
       TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
       ValueError: see `VariableClippingOptimizer`.
     """
+    is_dict = hasattr(vars_to_clip_dims, "items")
     try:
-        pairs = getattr(vars_to_clip_dims, "items", lambda: vars_to_clip_dims)()
+        pairs = vars_to_clip_dims.items() if is_dict else vars_to_clip_dims
         pairs = [(key, list(dims)) for key, dims in pairs]
     except (TypeError, ValueError):
         raise TypeError(
             "vars_to_clip_dims must be a dict from variables to lists of dimensions, or a "
             f"list of pairs, such as [(table, [1])], got {vars_to_clip_dims!r}."
         ) from None
-    found = []
+    clip_dims = []
     for key, dims in pairs:
         variable = versions.tf_variable(key.deref() if hasattr(key, "deref") else key)
         for part in parts_of(variable):
             if not hasattr(part, "assign_sub"):
                 raise TypeError(f"vars_to_clip_dims must have variables as keys, got {part!r}.")
-            if any(part is other for other, _ in found):
+            if any(part is other for other, _ in clip_dims):
                 raise ValueError(f"vars_to_clip_dims has the variable {part.name!r} twice.")
-            found.append((part, [_dimension(part, each) for each in dims]))
-    return found
+            clip_dims.append((part, [_dimension(part, each) for each in dims]))
+    return clip_dims
 
 
 def _dimension(variable, number):

@@ -201,7 +201,7 @@ KERAS_3 = _of_both(
     Mutation(
         "gradients are clipped before rows of equal ids are summed",
         "BridgedOptimizer._clip_gradients",
-        "pairs = gathered([(grad, None) for grad in grads])",
+        "pairs = with_summed_duplicates([(grad, None) for grad in grads])",
         "pairs = [(grad, None) for grad in grads]",
         (CLIPPING, "-k", "keras3 and sums_repeated_ids_first"),
     ),

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Optional
 
 import tensorflow as tf
 
-from legacy_opt.core.duplicate_ids import gathered
+from legacy_opt.core.duplicate_ids import with_summed_duplicates
 from legacy_opt.core.types import GradAndVar, Gradient, GradsAndVars, Tensor, Variable
 
 from ...v1_optimizers.temporary_attributes import with_attributes
@@ -28,7 +28,7 @@ class _Summing:
     def _transform_gradients(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
         if any(limit is not None for limit in limits):
-            grads_and_vars = gathered(grads_and_vars)
+            grads_and_vars = with_summed_duplicates(grads_and_vars)
         return super()._transform_gradients(grads_and_vars)
 
 
@@ -101,7 +101,7 @@ class _Clipping:
                 "which this version of Keras does not provide. Use TensorFlow 2.4 or newer, or "
                 "clip the gradients in the loss function."
             )
-        pairs = gathered([(g, v) for g, v in grads_and_vars if g is not None])
+        pairs = with_summed_duplicates([(g, v) for g, v in grads_and_vars if g is not None])
         grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
         if value is not None:
             grads = [tf.clip_by_value(g, -value, value) for g in grads]

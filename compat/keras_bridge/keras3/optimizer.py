@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.duplicate_ids import gathered
+from legacy_opt.core.duplicate_ids import with_summed_duplicates
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.types import (
@@ -170,7 +170,7 @@ class BridgedOptimizer(Keras3State):
             return grads
         # Keras would clip each occurrence of an id separately, and would raise an error for some
         # sparse gradients.
-        pairs = gathered([(grad, None) for grad in grads])
+        pairs = with_summed_duplicates([(grad, None) for grad in grads])
         clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
         return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
 

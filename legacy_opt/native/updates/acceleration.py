@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -148,8 +149,10 @@ class Accelerated(UpdateMethods):
         **options: Any,
     ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`."""
-        me = type(self).__name__
-        with gradient_pairs.given(me, grads_and_vars) as pairs, self.applying(pairs, global_step):
+        class_name = type(self).__name__
+        with contextlib.ExitStack() as stack:
+            pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
+            stack.enter_context(self.applying(pairs, global_step))
             return super().apply_gradients(pairs, global_step=global_step, name=name, **options)
 
     def __reduce__(self) -> Tuple[Any, ...]:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.types import DType, Operation, Tensor, Variable
-from legacy_opt.core.variable_access import is_value_of_ref
+from legacy_opt.core.variable_access import may_share_ref_memory
 from legacy_opt.native.compiler.trace import Results
 from legacy_opt.native.updates.formulas import ChangedFormulas, Formulas
 
@@ -93,11 +93,12 @@ def split_factors(formulas: Formulas, grad: Tensor) -> Tuple[Formulas, Tensor]:
         if operands is None:
             break
         tensor, scalar = operands
-        if is_value_of_ref(scalar):  # the variable may change before the kernel reads the scalar
+        # The variable may change before the kernel reads the scalar.
+        if may_share_ref_memory(scalar):
             break
         unscaled = tensor
         factors.append(Factor(operation.type, scalar))
-    if not factors or is_value_of_ref(unscaled) or unscaled.dtype != grad.dtype:
+    if not factors or may_share_ref_memory(unscaled) or unscaled.dtype != grad.dtype:
         return formulas, grad
     return ScaledFormulas(formulas, factors[::-1]), unscaled
 
