@@ -186,7 +186,7 @@ def test_each_program_is_checked_once(fresh):
 def test_a_second_eager_step_traces_nothing(make, fresh):
     optimizer, variables = make(), [tf.Variable(START, name=name) for name in NAMES]
     optimizer.native = "require"
-    traces = counted(fresh, Formulas, "of")
+    traces = counted(fresh, Formulas, "formula_of")
     for _ in range(3):
         optimizer.apply_gradients([(tf.constant(START), each) for each in variables])
         assert len(traces) == len(NAMES)
@@ -202,7 +202,7 @@ def test_a_second_eager_step_in_keras_traces_nothing(name, api, fresh):
     }[name]()
     optimizer.native = "require"
     bridged, variable = to_keras(optimizer, api=api), tf.Variable(START)
-    traces = counted(fresh, Formulas, "of")
+    traces = counted(fresh, Formulas, "formula_of")
     for step in range(3):
         bridged.learning_rate = 0.1 / (1 + step)
         bridged.apply_gradients([(tf.constant(START), variable)])
@@ -215,7 +215,7 @@ def test_an_update_without_a_kernel_is_traced_once(fresh):
             return tf.sort(grad), {}
 
     optimizer, variables = made(Sorted, "auto"), [tf.Variable(START), tf.Variable(START)]
-    traces = counted(fresh, Formulas, "of")
+    traces = counted(fresh, Formulas, "formula_of")
     with pytest.warns(NativeKernelWarning, match="Sort|TopK"):
         for _ in range(3):
             optimizer.apply_gradients([(tf.constant(START), each) for each in variables])
