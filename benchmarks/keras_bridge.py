@@ -17,6 +17,7 @@ Both kinds of steps are run with Keras 2 and, if `tf.keras` is Keras 3, also wit
 """
 
 import contextlib
+import functools
 import gc
 import time
 from typing import Dict, NamedTuple, Optional, Tuple
@@ -97,12 +98,21 @@ def _adagrad_decay(step):
     return legacy_opt.AdagradDecayOptimizer(LEARNING_RATE, step, accumulator_decay_step=10**9)
 
 
+def _adamw(step):
+    return legacy_opt.AdamWOptimizer(0.01, LEARNING_RATE)
+
+
+def _lazy_adam(step):
+    return legacy_opt.LazyAdamOptimizer(LEARNING_RATE)
+
+
 _V1 = {
     "Momentum": _momentum,
     "Adam": _adam,
     "Adagrad": _adagrad,
     "AdagradDecay": _adagrad_decay,
 }
+_NATIVE = {"Adam": _adam, "AdamW": _adamw, "LazyAdam": _lazy_adam}  # with native kernels
 
 
 def makers(generation):
@@ -132,7 +142,14 @@ def makers(generation):
     for name, make in _V1.items():
         found["v1 " + name] = make
         found["bridged " + name] = bridged(make)
+    for name, make in _NATIVE.items():
+        accelerated = functools.partial(_accelerated, make)
+        found[f"bridged {name}, native"] = bridged(accelerated)
     return found
+
+
+def _accelerated(make, step):
+    return legacy_opt.native.accelerate(make(step), require=True)
 
 
 # Values of `Comparison.goals` for comparisons with Keras' own optimizers (_OWN), with v1 optimizers
@@ -149,6 +166,10 @@ DENSE = [
     Comparison("bridged Adam", "Keras Adam", _OWN, ("step", "fit")),
     Comparison("bridged Adam", "v1 Adam", _PLAIN),
     Comparison("bridged AdagradDecay", "v1 AdagradDecay", {2: None, 3: 1.10}),
+]
+NATIVE = [
+    Comparison(f"bridged {name}, native", "Keras Adam", {2: None, 3: 0.45}, ("fit",))
+    for name in _NATIVE
 ]
 SPARSE = [
     Comparison("bridged Adagrad", "Keras Adagrad", {3: 1.00}),
@@ -171,14 +192,20 @@ def ways(workload):
     return [Way(kind, generation) for generation in generations for kind in kinds]
 
 
-def comparisons(workload, way):
-    """Returns a list of the planned comparisons, which are triples as in `run.comparisons`."""
+def comparisons(workload, way, has_kernels=False):
+    """Returns a list of the planned comparisons, which are triples as in `run.comparisons`.
+
+    Args:
+      workload: the workload.
+      way: the `Way`.
+      has_kernels: whether native kernels can run.
+    """
     name = workload.name
     if workload.grown_from:
         return [((name, key), (workload.grown_from, key), goal) for key, goal in GROWTH.items()]
     return [
         ((name, found.optimizer), (name, found.other), found.goals[way.generation])
-        for found in (SPARSE if workload.ids else DENSE)
+        for found in (SPARSE if workload.ids else DENSE + NATIVE * has_kernels)
         if way.kind in found.kinds and way.generation in found.goals
     ]
 

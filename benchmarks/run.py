@@ -222,7 +222,8 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
         optimizer = optimizer.replace(against.BEFORE, "")
         return against.InChildProcess(home, sizes[name], way, optimizer)
 
-    planned = keras_bridge.comparisons(workload, way)
+    has_kernels = checkout is None and not lack_of_kernels()
+    planned = keras_bridge.comparisons(workload, way, has_kernels)
     if checkout is not None:
         results = _compare_in_processes(against.comparisons(planned), contestant, rounds)
     else:

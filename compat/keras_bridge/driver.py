@@ -42,12 +42,19 @@ class _Step:
     """The state of one training step.
 
     Attributes:
+      pairs: all (gradient, variable) pairs.
       rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
       hyperparameters: the other hyperparameters, a dict from names to tensors.
       update_ops: the operations that update variables.
     """
 
-    def __init__(self, rate: Optional[Tensor], hyperparameters: Hyperparameters):
+    def __init__(
+        self,
+        pairs: List[GradAndVar],
+        rate: Optional[Tensor],
+        hyperparameters: Hyperparameters,
+    ):
+        self.pairs = pairs
         self.rate = rate
         self.hyperparameters = hyperparameters
         self.update_ops = []
@@ -108,6 +115,17 @@ class V1Driver:
         nested = nesting.nested_optimizers(self.optimizer)
         return any(each.optimizer._step_inputs.depends_on_step for each in nested)
 
+    @property
+    def updates_together(self) -> bool:
+        """Whether native kernels may update variables of this training step in groups.
+
+        Otherwise they wait for the calls of `run_dense` and `run_sparse`, which set the learning
+        rate in other dtypes, and replace updates.
+        """
+        if self._step is None or not self.uses_fused_kernels:
+            return False
+        return all(variable.dtype.base_dtype == tf.float32 for _, variable in self._step.pairs)
+
     def alone(self):
         """Returns a scope in which no other thread can use the optimizer."""
         # Replicas are threads that wait for each other, so a lock would block all of them forever.
@@ -139,7 +157,7 @@ class V1Driver:
         if delegates:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        inputs = self._with_step_inputs(rate, steps_done, hyperparameters)
+        inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with self.alone(), inputs, self._announced(pairs), only_owned:
             if not delegates:
                 with self.with_hyperparameters():
@@ -330,9 +348,7 @@ class V1Driver:
     # Attributes of the optimizer that are replaced temporarily.
 
     @contextlib.contextmanager
-    def _with_step_inputs(
-        self, rate: Optional[Tensor], steps_done: StepsDone, hyperparameters: Hyperparameters
-    ):
+    def _with_step_inputs(self, step: _Step, steps_done: StepsDone):
         """Sets the learning rate and the global step of all nested optimizers within this scope.
 
         Afterwards, resets the learning rates, and all attributes that contain tensors of a graph,
@@ -346,7 +362,7 @@ class V1Driver:
         before = [
             {key: copying.copied(value) for key, value in vars(each).items()} for each in optimizers
         ]
-        self._step = _Step(rate, hyperparameters)
+        self._step = step
         try:
             for each in optimizers:
                 vars(each).update(self._rate_attributes(each._step_inputs, steps_done))

@@ -32,7 +32,10 @@ class StateInKeras:
     """
 
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
-    updates_together = False  # `V1Driver` must set hyperparameters before each update
+
+    @property
+    def updates_together(self):
+        return self._driver.updates_together
 
     def _slot(self, var, slot_name, *arguments):
         key = self._state_key.slot(slot_name)
@@ -140,6 +143,10 @@ class NestedStateInKeras(StateInKeras):
     def _prepare(self):
         with self._driver.with_hyperparameters():
             super()._prepare()
+
+    def without_bridge(self):
+        """Returns the optimizer with its own update methods, which the methods below call."""
+        return super()
 
     def _resource_apply_dense(self, grad, handle):
         return self._driver.run_dense(self, super()._resource_apply_dense, grad, handle)
