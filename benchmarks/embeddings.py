@@ -29,11 +29,12 @@ import tensorflow as tf
 import legacy_opt
 from benchmarks import keras_bridge, report, workloads
 from legacy_opt import versions
-from legacy_opt.compat import to_keras
+from legacy_opt.compat import read_rows_only, to_keras
 
 v1 = tf.compat.v1
 COLUMNS, BATCH, WARM_UP = 32, 4096, 3
 _RATE = 0.01
+_ROWS_ONLY = "read_rows_only"  # end of the names of trainings in which Embeddings read rows only
 
 
 def _own(generation, legacy=False):
@@ -72,6 +73,7 @@ def makers(newest):
     if newest == 3:
         lazy = v1_optimizers["LazyAdam"]
         found["LazyAdam, native, Keras 2"] = 2, lambda: _bridged(2, lazy(), native=True)
+        found["LazyAdam, native, " + _ROWS_ONLY] = 3, lambda: _bridged(3, lazy(), native=True)
     return found
 
 
@@ -95,6 +97,8 @@ def train(name, rows, steps):
             keras.layers.Dense(1),
         ]
     )
+    if name.endswith(_ROWS_ONLY):
+        read_rows_only(model)
     # By default, Keras 3 may compile with XLA. Keras 2 does not.
     model.compile(optimizer, "mse", **({"jit_compile": False} if generation == 3 else {}))
     ids = workloads.zipf_ids(workloads.Workload("", "", (rows, COLUMNS), ids=BATCH))[:steps]

@@ -10,9 +10,11 @@ if __name__ == "compat":  # `import compat` in a checkout: return the module leg
 if _FOR_TOOLS:
     from . import estimator
     from .checkpoint_files import CheckpointError
+    from .checkpoints.optimizer_v2_checkpoint import load_optimizer_v2, save_optimizer_v2
     from .checkpoints.report import CheckpointMismatch
     from .checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
     from .diagnosis import diagnose
+    from .embedding_rows import read_rows_only
     from .keras_bridge.bridge import custom_objects, to_keras
     from .keras_bridge.session_comparison import compare_with_session
     from .keras_in_graphs.optimizer import to_v1
@@ -29,9 +31,12 @@ _HOMES = {
     "custom_objects": "keras_bridge.bridge",
     "diagnose": "diagnosis",
     "from_plain_keras": "plain_keras.translation",
+    "load_optimizer_v2": "checkpoints.optimizer_v2_checkpoint",
     "load_v1_checkpoint": "checkpoints.v1_checkpoint",
     "patch_tensorflow": "old_names.patching",
+    "read_rows_only": "embedding_rows",
     "register_optimizer": "v1_optimizers.serialization",
+    "save_optimizer_v2": "checkpoints.optimizer_v2_checkpoint",
     "save_v1_checkpoint": "checkpoints.v1_checkpoint",
     "to_keras": "keras_bridge.bridge",
     "to_plain_keras": "plain_keras.translation",
@@ -46,9 +51,12 @@ __all__ = [
     "diagnose",
     "estimator",
     "from_plain_keras",
+    "load_optimizer_v2",
     "load_v1_checkpoint",
     "patch_tensorflow",
+    "read_rows_only",
     "register_optimizer",
+    "save_optimizer_v2",
     "save_v1_checkpoint",
     "to_keras",
     "to_plain_keras",

@@ -71,6 +71,7 @@ FunctionOfPairs = Callable[[List[GradAndVar]], List[GradAndVar]]
 Path = Union[str, bytes, os.PathLike]
 # Types of Keras 2 or Keras 3.
 KerasOptimizer = Any
+KerasLayer = Any
 KerasModel = Any
 KerasVariable = Any
 KerasSchedule = Any

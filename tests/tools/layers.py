@@ -29,6 +29,7 @@ ALLOWED = {
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
     ".arrays": [],
+    ".embedding_rows": ["versions", "core"],
     ".estimator": ["versions", "core"],
     ".messages": [],
     ".plain_text": [],
@@ -39,7 +40,9 @@ ALLOWED = {
     ".user_objects": ["core", ".messages"],
     ".v1_optimizers": [*OF_V1, ".messages"],
     ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
-    ".checkpoint_contents": ["core", "optimizers", ".arrays", ".checkpoint_files"],
+    ".checkpoint_contents": [
+        *["core", "optimizers", ".arrays", ".file_endings", ".checkpoint_files"],
+    ],
     ".keras_adapters": ["versions", ".v1_optimizers"],
     ".keras_bridge": [
         *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
@@ -68,7 +71,8 @@ ALLOWED = {
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
-        *[".plain_keras", ".checkpoints", ".old_names", ".diagnosis", ".estimator", "core"],
+        *[".plain_keras", ".checkpoints", ".old_names", ".diagnosis", ".embedding_rows"],
+        *[".estimator", "core"],
     ],
 }
 EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]
