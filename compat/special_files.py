@@ -33,17 +33,18 @@ def kind(path):
 def refuse(*paths):
     """Raises a SpecialFileError if one of the paths leads to a special file."""
     for path in paths:
-        special_kind = kind(path)
-        if special_kind is not None:
-            raise SpecialFileError(f"{path!r} is {special_kind}, and not a regular file.")
+        found = kind(path)
+        if found is not None:
+            raise SpecialFileError(f"{path!r} is {found}, and not a regular file.")
 
 
-def refuse_existing(path, overwrite):
+def refuse_existing(path, overwrite, option="--overwrite"):
     """Raises a ValueError if a file or checkpoint cannot be written at a path.
 
     Args:
       path: the file, or the prefix of the checkpoint.
       overwrite: whether an existing file may be replaced.
+      option: how a user passes `overwrite`.
     """
     refuse(path, path + ".index")
     if os.path.isdir(path):
@@ -52,4 +53,4 @@ def refuse_existing(path, overwrite):
         raise ValueError(f"{path!r} has no file name. Add the name of the file to write.")
     existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if existing and not overwrite:
-        raise ValueError(f"{existing[0]!r} exists already. Pass --overwrite to replace it.")
+        raise ValueError(f"{existing[0]!r} exists already. Pass {option} to replace it.")

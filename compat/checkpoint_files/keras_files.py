@@ -4,9 +4,12 @@ A small file may need a lot of memory for two reasons: a zip archive is compress
 zeros for a dataset that was never written.
 """
 
+import contextlib
 import io
+import json
 import os
 import zipfile
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -16,6 +19,7 @@ from . import CheckpointError
 
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
+_LAYERS_IN_H5, _NO_LAYER_IN_H5 = "model_weights", "top_level_model_weights"
 # The content of a file may take _MAX_RATIO times as much memory as the model's weights, or
 # _MAX_RATIO times the file's size if this is larger. The ratio allows for slots, names and
 # compression. Content of at most _ALWAYS_ALLOWED bytes is never refused.
@@ -95,7 +99,92 @@ def state_in_h5(path):
         if _STATE_IN_H5 not in content:
             return None
         group = content[_STATE_IN_H5]
-        # Keras splits a long list of names into the attributes weight_names0, weight_names1, …
-        chunks = [key for key in group.attrs if key.startswith("weight_names")]
-        chunks.sort(key=lambda key: int(key[len("weight_names") :] or 0))
-        return [np.array(group[name]) for key in chunks for name in group.attrs[key]]
+        return [np.array(group[name]) for name in _listed(group, "weight_names")]
+
+
+def _listed(group, attribute):
+    """Returns a list of names. Keras splits a long list into attributes name0, name1 and so on."""
+    chunks = [key for key in group.attrs if key.startswith(attribute)]
+    chunks.sort(key=lambda key: int(key[len(attribute) :] or 0))
+    names = [name for key in chunks for name in group.attrs[key]]
+    return [name.decode() if isinstance(name, bytes) else name for name in names]
+
+
+class ModelInH5(NamedTuple):
+    """The .h5 file of a whole model of Keras 2.
+
+    Attributes:
+      weights: a dict from the names of the model's weights to names of datasets.
+      state: the same for the weights of the optimizer; empty if the file has none.
+      infos: a dict from names of datasets to objects with a `dtype` and a `shape`.
+      optimizer: the class of the optimizer; "" if the file does not say it.
+    """
+
+    weights: dict
+    state: dict
+    infos: dict
+    optimizer: str
+
+
+class _Info(NamedTuple):
+    dtype: tf.DType
+    shape: tuple
+
+
+def model_in_h5(path):
+    """Reads names, shapes and dtypes in the .h5 file of a whole model.
+
+    The dicts are empty for another HDF5 file.
+
+    Raises:
+      CheckpointError: the file is damaged.
+    """
+    with _h5(path) as content:
+        layers, weights, state = content.get(_LAYERS_IN_H5), {}, {}
+        names = [] if layers is None else [*_listed(layers, "layer_names"), _NO_LAYER_IN_H5]
+        for layer in names:
+            if layer in layers:
+                weights.update(_datasets(layers[layer]))
+        if _STATE_IN_H5 in content:
+            state.update(_datasets(content[_STATE_IN_H5]))
+        infos = {
+            key: _Info(tf.as_dtype(content[key].dtype), tuple(content[key].shape))
+            for key in [*weights.values(), *state.values()]
+        }
+        training = json.loads(content.attrs.get("training_config", "{}"))
+        return ModelInH5(weights, state, infos, _class_in(training.get("optimizer_config")))
+
+
+def read_h5(path, key):
+    """Reads a dataset.
+
+    Raises:
+      CheckpointError: the data are damaged.
+    """
+    with _h5(path) as content:
+        return np.array(content[key])
+
+
+@contextlib.contextmanager
+def _h5(path):
+    import h5py
+
+    try:
+        with h5py.File(path, "r") as content:
+            yield content
+    except Exception as error:  # HDF5 raises errors of many classes
+        raise CheckpointError(f"{path!r} is damaged, or not an HDF5 file: {error}") from error
+
+
+def _datasets(group):
+    """Returns a dict from the names of weights, without ":0", to names of datasets."""
+    names = _listed(group, "weight_names")
+    return {name.rpartition(":")[0] or name: f"{group.name}/{name}" for name in names}
+
+
+def _class_in(configuration):
+    """Returns the class name in the configuration of an optimizer, or of one that it wraps."""
+    if not configuration:
+        return ""
+    inner = configuration["config"].get("inner_optimizer")
+    return _class_in(inner) if inner else configuration["class_name"].rpartition(">")[2]

@@ -48,6 +48,7 @@ class SavedOptimizer(NamedTuple):
       variables: a dict from paths in the optimizer to checkpoint keys. It contains all variables
         that are not slots, such as hyperparameters and `iterations`.
       unassigned: a dict like `variables`, for the slots whose trained variable is unknown.
+      name: the name that Keras 2 gave the optimizer, by default that of its class; "" if unknown.
     """
 
     path: str
@@ -55,6 +56,7 @@ class SavedOptimizer(NamedTuple):
     slots: dict
     variables: dict
     unassigned: dict
+    name: str = ""
 
 
 class ObjectGraph(NamedTuple):
@@ -251,7 +253,14 @@ class _Parser:
             {key: self._nodes[slot].key for key, (slot,) in slots.items()},
             variables,
             unassigned,
+            self._scope_of_step(members),
         )
+
+    def _scope_of_step(self, members):
+        """Returns the name "Adam" for an optimizer whose step is "Adam/iter"; "" for others."""
+        steps = [self._nodes[each].full_name for each in members]
+        names = [name.split("/")[-2] for name in steps if name.endswith("/iter")]
+        return names[0] if names else ""
 
     def _places(self, number):
         """Returns a dict from each slot's node to (node of the variable, name of the slot)."""

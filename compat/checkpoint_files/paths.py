@@ -151,7 +151,7 @@ def _latest(folder):
     if _is_saved_model(folder):
         raise CheckpointError(
             f"{folder!r} is a SavedModel. Name the checkpoint of its variables: "
-            f"{os.path.join(folder, 'variables', 'variables')!r}"
+            f"{in_saved_model(folder)!r}"
         )
     state = tf.train.get_checkpoint_state(folder)
     if state is not None and state.model_checkpoint_path:
@@ -161,6 +161,11 @@ def _latest(folder):
     else:
         problem = "no `checkpoint` file in it names the latest checkpoint."
     raise CheckpointError(f"{folder!r} is a folder, and {problem}{_checkpoints_to_choose(folder)}")
+
+
+def in_saved_model(path):
+    """Returns the path of the checkpoint in a SavedModel. Returns other paths unchanged."""
+    return os.path.join(path, "variables", "variables") if _is_saved_model(path) else path
 
 
 def _is_saved_model(folder):

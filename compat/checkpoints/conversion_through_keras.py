@@ -1,9 +1,8 @@
-"""Converts v1 checkpoints to Keras files or object-based checkpoints, and back.
+"""Converts checkpoints to Keras files or object-based checkpoints, and back to v1 checkpoints.
 
 The state is loaded into a Keras model, which the user's code builds, and saved from this model.
 """
 
-import contextlib
 import os
 
 import tensorflow as tf
@@ -11,17 +10,24 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from .. import file_endings, messages, special_files, user_objects
-from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint
+from ..checkpoint_contents import keras_2_state
+from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint, paths
 from ..checkpoint_files.file_watch import Watch
 from ..checkpoint_files.working_folder import WorkingFolder
 from ..plain_text import counted
+from . import object_checkpoint
+from .keras_state import is_from_optimizer_v2
 from .name_maps import GUESS, as_text
+from .optimizer_v2_checkpoint import load_optimizer_v2
 from .report import CheckpointMismatch, Leftover
 from .v1_checkpoint import guess_name_map, load_v1_checkpoint, save_v1_checkpoint
 
 
 def convert(arguments, name_map):
-    """Converts a v1 checkpoint to a Keras file or an object-based checkpoint, or back.
+    """Converts a checkpoint to a Keras file or an object-based checkpoint, or back to v1.
+
+    The source is a v1 checkpoint; or what Keras 2 saved with an OptimizerV2, if the model is of
+    Keras 3 and was compiled with an optimizer that `to_keras` made from this OptimizerV2.
 
     Args:
       arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
@@ -37,12 +43,15 @@ def convert(arguments, name_map):
         checkpoint.
       CheckpointMismatch: some of the state does not fit.
       ImportError: the user's function cannot be imported, or raises an error.
-      ValueError: the user's function does not return a built Keras model, or the destination is an
-        existing Keras file or object-based checkpoint.
+      ValueError: the user's function does not return a built Keras model, the destination is an
+        existing Keras file or object-based checkpoint, or an option does not fit the model.
     """
     if arguments.to == "keras":
-        open_checkpoint(arguments.source)  # raises errors before the slow construction of the model
+        _check_source(arguments.source)
         model, optimizer = _model(arguments.model)
+        if is_from_optimizer_v2(optimizer):
+            report = _load_optimizer_v2(model, optimizer, arguments, name_map)
+            return _save(model, optimizer, arguments, report)
         guess = _Guess(name_map, arguments.source, model, optimizer)
         report = _load_v1(model, optimizer, arguments, guess)
         report = _save(model, optimizer, arguments, report)
@@ -76,6 +85,33 @@ class _Guess:
     def noted(self, report):
         """Returns a report with the guessed name map among its notes."""
         return report._replace(notes=report.notes + self._notes)
+
+
+def _check_source(path):
+    """Raises errors for a missing or damaged source before the slow construction of the model."""
+    if file_endings.ending_of(path, file_endings.KERAS) and os.path.isfile(path):
+        keras_2_state.saved_state(path)
+    else:
+        open_checkpoint(paths.in_saved_model(path))
+
+
+def _load_optimizer_v2(model, optimizer, arguments, name_map):
+    for option, value in (("--partial", arguments.partial), ("--ignore", arguments.ignore)):
+        if value:
+            raise ValueError(f"{option} has no meaning: an OptimizerV2 is loaded completely.")
+    if name_map == GUESS:
+        raise ValueError(
+            "--name-map guess is for v1 checkpoints. Without --name-map, the error message has a "
+            "guess for a file: --name-map FILE.json."
+        )
+    try:
+        return load_optimizer_v2(arguments.source, model, optimizer, name_map)
+    except CheckpointMismatch as mismatch:
+        raise CheckpointMismatch(
+            f"{arguments.source!r} does not fit the model of {arguments.model} and its "
+            "OptimizerV2. Map names of variables with --name-map FILE.json.",
+            mismatch.report,
+        ) from mismatch
 
 
 def _load_v1(model, optimizer, arguments, guess):
@@ -166,7 +202,7 @@ def _save(model, optimizer, arguments, report):
         if not has_state:
             report = report._replace(left_in_checkpoint=_lost(report, path))
         if has_state or arguments.partial:
-            _rename_all(working, folder)
+            object_checkpoint.publish(working, folder)
             is_written = True
     if not is_written:
         reason = (
@@ -191,39 +227,9 @@ def _write(path, model, optimizer):
         model.save(path)
     else:
         saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
-        options = {}
-        if versions.for_a_session():
-            options["session"] = versions.keras_2().backend.get_session()
-        # Calls `save`, not `write`: a user's `restore` expects a save_counter, which `write` omits.
-        _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
+        object_checkpoint.write(tf.train.Checkpoint(**saved), path)
         return True
     return optimizer is None or keras_files.holds_optimizer(path)
-
-
-def _rename_counted(written, path):
-    """Removes the number that `save` has appended to the names of a checkpoint's files.
-
-    Also deletes the file `checkpoint` in their folder.
-    """
-    folder = os.path.dirname(path)
-    for name in os.listdir(folder):
-        if name.startswith(os.path.basename(written) + "."):
-            ending = name[len(os.path.basename(written)) :]
-            os.replace(os.path.join(folder, name), path + ending)
-    os.remove(os.path.join(folder, "checkpoint"))
-
-
-def _rename_all(working, folder):
-    """Renames the files to their final names.
-
-    An index is renamed last, because it makes the checkpoint complete.
-    """
-    names = sorted(working.written(), key=lambda name: (name.endswith(".index"), name))
-    with contextlib.suppress(FileNotFoundError):
-        if names[-1].endswith(".index"):  # an old index must not describe new data
-            os.remove(os.path.join(folder, names[-1]))
-    for name in names:
-        os.replace(os.path.join(working.path, name), os.path.join(folder, name))
 
 
 # From Keras

@@ -71,7 +71,7 @@ class KerasState:
             adapter_of(optimizer).check_readable()
         self.optimizer = optimizer
         self._default_names = set()
-        self._rename, self._rename_state = _renaming(name_map)
+        self._rename, self._rename_state = renaming(name_map)
         self._labels, self._variables = self._named(model_or_variables)
         self._trained = [] if optimizer is None else self._find_trained(model_or_variables)
         self.tensors = list(self._find_tensors())
@@ -83,9 +83,9 @@ class KerasState:
             entries = {name: (name, each) for name, each in model_or_variables.items()}
         else:
             entries = {}
-            for variable in _variables(model_or_variables):
-                _check_variable(variable)
-                label = _keras_name(variable)
+            for variable in variables_of(model_or_variables):
+                check_variable(variable)
+                label = keras_name(variable)
                 self._default_names.add(label)
                 name = self._rename(label)
                 if name is None:
@@ -102,7 +102,7 @@ class KerasState:
                     )
                 entries[name] = label, variable
         for name, (_, variable) in entries.items():
-            _check_variable(variable)
+            check_variable(variable)
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
                     f"{name!r} cannot be the name of a variable in a TF1 graph. Map it to the name "
@@ -122,7 +122,7 @@ class KerasState:
           ValueError: the optimizer has slots for variables that are not among `model_or_variables`,
             or was built without some of the trainable variables.
         """
-        optimizer, trained = self.optimizer, _trainable(model_or_variables)
+        optimizer, trained = self.optimizer, trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
         keys_with_slots = optimizer.keys_with_slots()
         if adapter_of(optimizer).is_built_once and optimizer.trained_variables():
@@ -235,15 +235,21 @@ class KerasState:
         # updates.
         return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
 
-    def reset_derived_state(self):
-        """Sets Keras 3's moving averages to the loaded values, and accumulated gradients to 0."""
-        if getattr(self.optimizer, "use_ema", False):
-            averages = self.optimizer._model_variables_moving_average
-            for average, variable in zip(averages, self.optimizer._trainable_variables):
-                versions.assign_to(average, versions.value_of(variable))
-        if self._batches_a_step > 1:
-            for total in self.optimizer._accumulated_gradients:
-                versions.assign_to(total, np.zeros_like(versions.value_of(total)))
+
+def reset_derived_state(optimizer):
+    """Sets Keras 3's moving averages to the loaded values, and accumulated gradients to 0."""
+    if getattr(optimizer, "use_ema", False):
+        averages = optimizer._model_variables_moving_average
+        for average, variable in zip(averages, optimizer._trainable_variables):
+            versions.assign_to(average, versions.value_of(variable))
+    if (getattr(optimizer, "gradient_accumulation_steps", None) or 1) > 1:
+        for total in optimizer._accumulated_gradients:
+            versions.assign_to(total, np.zeros_like(versions.value_of(total)))
+
+
+def is_from_optimizer_v2(optimizer):
+    """Whether `to_keras` made this optimizer from an OptimizerV2, which is in `_inner`."""
+    return versions.api_of(getattr(optimizer, "_inner", None)) == "optimizer_v2"
 
 
 def check_optimizer(optimizer):
@@ -258,6 +264,11 @@ def check_optimizer(optimizer):
     inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
     if inner is not None and graph_names.is_bridged(inner):
         way_out = "Pass the wrapped optimizer: optimizer.inner_optimizer."
+    elif is_from_optimizer_v2(optimizer):
+        way_out = (
+            "This one was made from an OptimizerV2, whose state no v1 checkpoint contains: see "
+            "load_optimizer_v2 and save_optimizer_v2."
+        )
     elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
         way_out = (
             "For Keras, pass to_keras(optimizer). In a TF1 graph, tf.compat.v1.train.Saver "
@@ -273,7 +284,7 @@ def check_optimizer(optimizer):
     raise TypeError(f"optimizer must be made by to_keras, got {name}. {way_out}")
 
 
-def _renaming(name_map):
+def renaming(name_map):
     """Returns two functions from a default name to the name in the checkpoint.
 
     The first function is for variables. The second function is for slots, shared variables and the
@@ -302,12 +313,17 @@ def _renaming(name_map):
     raise TypeError(f"name_map must be a dict or a function, got {name_map!r}.")
 
 
-def _variables(model_or_variables):
+def variables_of(model_or_variables):
+    """Returns a list of the variables of a model, or of the given variables.
+
+    Raises:
+      ValueError: the model has no variables yet.
+    """
     if not hasattr(model_or_variables, "weights"):
         try:
             return list(model_or_variables)
         except TypeError:
-            return [model_or_variables]  # `_check_variable` raises an error for it
+            return [model_or_variables]  # `check_variable` raises an error for it
     model = model_or_variables
     # If the model has no variables yet, Keras 2 raises its own ValueError here.
     variables = list(model.weights)
@@ -318,7 +334,8 @@ def _variables(model_or_variables):
     return variables
 
 
-def _check_variable(value):
+def check_variable(value):
+    """Raises a TypeError if a value is not a variable."""
     if not hasattr(value, "assign") or not hasattr(value, "shape"):
         raise TypeError(
             "model_or_variables must be a Keras model, a list of variables or a dict from "
@@ -326,7 +343,8 @@ def _check_variable(value):
         )
 
 
-def _trainable(model_or_variables):
+def trainable(model_or_variables):
+    """Returns a list of the trainable variables."""
     if hasattr(model_or_variables, "trainable_variables"):
         return list(model_or_variables.trainable_variables)
     variables = model_or_variables
@@ -335,7 +353,8 @@ def _trainable(model_or_variables):
     return [variable for variable in variables if variable.trainable]
 
 
-def _keras_name(variable):
+def keras_name(variable):
+    """Returns the name of a variable in Keras: its path in Keras 3."""
     path = getattr(variable, "path", None) if versions.is_keras_3_variable(variable) else None
     return path or variable.name.split(":")[0]
 

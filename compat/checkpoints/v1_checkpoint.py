@@ -14,7 +14,7 @@ from ..checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoin
 from ..checkpoint_files.paths import as_text
 from ..plain_text import counted
 from . import hints, matching
-from .keras_state import STEP, KerasState
+from .keras_state import STEP, KerasState, reset_derived_state
 from .report import CheckpointMismatch, Leftover, Report, Transfer
 
 _NO_COUNTERPART = "nothing in the model or its optimizer matches it"
@@ -106,7 +106,7 @@ def load_v1_checkpoint(
                 "checkpoint again before you continue."
             ) from error
         state.assign(match.tensor, value)
-    state.reset_derived_state()
+    reset_derived_state(optimizer)
     return report
 
 

@@ -18,8 +18,10 @@ form is keras if DST ends in .keras, .h5 or .weights.h5, else v1:
   adagrad-decay-v2  a copy of the v1 checkpoint SRC, with AdagradDecay's decay counts in the shapes
                     that AdagradDecayOptimizerV2 uses
   keras             a Keras file if DST ends in .keras, .h5 or .weights.h5, else a
-                    tf.train.Checkpoint with the prefix DST. SRC must be a v1 checkpoint, and
-                    --model is needed
+                    tf.train.Checkpoint with the prefix DST. --model is needed. SRC must be a v1
+                    checkpoint; or, if the model is of Keras 3 and was compiled with
+                    to_keras(an_optimizer_v2, api="keras3"), what Keras 2 saved with this
+                    OptimizerV2: a checkpoint, a SavedModel, or an .h5 file of a whole model
 """
 _EPILOG = """\
 examples:

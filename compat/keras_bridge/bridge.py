@@ -11,6 +11,7 @@ from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule,
 from ..keras_adapters import adapter_of, adapter_of_api
 
 _HOMES = {"optimizer_v2": ".keras2.optimizer", "keras3": ".keras3.optimizer"}
+_HOME_OF_OPTIMIZER_V2 = ".keras3.optimizer_v2"
 
 
 def to_keras(
@@ -36,7 +37,8 @@ def to_keras(
     variables in the list, as in v1.
 
     Args:
-      optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own.
+      optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own; or
+        an OptimizerV2 of Keras 2, of your own or of another package, for Keras 3.
       learning_rate: a number, callable, or Keras schedule; None keeps the learning rate of
         `optimizer`. If `optimizer` is a wrapper, its nested optimizer gets this learning rate. If
         several optimizers are nested, the argument must be None, because each nested optimizer
@@ -71,6 +73,17 @@ def to_keras(
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
         has_other_arguments = not fused or any(option is not None for option in options)
         return _recreated_keras_optimizer(optimizer, api, has_other_arguments)
+    _refuse_new_of_keras_2(optimizer)
+    to_keras_3 = adapter_of_api(api).api == "keras3"
+    if to_keras_3 and versions.api_of(optimizer) == "optimizer_v2":
+        options = (learning_rate, lr_attr, global_step_attr)
+        if not fused or any(option is not None for option in options):
+            raise ValueError(
+                f"{type(optimizer).__name__} is an OptimizerV2, for which to_keras takes only api, "
+                "name and arguments of Keras 3. Set other options on the OptimizerV2."
+            )
+        home = importlib.import_module(_HOME_OF_OPTIMIZER_V2, __package__)
+        return home.OptimizerV2InKeras3(optimizer, name=name, **keras_arguments)
     return bridge_class(api)(
         optimizer,
         learning_rate=learning_rate,
@@ -101,6 +114,16 @@ def _recreated_keras_optimizer(
             "another api, and set options on the result instead of passing them."
         )
     return keras_optimizer
+
+
+def _refuse_new_of_keras_2(optimizer: KerasOptimizer):
+    if versions.api_of(optimizer) is None and hasattr(optimizer, "add_variable_from_reference"):
+        name, home = type(optimizer).__name__, adapter_of_api("optimizer_v2").name
+        raise TypeError(
+            f"{name} is one of the new optimizers that Keras 2 has since 2.11. Keras 3 has the "
+            f"same ones, keras.optimizers.{name}. For the OptimizerV2 of that name, pass "
+            f"{home}.optimizers.legacy.{name}."
+        )
 
 
 def bridge_class(api: str) -> Any:

@@ -11,7 +11,7 @@ from legacy_opt import versions
 
 from .. import messages
 from ..keras_adapters import FACTORY, adapter_of, adapter_of_api
-from ..v1_optimizers import graph_names, nesting, owned_state, schedules
+from ..v1_optimizers import graph_names, inspection, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
 
@@ -280,14 +280,11 @@ def _first_line(error):
 
 def _check_complete(cls, settings):
     """Raises a ValueError if get_config of a class lacks an argument of the constructor."""
-    for name, parameter in inspect.signature(cls.__init__).parameters.items():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            continue
-        if name not in settings and name not in ("self", "name", "lr"):
-            raise ValueError(
-                f"get_config of {cls.__name__} does not include its argument {name}, so the "
-                f"optimizer cannot be copied. {FACTORY % cls.__name__}"
-            )
+    for name in inspection.missing_arguments(cls, settings):
+        raise ValueError(
+            f"get_config of {cls.__name__} does not include its argument {name}, so the "
+            f"optimizer cannot be copied. {FACTORY % cls.__name__}"
+        )
 
 
 def _eagerly(function):

@@ -313,7 +313,7 @@ def v1_arguments(bridged):
     cls = bridged._v1.original_class
     defaults = {
         name: parameter.default
-        for name, parameter in serialization._parameters(cls).items()
+        for name, parameter in inspection.parameters_of(cls).items()
         if parameter.default is not parameter.empty
     }
     return dict(defaults, **bridged.get_config()["optimizer"]["config"])

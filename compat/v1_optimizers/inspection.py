@@ -139,8 +139,22 @@ def constructor_arguments(cls):
     names = set()
     for ancestor in cls.__mro__[: cls.__mro__.index(BASE)]:
         if "__init__" in vars(ancestor):
-            names.update(inspect.signature(ancestor.__init__).parameters)
-    return names - {"self"}
+            names.update(parameters_of(ancestor))
+    return names
+
+
+def parameters_of(cls):
+    """Returns the parameters of a class' constructor, without the instance: a dict by name."""
+    parameters = inspect.signature(cls.__init__).parameters
+    return dict(list(parameters.items())[1:])
+
+
+def missing_arguments(cls, config):
+    """Yields the names of constructor arguments that the result of Keras' `get_config` lacks."""
+    for name, parameter in parameters_of(cls).items():
+        many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if not many and name not in config and name not in ("name", "lr"):
+            yield name
 
 
 class _Watched(float):

@@ -19,7 +19,7 @@ from legacy_opt.core.types import OptimizerClass
 from legacy_opt.optimizers import decay_of_contrib, decoupled_weight_decay
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from .inspection import BASE
+from .inspection import BASE, parameters_of
 
 _registered = {}  # name -> class
 # The constructor of a wrapper takes the nested optimizer under one of these argument names.
@@ -153,7 +153,7 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
         arguments = dict(cls.get_config(optimizer))
     else:
         arguments = dict(_arguments(optimizer, cls, set(overrides) | {s.lstrip("_") for s in skip}))
-    arguments.update({key: value for key, value in overrides.items() if key in _parameters(cls)})
+    arguments.update({key: value for key, value in overrides.items() if key in parameters_of(cls)})
 
     def plain(value, argument):
         if nested_config is not None and isinstance(value, BASE):
@@ -181,7 +181,7 @@ def from_config(data):
         )
     # Ignore an argument that this version of the class lacks if its saved value is false: the
     # option is off.
-    parameters = _parameters(cls)
+    parameters = parameters_of(cls)
     arguments = {
         key: _with_optimizers(value)
         for key, value in data["config"].items()
@@ -203,16 +203,10 @@ def _with_optimizers(value):
     return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
 
 
-def _parameters(cls):
-    parameters = dict(inspect.signature(cls.__init__).parameters)
-    parameters.pop("self", None)
-    return parameters
-
-
 def _arguments(optimizer, cls, omitted):
     """Yields the constructor's arguments, except `omitted`, with the values in the attributes."""
     state = vars(optimizer)
-    for name, parameter in _parameters(cls).items():
+    for name, parameter in parameters_of(cls).items():
         if name in omitted:
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):

@@ -67,6 +67,7 @@ BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 RUNNING = [
     "adagrad_decay.md",
     "adam_family.md",
+    pytest.param("any_optimizer.md", marks=pytest.mark.keras3),
     "estimators.md",
     "keras.md",
     "layerwise.md",

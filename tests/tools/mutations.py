@@ -200,7 +200,7 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "gradients are clipped before rows of equal ids are summed",
-        "BridgedOptimizer._clip_gradients",
+        "clipped",
         "pairs = with_summed_duplicates([(grad, None) for grad in grads])",
         "pairs = [(grad, None) for grad in grads]",
         (CLIPPING, "-k", "keras3 and sums_repeated_ids_first"),
@@ -265,7 +265,7 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "slots of another optimizer are ignored silently",
-        "Keras3State._create_or_restore_slot_variable",
+        "SavedUnderNames._create_or_restore_slot_variable",
         WHOLE,
         "return None",
         (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),

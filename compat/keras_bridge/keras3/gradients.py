@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Optional
+from typing import Any, Callable, List, Optional
 
 import tensorflow as tf
 
+from legacy_opt.core.duplicate_ids import with_summed_duplicates
 from legacy_opt.core.gradient_values import values_of, with_values
-from legacy_opt.core.types import Gradient, KerasVariable, TensorLike
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, TensorLike
 
 
 class Rows(tf.IndexedSlices):
@@ -36,3 +37,18 @@ def of_dtype(grad: Optional[Gradient], variable: KerasVariable) -> Optional[Grad
     if grad is None or grad.dtype == variable.dtype:
         return grad
     return with_values(grad, tf.cast(values_of(grad), variable.dtype))
+
+
+def clipped(
+    optimizer: KerasOptimizer,
+    grads: List[Optional[Gradient]],
+    clip: Callable[[List[Any]], List[Any]],
+) -> List[Optional[Gradient]]:
+    """Clips gradients with Keras' own method `clip`, which accepts no sparse gradients."""
+    if not (optimizer.clipnorm or optimizer.clipvalue or optimizer.global_clipnorm):
+        return grads
+    # Keras would clip each occurrence of an id separately, and would raise an error for some
+    # sparse gradients.
+    pairs = with_summed_duplicates([(grad, None) for grad in grads])
+    values = clip([values_of(grad) for grad, _ in pairs])
+    return [with_values(grad, each) for (grad, _), each in zip(pairs, values)]

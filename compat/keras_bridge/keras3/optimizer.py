@@ -13,9 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.duplicate_ids import with_summed_duplicates
 from legacy_opt.core.gradient_order import writes_after
-from legacy_opt.core.gradient_values import values_of, with_values
 from legacy_opt.core.types import (
     GradAndVar,
     Gradient,
@@ -31,7 +29,7 @@ from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from ..hyperparameter_values import Rate
-from .gradients import as_gradient, of_dtype
+from .gradients import as_gradient, clipped, of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
@@ -166,13 +164,7 @@ class BridgedOptimizer(Keras3State):
         return step().op
 
     def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
-        if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
-            return grads
-        # Keras would clip each occurrence of an id separately, and would raise an error for some
-        # sparse gradients.
-        pairs = with_summed_duplicates([(grad, None) for grad in grads])
-        clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
-        return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
+        return clipped(self, grads, super()._clip_gradients)
 
     def _backend_update_step(
         self,

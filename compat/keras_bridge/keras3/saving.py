@@ -10,15 +10,12 @@ from __future__ import annotations
 import contextlib
 import json
 import warnings
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Dict, Iterable, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.core.types import KerasVariable
-
-if TYPE_CHECKING:
-    from .state import Keras3State
+from legacy_opt.core.types import KerasOptimizer, KerasVariable
 
 # Key under which the number of trained variables is saved.
 _TRAINED = "trained"
@@ -42,7 +39,7 @@ class SavedVariables:
       optimizer: the bridged optimizer.
     """
 
-    def __init__(self, optimizer: Keras3State):
+    def __init__(self, optimizer: KerasOptimizer):
         self._optimizer = optimizer
         self._names = {}
         self._awaited = None  # the shapes in a checkpoint that was read before `build`
@@ -53,7 +50,7 @@ class SavedVariables:
         """Sets the name under which a variable of the optimizer is saved."""
         self._names[name.replace("/", "|")] = variable
 
-    def add_numbered(self, name: str, variable: KerasVariable):
+    def add_numbered(self, name: Optional[str], variable: KerasVariable):
         """Names one of Keras' moving averages or accumulated gradients."""
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self.add(f"{name}_{number}", variable)
@@ -219,23 +216,86 @@ class SavedVariables:
             )
 
 
-def check_child(name: str):
-    """Raises a ValueError if a child of an optimizer in a checkpoint is of another Keras class."""
-    if name in _NUMBERED:
-        raise ValueError(
-            "This checkpoint was written with an optimizer of Keras' own, whose state does not "
-            "fit a v1 optimizer. " + _LEAVE_OUT
-        )
-    if name == _STEP_OF_KERAS_2:
-        raise ValueError(OF_V1_OR_KERAS_2)
-
-
 OF_V1_OR_KERAS_2 = (
     "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots Keras 3 "
     "would not restore. Convert it to a v1 checkpoint with `legacy-opt convert`, and load the v1 "
     "checkpoint with load_v1_checkpoint; or leave the optimizer out: tf.train.Checkpoint(model=…)."
 )
+STATE_OF_OPTIMIZER_V2 = (
+    "This checkpoint was written with an optimizer of Keras 2 or TensorFlow 1. To load the state "
+    "of an OptimizerV2 of Keras 2, call legacy_opt.compat.load_optimizer_v2(path, model, "
+    "optimizer); or leave the optimizer out: tf.train.Checkpoint(model=…)."
+)
 _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Checkpoint(model=…)."
+
+
+class SavedUnderNames:
+    """Mixin for a Keras 3 optimizer that saves and loads its variables by `SavedVariables`.
+
+    Overrides methods of Keras and TensorFlow. The class after this one must be a Keras optimizer.
+
+    Attributes:
+      _saved: the `SavedVariables`.
+      of_another_keras: the error message for checkpoints of optimizers of TensorFlow 1 or Keras 2.
+      has_trained: whether the optimizer was built for variables.
+    """
+
+    _saved: SavedVariables
+    of_another_keras = OF_V1_OR_KERAS_2
+
+    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
+
+        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+    def awaits_state(self) -> bool:
+        return self._saved.awaits_state()
+
+    def __dir__(self) -> List[str]:
+        # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code would
+        # raise an error for such slots if `dir(optimizer)` contained get_slot_names.
+        return [name for name in super().__dir__() if name != "get_slot_names"]
+
+    def add_variable_from_reference(
+        self, reference_variable: KerasVariable, name: Optional[str] = None, **options: Any
+    ) -> KerasVariable:
+        variable = super().add_variable_from_reference(reference_variable, name=name, **options)
+        self._saved.add_numbered(name, variable)
+        return variable
+
+    def save_own_variables(self, store: Any):
+        self._saved.save(store)
+
+    def load_own_variables(self, store: Any):
+        self._saved.load(store)
+
+    def set_weights(self, weights: Iterable[np.ndarray]):
+        self._saved.set_weights(list(weights), super().set_weights)
+
+    def _trackable_children(
+        self, save_type: str = "checkpoint", **arguments: Any
+    ) -> Dict[str, Any]:
+        children = super()._trackable_children(save_type, **arguments)
+        return self._saved.children(children, save_type)
+
+    def _lookup_dependency(self, name: str, *cached: Any):
+        if cached:  # TensorFlow passes `cached` only if the checkpoint contains `name`
+            self._check_child(name)
+        return super()._lookup_dependency(name, *cached)
+
+    def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any):
+        # TensorFlow calls this for checkpoints of v1 and Keras 2 optimizers. Without this method,
+        # TensorFlow would silently restore nothing.
+        raise ValueError(self.of_another_keras)
+
+    def _check_child(self, name: str):
+        """Raises an error if a child of an optimizer in a checkpoint is of another Keras class."""
+        if name in _NUMBERED:
+            raise ValueError(
+                "This checkpoint was written with an optimizer of Keras' own, whose state does not "
+                "fit an optimizer made by to_keras. " + _LEAVE_OUT
+            )
+        if name == _STEP_OF_KERAS_2:
+            raise ValueError(self.of_another_keras)
 
 
 class _Layout(tf.train.experimental.PythonState):

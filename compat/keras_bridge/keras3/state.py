@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Hashable, Iterable, List, Optional
+from typing import Any, Callable, Hashable, Iterable, List, Optional
 
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -20,7 +19,7 @@ from . import saving
 keras = versions.keras_3()
 
 
-class Keras3State(StateOwner, keras.optimizers.Optimizer):
+class Keras3State(saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
     The methods set attributes in `vars(self)`, because Keras would track and save attributes that
@@ -130,11 +129,6 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
         """Returns the names of the slots; there are none before `build`."""
         return list(self._slot_names)
 
-    def __dir__(self) -> List[str]:
-        # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code would
-        # raise an error for such slots if `dir(optimizer)` contained get_slot_names.
-        return [name for name in super().__dir__() if name != "get_slot_names"]
-
     @property
     def weights(self) -> List[Variable]:
         """All variables of this optimizer as tf.Variables, in the order of `variables`."""
@@ -182,9 +176,6 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
     def trained_variables(self) -> List[KerasVariable]:
         return list(self._trainable_variables)
 
-    def awaits_state(self) -> bool:
-        return self._saved.awaits_state()
-
     def _path_of(self, variable: KerasVariable) -> str:
         """Returns the path of a variable in a form that can be part of another name."""
         return self.variable_name(variable).replace("/", "_").replace(":", "_")
@@ -198,37 +189,3 @@ class Keras3State(StateOwner, keras.optimizers.Optimizer):
                     f"{type(strategy).__name__}, but the optimizer {self.name!r} was not. "
                     "Create the optimizer in the strategy's scope, too: with strategy.scope(): …"
                 )
-
-    # Saving and loading: overridden methods of Keras and TensorFlow.
-
-    def add_variable_from_reference(
-        self, reference_variable: KerasVariable, name: Optional[str] = None, **options: Any
-    ) -> KerasVariable:
-        variable = super().add_variable_from_reference(reference_variable, name=name, **options)
-        self._saved.add_numbered(name, variable)
-        return variable
-
-    def save_own_variables(self, store: Any):
-        self._saved.save(store)
-
-    def load_own_variables(self, store: Any):
-        self._saved.load(store)
-
-    def set_weights(self, weights: Iterable[np.ndarray]):
-        self._saved.set_weights(list(weights), super().set_weights)
-
-    def _trackable_children(
-        self, save_type: str = "checkpoint", **arguments: Any
-    ) -> Dict[str, Any]:
-        children = super()._trackable_children(save_type, **arguments)
-        return self._saved.children(children, save_type)
-
-    def _lookup_dependency(self, name: str, *cached: Any):
-        if cached:  # TensorFlow passes `cached` only if the checkpoint contains `name`
-            saving.check_child(name)
-        return super()._lookup_dependency(name, *cached)
-
-    def _create_or_restore_slot_variable(self, *args: Any, **kwargs: Any):
-        # TensorFlow calls this for checkpoints of v1 and Keras 2 optimizers. Without this method,
-        # TensorFlow would silently restore nothing.
-        raise ValueError(saving.OF_V1_OR_KERAS_2)

@@ -1,0 +1,339 @@
+"""The optimizer that `to_keras` makes for Keras 3 from an OptimizerV2 of Keras 2."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+from typing import Any, Dict, Iterable, List, Optional
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.gradient_order import writes_after
+from legacy_opt.core.types import (
+    Gradient,
+    KerasOptimizer,
+    KerasVariable,
+    Tensor,
+    Variable,
+)
+
+from ...v1_optimizers import copying, graph_names
+from ...v1_optimizers.temporary_attributes import Lock, with_attributes
+from . import optimizer_v2_configuration, saving
+from .gradients import as_gradient, clipped, of_dtype
+
+keras = versions.keras_3()
+# Keras 2 calls these methods in `fit`; Keras 3 computes the gradients itself.
+_NOT_CALLED = (
+    "minimize",
+    "get_gradients",
+    "get_updates",
+    "_compute_gradients",
+    "_get_gradients",
+    "_transform_loss",
+)
+
+
+class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
+    """A Keras 3 optimizer that updates variables by a copy of an OptimizerV2.
+
+    `legacy_opt.compat.to_keras` makes such optimizers. The methods of the OptimizerV2 compute the
+    updates, so variables and slots are equal to those in Keras 2 bit for bit. All of its variables
+    belong to Keras 3, which saves them. Its hyperparameters can be set:
+    ``optimizer.momentum = 0.5``.
+
+    Args:
+      optimizer: an OptimizerV2 that has not trained.
+      name: the name; None takes the name of `optimizer`.
+      **keras_arguments: arguments of Keras 3's own optimizers, such as `use_ema`.
+    """
+
+    of_another_keras = saving.STATE_OF_OPTIMIZER_V2
+    _inner: Any = None  # the copy of the OptimizerV2; None while Keras' own constructor runs
+    _creates_variable = False
+
+    def __init__(
+        self, optimizer: KerasOptimizer, name: Optional[str] = None, **keras_arguments: Any
+    ):
+        inner = _untrained_copy(optimizer)
+        vars(self).update(_saved=saving.SavedVariables(self), _lock_of_step=Lock())
+        super().__init__(
+            learning_rate=_no_rate,  # with a function, Keras creates no variable
+            name=inner._name.replace("/", "_") if name is None else name,
+            **keras_arguments,
+        )
+        vars(self).update(_inner=inner, _untrained=copy.deepcopy(inner))
+        inner.iterations = versions.tf_variable(self._iterations)
+
+    def __repr__(self):
+        return f"<{type(self._inner).__name__} of Keras 2, in Keras 3 by to_keras>"
+
+    @property
+    def has_trained(self) -> bool:
+        """Whether the optimizer was built for variables."""
+        return bool(self._trainable_variables)
+
+    # Variables.
+
+    def build(self, variables: Iterable[KerasVariable]):
+        """Creates all state for these variables; no other variables can be trained afterwards."""
+        variables = list(variables)
+        if self.built and self._trainable_variables:
+            self._check_variables_are_known(variables)
+            return
+        with tf.init_scope(), self._saved.restoring_what_is_created():
+            super().build(variables)
+            if variables:
+                targets = [versions.tf_variable(each) for each in variables]
+                with self._as_in_keras_2(), tf.variable_creator_scope(self._create):
+                    versions.create_optimizer_weights(self._inner, targets)
+                self._name_what_was_created(targets)
+
+    def _create(self, next_creator: Any, **arguments: Any) -> Variable:
+        """Creates a variable of the OptimizerV2 as a variable of Keras 3."""
+        if self._creates_variable:
+            return next_creator(**arguments)
+        value = copying.starting_value(arguments["initial_value"])
+        if arguments.get("dtype") is not None:
+            value = tf.cast(value, arguments["dtype"])
+        name = (arguments.get("name") or "variable").replace("/", "_").replace(":", "_")
+        with with_attributes(self, {"_creates_variable": True}):
+            made = self.add_variable(
+                shape=tuple(value.shape),
+                dtype=value.dtype.name,
+                initializer=lambda shape, dtype=None: value,
+                name=name,
+            )
+        return made.value
+
+    def _name_what_was_created(self, targets: List[Variable]):
+        """Sets the names under which the variables of the OptimizerV2 are saved."""
+        inner, made = self._inner, {id(each.value): each for each in self._variables}
+        named = {f"hyper_{name}": value for name, value in inner._hyper.items()}
+        for number, target in enumerate(targets):
+            slots = inner._slots.get(versions.slot_key(target), {})
+            named.update((f"slot_{number}_{name}", slot) for name, slot in slots.items())
+        for name, variable in named.items():
+            if id(variable) in made:
+                self._saved.add(name, made[id(variable)])
+
+    def get_slot(self, variable: KerasVariable, slot_name: str) -> Variable:
+        """Returns a slot, a tf.Variable.
+
+        Raises:
+          KeyError: the variable has no slot of that name, or the slot is not created yet.
+        """
+        return self._inner.get_slot(versions.tf_variable(variable), slot_name)
+
+    def get_slot_names(self) -> List[str]:
+        """Returns the names of the slots; there are none before `build`."""
+        return list(self._inner.get_slot_names())
+
+    def _as_in_keras_2(self):
+        """Returns a scope in which the trained variables have the names that Keras 2 gives them.
+
+        An OptimizerV2 may compare the names with patterns, for example to exclude biases.
+        """
+        scope = contextlib.ExitStack()
+        for variable in self._trainable_variables:
+            path = getattr(variable, "path", None)
+            if path is not None:
+                name = {"_handle_name": f"{path}:0"}
+                scope.enter_context(with_attributes(versions.tf_variable(variable), name))
+        return scope
+
+    # The training step.
+
+    def apply(
+        self, grads: Iterable[Any], trainable_variables: Optional[Iterable[KerasVariable]] = None
+    ):
+        """Updates variables, and builds the optimizer if it is not built yet; see Keras 3.
+
+        Raises:
+          ValueError: the optimizer was built without one of the variables, or a StatelessScope is
+            active.
+        """
+        if versions.in_stateless_scope():
+            raise ValueError(
+                f"{type(self._inner).__name__} updates variables in place, so it cannot be used "
+                "statelessly. Call build and apply_gradients outside of a StatelessScope."
+            )
+        grads = [as_gradient(grad) for grad in grads]
+        variables = None if trainable_variables is None else list(trainable_variables)
+        if self.built and variables and not self._trainable_variables:
+            self.build(variables)  # for a model from .h5, Keras has called `build([])`
+        with self._lock_of_step, writes_after(grads):
+            super().apply(grads, variables)
+
+    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+        return clipped(self, grads, super()._clip_gradients)
+
+    def _backend_update_step(
+        self,
+        grads: List[Optional[Gradient]],
+        trainable_variables: List[KerasVariable],
+        learning_rate: Any,
+    ):
+        del learning_rate  # the OptimizerV2 has it
+        pairs = [
+            (of_dtype(*pair), versions.tf_variable(pair[1]))
+            for pair in zip(grads, trainable_variables)
+        ]
+        # The OptimizerV2 adds 1 to `_iterations`, and Keras 3 adds 1 afterwards. If Keras 3
+        # accumulates gradients, its `iterations`, the number of updates, is less.
+        variable = versions.tf_variable(self._iterations)
+        before = variable.read_value()
+        if self.gradient_accumulation_steps:
+            variable.assign(tf.convert_to_tensor(self.iterations))
+        with self._as_in_keras_2(), tf.variable_creator_scope(self._refuse_variable):
+            self._inner.apply_gradients(pairs)
+        variable.assign(before)
+
+    def _refuse_variable(self, next_creator: Any, **arguments: Any) -> Variable:
+        raise ValueError(
+            f"{type(self._inner).__name__} creates a variable in a training step "
+            f"({arguments.get('name') or 'without a name'}), which no file of Keras 3 would "
+            "contain. Create it in _create_slots."
+        )
+
+    # Hyperparameters.
+
+    def __getattr__(self, name: str):
+        if self._inner is not None and name in self._inner._hyper:
+            return getattr(self._inner, name)
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value: Any):
+        if self._inner is not None and name in self._inner._hyper:
+            self._set(name, value)
+        else:
+            super().__setattr__(name, value)
+
+    def _set(self, name: str, value: Any):
+        value = optimizer_v2_configuration.hyperparameter(name, value)
+        setattr(self._inner, name, value)
+
+    @property
+    def learning_rate(self):
+        """The learning rate; it can be set to a number, a function or a schedule."""
+        return self._get_current_learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, rate: Any):
+        raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
+
+    def _get_current_learning_rate(self):
+        if self._inner is None or "learning_rate" not in self._inner._hyper:
+            return _no_rate()
+        rate = self._inner._get_hyper("learning_rate")
+        return rate(self.iterations) if hasattr(rate, "get_config") else rate
+
+    @property
+    def weight_decay(self):
+        """The OptimizerV2's weight decay if it has one, otherwise that of Keras 3."""
+        if self._inner is not None and "weight_decay" in self._inner._hyper:
+            return self._inner.weight_decay
+        return vars(self).get("weight_decay")
+
+    @weight_decay.setter
+    def weight_decay(self, value: Optional[float]):
+        vars(self)["weight_decay"] = value
+
+    def _apply_weight_decay(self, variables: List[KerasVariable]):
+        if "weight_decay" not in self._inner._hyper:
+            super()._apply_weight_decay(variables)
+
+    # Configuration.
+
+    def new_optimizer_v2(self) -> KerasOptimizer:
+        """Returns a new OptimizerV2 with the current hyperparameters, without state."""
+        made = copy.deepcopy(self._untrained)
+        made._hyper.update(_as_numbers(self._inner._hyper))
+        return made
+
+    def get_config(self) -> Dict[str, Any]:
+        """Returns plain data from which `from_config` makes an equal optimizer without state.
+
+        Raises:
+          ValueError: the `get_config` of the OptimizerV2 is not complete.
+        """
+        inner = self._inner
+        with with_attributes(self, {"_learning_rate": tf.constant(0.0), "_inner": None}):
+            config = super().get_config()
+        del config["learning_rate"]
+        return dict(config, optimizer=optimizer_v2_configuration.of(inner))
+
+    @classmethod
+    def from_config(
+        cls, config: Dict[str, Any], custom_objects: Optional[Dict[str, Any]] = None
+    ) -> KerasOptimizer:
+        """Makes the optimizer that `get_config` described.
+
+        Raises:
+          ValueError: the class of the OptimizerV2 is not registered.
+        """
+        made = optimizer_v2_configuration.made(config["optimizer"], custom_objects)
+        return cls(**dict(config, optimizer=made))
+
+
+def _no_rate() -> Tensor:
+    """The learning rate for Keras 3, which only passes it to update methods that do not use it."""
+    return tf.constant(0.0)
+
+
+def _untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
+    """Returns a copy of an OptimizerV2, without variables.
+
+    Raises:
+      TypeError: Keras 3 would not call methods that the class overrides.
+      ValueError: the optimizer has trained, scales the loss, or was made by `to_keras`.
+    """
+    name, base = type(optimizer).__name__, versions.optimizer_v2()
+    if versions.for_a_session():
+        raise ValueError(
+            "Keras 3 has no Session: convert an OptimizerV2 where TensorFlow executes eagerly."
+        )
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            f"{name} is an OptimizerV2, which to_keras supports in Keras 3 in one replica only. "
+            "Train without a distribution strategy, or in tf_keras."
+        )
+    if graph_names.is_bridged(optimizer):
+        raise ValueError(
+            f"This {name} was made by to_keras for Keras 2. Pass the v1 optimizer itself: "
+            "to_keras(v1_optimizer, api='keras3')."
+        )
+    if hasattr(optimizer, "get_scaled_loss"):
+        raise ValueError(
+            f"{name} scales the loss. Pass the optimizer inside it, optimizer.inner_optimizer, and "
+            "let Keras 3 scale the loss: keras.optimizers.LossScaleOptimizer(to_keras(…))."
+        )
+    for method in _NOT_CALLED:
+        if getattr(type(optimizer), method, None) is not getattr(base, method, None):
+            raise TypeError(
+                f"{name} overrides {method}, which Keras 3 does not call, so it would train "
+                "differently. Compute the same in apply_gradients or _transform_gradients."
+            )
+    steps = 0 if optimizer._iterations is None else int(versions.value_of(optimizer._iterations))
+    if optimizer._slots or steps:
+        raise ValueError(
+            f"This {name} has trained already, and the result of to_keras would start with new "
+            "state. Save its state in Keras 2 and load it with load_optimizer_v2, or pass a new "
+            "optimizer."
+        )
+    result = copy.deepcopy(optimizer)
+    numbers = _as_numbers(result._hyper)
+    vars(result).update(_hyper=numbers, _hypers_created=False, _iterations=None, _weights=[])
+    return result
+
+
+def _as_numbers(hyperparameters: Dict[str, Any]) -> Dict[str, Any]:
+    """Returns hyperparameters with numbers in place of variables."""
+    return {
+        name: value.numpy().item() if isinstance(value, tf.Variable) else value
+        for name, value in hyperparameters.items()
+    }
+
+
+versions.register_with_keras_3(OptimizerV2InKeras3)

@@ -1,0 +1,84 @@
+"""Writes an OptimizerV2 as plain data, and makes it again from these data."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Optional
+
+from legacy_opt import versions
+from legacy_opt.core.types import KerasOptimizer
+
+from ...v1_optimizers import inspection
+
+_REGISTER = (
+    "Register the class before loading, with @keras.saving.register_keras_serializable(), or pass "
+    "custom_objects={%r: the_class}."
+)
+
+
+def of(optimizer: KerasOptimizer) -> Dict[str, Any]:
+    """Returns the class name and the configuration of an OptimizerV2.
+
+    Raises:
+      ValueError: its `get_config` lacks an argument of the constructor.
+    """
+    cls, config = type(optimizer), dict(optimizer.get_config())
+    for name in inspection.missing_arguments(cls, config):
+        raise ValueError(
+            f"{cls.__name__} cannot be saved: its get_config does not include the argument {name}. "
+            "Return all arguments of the constructor from get_config."
+        )
+    return {"class_name": _registered_name(cls), "config": config}
+
+
+def made(data: Dict[str, Any], custom_objects: Optional[Dict[str, Any]]) -> KerasOptimizer:
+    """Returns a new OptimizerV2 from the data that `of` has returned.
+
+    Raises:
+      ValueError: the class is not registered.
+    """
+    cls = _class_named(data["class_name"], custom_objects)
+    if cls is None:
+        raise ValueError(
+            f"The saved OptimizerV2 class {data['class_name']!r} is not registered. "
+            + _REGISTER % data["class_name"]
+        )
+    return cls.from_config(dict(data["config"]))
+
+
+def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:
+    keras_2 = versions.keras_2()
+    home = getattr(keras_2.optimizers, "legacy", keras_2.optimizers)
+    found = [
+        versions.keras_3().saving.get_registered_object(name, custom_objects),
+        keras_2.utils.get_registered_object(name, custom_objects),
+        getattr(home, name, None),
+    ]
+    return next((each for each in found if versions.api_of(each) == "optimizer_v2"), None)
+
+
+def _registered_name(cls: type) -> str:
+    """Returns the name under which a class is registered in Keras 3 or 2, or its own name."""
+    for home in (versions.keras_3().saving, versions.keras_2().utils):
+        if home.get_registered_object(home.get_registered_name(cls)) is cls:
+            return home.get_registered_name(cls)
+    return cls.__name__
+
+
+def hyperparameter(name: str, value: Any) -> Any:
+    """Returns a value that was set in Keras 3, in a form that an OptimizerV2 takes.
+
+    Raises:
+      TypeError: the value is a schedule that this Keras 2 does not have.
+    """
+    value = versions.tf_variable(value)
+    keras_2 = versions.keras_2()
+    schedules = keras_2.optimizers.schedules
+    if not hasattr(value, "get_config") or isinstance(value, schedules.LearningRateSchedule):
+        return value
+    cls = getattr(schedules, type(value).__name__, None)
+    if cls is None or not type(value).__module__.startswith("keras."):
+        raise TypeError(
+            f"{name}={value!r} is a schedule of Keras 3 that Keras 2 does not have. Pass one of "
+            f"{keras_2.__name__}.optimizers.schedules."
+        )
+    return cls.from_config(value.get_config())

@@ -1,0 +1,273 @@
+"""Tests an OptimizerV2 of Keras 2 in Keras 3: equal, bit for bit, to itself in tf_keras."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import to_keras, to_v1
+from tests.support import running
+from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
+from tests.support.keras.optimizers_v2 import MAKERS, Gravity, Heavy, legacy, schedules
+
+pytestmark = pytest.mark.keras3
+
+keras = KERAS_3.keras
+PROBLEM = keras_models.problem()
+NAMES = pytest.mark.parametrize("name", MAKERS)
+
+
+def crossed(name, **arguments):
+    return to_keras(MAKERS[name](), api="keras3", **arguments)
+
+
+@pytest.mark.parametrize("way", ["function", "eager", "fit", "fit eagerly"])
+@NAMES
+def test_equals_itself_in_keras_2(name, way):
+    expected = OPTIMIZER_V2.run(MAKERS[name](), way, PROBLEM)
+    optimizer = crossed(name)
+    running.assert_same(KERAS_3.run(optimizer, way, PROBLEM), expected)
+    assert optimizer.iterations.numpy() == optimizer._inner.iterations.numpy() == PROBLEM.steps
+
+
+def test_the_given_optimizer_does_not_change():
+    given = MAKERS["Heavy"]()
+    first, second = (to_keras(given, api="keras3") for _ in range(2))
+    for each in (first, second):
+        running.assert_same(
+            KERAS_3.run(each, "fit", PROBLEM), OPTIMIZER_V2.run(MAKERS["Heavy"](), "fit", PROBLEM)
+        )
+    assert not given._slots and given._iterations is None
+
+
+def test_names_of_variables_are_those_of_keras_2():
+    names = []
+
+    class Noting(legacy.SGD):
+        def _resource_apply_dense(self, grad, var, apply_state=None):
+            names.append(var.name)
+            return super()._resource_apply_dense(grad, var, apply_state)
+
+    class Model(keras.Model):
+        def __init__(self):
+            super().__init__(name="top")
+            self.last = keras.layers.Dense(1, name="last")
+
+        def call(self, inputs):
+            return self.last(inputs)
+
+    model = Model()
+    model.compile(to_keras(Noting(0.1), api="keras3"), "mse")
+    model.fit(np.ones([2, 2]), np.ones(2), verbose=0)
+    assert set(names) == {"top/last/kernel:0", "top/last/bias:0"}
+    assert [each.value.name for each in model.trainable_variables] == ["top/kernel:0", "top/bias:0"]
+
+
+# Hyperparameters.
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_hyperparameters_can_be_set(way):
+    def between(variables, number, optimizer):
+        if number == 4:
+            optimizer.learning_rate = 0.03
+            optimizer.momentum = 0.5
+        if number == 8:
+            optimizer.weight_decay = 0.2
+
+    traces = []
+    for optimizer in (MAKERS["Heavy"](), crossed("Heavy")):
+        traces.append(
+            keras_models.loop(
+                PROBLEM, optimizer, way, lambda *args, each=optimizer: between(*args, each)
+            )[0]
+        )
+    running.assert_same(traces[1], traces[0])
+    assert float(optimizer.learning_rate) == np.float32(0.03)
+    assert float(optimizer.weight_decay) == np.float32(0.2)
+
+
+def test_schedules_can_be_set():
+    optimizer = crossed("SGD, schedule")
+    assert float(optimizer.learning_rate) == np.float32(0.1)
+    optimizer.learning_rate = keras.optimizers.schedules.ExponentialDecay(0.2, 3, 0.5)
+    expected = legacy.SGD(schedules.ExponentialDecay(0.2, 3, 0.5), momentum=0.9)
+    running.assert_same(
+        KERAS_3.run(optimizer, "fit", PROBLEM), OPTIMIZER_V2.run(expected, "fit", PROBLEM)
+    )
+
+    class Own(keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.1
+
+        def get_config(self):
+            return {}
+
+    with pytest.raises(TypeError, match="is a schedule of Keras 3 that Keras 2 does not have"):
+        optimizer.learning_rate = Own()
+
+
+def test_callbacks_read_and_set_the_learning_rate():
+    optimizer = crossed("Adam")
+    scheduler = keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)
+    KERAS_3.fit(PROBLEM, optimizer, [scheduler], epochs=2)
+    assert float(optimizer.learning_rate) == np.float32(0.1) * np.float32(0.25)
+
+
+# Options of Keras 3.
+
+
+@pytest.mark.parametrize(
+    "options", [{"clipnorm": 0.5}, {"global_clipnorm": 0.5}, {"clipvalue": 0.3}]
+)
+def test_clipping_by_keras_3(options):
+    """Keras 3's own options clip as they do for an optimizer of TensorFlow 1."""
+    v1_optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    traces = [
+        KERAS_3.run(to_keras(each, api="keras3", **options), "function", PROBLEM)
+        for each in (legacy.SGD(0.1), v1_optimizer)
+    ]
+    running.assert_same(*traces)
+
+
+def test_accumulation_counts_updates():
+    optimizer = crossed("Adam", gradient_accumulation_steps=3)
+    variable = keras.Variable(np.ones(3, np.float32))
+    for value in range(6):
+        optimizer.apply([tf.fill([3], float(value))], [variable])
+    expected = tf.Variable(np.ones(3, np.float32))
+    plain = MAKERS["Adam"]()
+    for value in (1.0, 4.0):
+        plain.apply_gradients([(tf.fill([3], value), expected)])
+    np.testing.assert_array_equal(variable.numpy(), expected.numpy())
+    assert optimizer.iterations.numpy() == 2
+
+
+def test_mixed_precision():
+    weights = []
+    for home, optimizer in ((OPTIMIZER_V2.keras, MAKERS["Adam"]()), (keras, crossed("Adam"))):
+        scaling = home.mixed_precision if home is OPTIMIZER_V2.keras else home.optimizers
+        layer = home.layers.Dense(2, dtype="mixed_float16", kernel_initializer="ones")
+        model = home.Sequential([layer])
+        model.compile(scaling.LossScaleOptimizer(optimizer, initial_scale=64.0), "mse")
+        model.fit(np.ones([4, 3], np.float16), np.ones([4, 2]), verbose=0, epochs=3)
+        weights.append(model.get_weights())
+    for one, other in zip(*weights):
+        np.testing.assert_array_equal(one, other)
+
+
+# Saving.
+
+
+@pytest.mark.parametrize("ending", ["keras", "h5", "weights.h5", "checkpoint"])
+@pytest.mark.parametrize("name", ["Heavy", "Adam amsgrad", "SGD, schedule"])
+def test_training_continues_from_files(name, ending, tmp_path):
+    x, y = np.random.RandomState(0).rand(2, 8, 3)
+    y = y[:, :1]
+
+    def made():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input([3]), keras.layers.Dense(4), keras.layers.Dense(1)])
+        model.compile(crossed(name), keras.losses.MeanSquaredError())
+        return model
+
+    model = made()
+    model.fit(x, y, verbose=0, shuffle=False, epochs=2)
+    path = str(tmp_path / f"model.{ending}")
+    if ending == "checkpoint":
+        path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(path)
+        other = made()
+        other.optimizer.build(other.trainable_variables)
+        tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
+    elif ending == "weights.h5":
+        model.save_weights(path)
+        other = made()
+        other.optimizer.build(other.trainable_variables)
+        other.load_weights(path)
+    else:
+        model.save(path)
+        other = keras.models.load_model(path, custom_objects={"Heavy": Heavy})
+    for each in (model, other):
+        each.fit(x, y, verbose=0, shuffle=False, epochs=2)
+    assert other.optimizer.iterations.numpy() == model.optimizer.iterations.numpy()
+    for one, another in zip(other.get_weights(), model.get_weights()):
+        np.testing.assert_array_equal(one, another)
+
+
+@pytest.mark.parametrize(
+    "name", [each for each in MAKERS if "function" not in each and "transformer" not in each]
+)
+def test_a_configuration_makes_the_same_optimizer(name):
+    optimizer = crossed(name, use_ema=True)
+    with keras.utils.custom_object_scope({"Heavy": Heavy, "Gravity": Gravity}):
+        config = keras.optimizers.serialize(optimizer)
+        other = keras.optimizers.deserialize(config)
+    assert other.use_ema
+    assert other._inner.get_config() == optimizer._inner.get_config()
+
+
+def test_an_unknown_class_cannot_be_loaded():
+    config = crossed("Heavy").get_config()
+    with pytest.raises(ValueError, match="OptimizerV2 class 'Heavy' is not registered"):
+        type(crossed("Adam")).from_config(config)
+
+
+# What is refused.
+
+
+class Minimizes(legacy.SGD):
+    def minimize(self, loss, var_list, grad_loss=None, name=None, tape=None):
+        return super().minimize(loss, var_list, grad_loss, name, tape)
+
+
+class Forgets(legacy.SGD):
+    def __init__(self, learning_rate=0.1, factor=2.0, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+
+
+def trained():
+    optimizer = legacy.Adam()
+    optimizer.apply_gradients([(tf.ones([]), tf.Variable(1.0))])
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (Minimizes, TypeError, "Minimizes overrides minimize, which Keras 3 does not call"),
+        (trained, ValueError, "This Adam has trained already"),
+        (
+            lambda: OPTIMIZER_V2.keras.mixed_precision.LossScaleOptimizer(legacy.SGD()),
+            ValueError,
+            "scales the loss. Pass the optimizer inside it",
+        ),
+        (
+            lambda: to_keras(tf.compat.v1.train.AdamOptimizer(), api="optimizer_v2"),
+            ValueError,
+            "was made by to_keras for Keras 2. Pass the v1 optimizer itself",
+        ),
+        (
+            lambda: OPTIMIZER_V2.keras.optimizers.Adam(),
+            TypeError,
+            "pass tf_keras.optimizers.legacy.Adam",
+        ),
+    ],
+)
+def test_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        to_keras(make(), api="keras3")
+
+
+def test_wrong_arguments():
+    with pytest.raises(TypeError, match="It is a Keras optimizer already"):
+        to_keras(legacy.SGD(), api="optimizer_v2")
+    with pytest.raises(ValueError, match="takes only api, name and arguments of Keras 3"):
+        to_keras(legacy.SGD(), learning_rate=0.1, api="keras3")
+    with pytest.raises(ValueError, match="does not include the argument factor"):
+        to_keras(Forgets(), api="keras3").get_config()
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="Keras 3 has no Session"):
+        to_keras(legacy.SGD(), api="keras3")
+
+
+def test_to_v1_takes_a_class_that_does_not_say_self():
+    assert type(to_v1(Gravity())).__name__ == "KerasInV1"
