@@ -76,7 +76,7 @@ lint: $(TOOLS) ## check the style and the types of the code
 	$(NOX) lint
 
 format: $(TOOLS) ## format the code, and fix what ruff can fix
-	$(TOOLS) -m ruff check --fix . && $(TOOLS) -m ruff format .
+	$(TOOLS) -m ruff format . && $(TOOLS) -m ruff check --fix . && $(TOOLS) -m ruff format .
 
 readme: ## write the table of lanes into README.md
 	python3 lanes.py readme

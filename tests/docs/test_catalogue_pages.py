@@ -15,7 +15,8 @@ from tests.tools.catalogue_pages import PAGES
 @pytest.mark.parametrize("name", PAGES)
 def test_arguments_and_slots_are_up_to_date(name):
     page, text = PAGES[name], text_of(name)
-    assert catalogue_pages.written(text, page, catalogue_pages.FACTS) == text
+    expected = catalogue_pages.written(text, page, catalogue_pages.FACTS)
+    assert expected == text, "run: python -m tests.tools.catalogue_pages docs"
     for fact in ("arguments", "slots"):
         assert f"<!-- {fact} -->" in text
 
@@ -23,13 +24,22 @@ def test_arguments_and_slots_are_up_to_date(name):
 def test_every_optimizer_has_a_page():
     shown = {each.split("(")[0] for page in PAGES.values() for each in page.classes}
     ours = {each.__name__ for each in public_optimizers()}
-    assert {name for name in ours if "AdagradDecay" not in name} == shown
+    expected = {name for name in ours if "AdagradDecay" not in name}
+    assert expected == shown, "change PAGES in tests/tools/catalogue_pages.py"
 
 
 def test_every_optimizer_is_in_the_readme():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     names = {name.replace("Optimizer", "").replace("V2", "") for name in catalogue.__all__}
     assert [name for name in sorted(names) if f"`{name}`" not in readme] == []
+
+
+@pytest.mark.parametrize("name", ["clients.md", "native.md"])
+def test_every_optimizer_is_in_the_lists_of_a_page(name):
+    page = text_of(name)
+    classes = [each for each in catalogue.__all__ if each.endswith("Optimizer")]
+    ours = [each for each in classes if each.replace("Optimizer", "") not in page]
+    assert ours == [], f"add them to docs/{name}"
 
 
 # Measuring the differences needs both Keras 2 and Keras 3.
@@ -55,7 +65,9 @@ REPLACEMENTS = [
 @pytest.mark.parametrize("name, replacement, generation", REPLACEMENTS)
 def test_the_measured_differences_to_keras_are_up_to_date(name, replacement, generation):
     start = f"| `{replacement.v1}` | {generation}: `{replacement.expression(generation)}` |"
-    (row,) = [line for line in text_of(name).splitlines() if line.startswith(start)]
+    rows = [line for line in text_of(name).splitlines() if line.startswith(start)]
+    assert len(rows) == 1, "run: python -m tests.tools.catalogue_pages docs"
+    (row,) = rows
     cells = row[len(start) :].strip(" |").split(" | ")
     found = catalogue_pages.measure(replacement, generation)
     assert len(cells) == len(found) == len(PROBLEMS)

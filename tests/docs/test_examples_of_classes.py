@@ -26,7 +26,9 @@ PRINTED = re.compile(r"print\(.*\)  # (.*)")
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_example_of_a_class_runs_as_pasted(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (code,) = EXAMPLE.findall(inspect.cleandoc(CLASSES[name].__doc__) + "\n")
+    examples = EXAMPLE.findall(inspect.cleandoc(CLASSES[name].__doc__) + "\n")
+    assert len(examples) == 1, "the docstring of the class must have one block Example::"
+    (code,) = examples
     assert "legacy_opt." in code and name in code
     exec(textwrap.dedent(code), {"tf": tf, "legacy_opt": legacy_opt, "__name__": "example"})
     assert capsys.readouterr().out.splitlines() == PRINTED.findall(code)

@@ -28,7 +28,9 @@ def test_the_tables_have_every_class():
 def test_the_tables_in_the_docs(number, name, full):
     page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
     lines = [line for text in page.values() for line in text.split("\n")]
-    (documented,) = [line for line in lines if f"`{name}`" in line]
+    rows = [line for line in lines if f"`{name}`" in line]
+    assert len(rows) == 1, "run: python -m tests.support.non_finite docs"
+    (documented,) = rows
     for use_resource in [False, True] if full else [number % 2 == 0]:
         assert non_finite.row(name, MADE[name], use_resource) == documented
 

@@ -13,7 +13,7 @@ PAGE = DOCS / "plain_keras.md"
 def test_the_tables_of_the_page_are_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     for make in plain_keras_page.FACTS.values():
-        assert make() in text
+        assert make() in text, "run: python -m tests.tools.plain_keras_page docs/plain_keras.md"
     # Each case has one row for Keras 2 and one for Keras 3. The test below and test_plain_training
     # check the contents.
     assert all(text.count(f"| `{case}` |") == 2 for case in plain_keras_page.CASES)

@@ -131,7 +131,9 @@ def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow(monkeypa
     monkeypatch.setattr(run, "lack_of_kernels", lambda: "not in this test")
     entries = {entry.name: entry for entry in optimizers.ENTRIES}
     for optimizer in public_optimizers():
-        entry = entries[optimizer.__name__.replace("Optimizer", "")]
+        name = optimizer.__name__.replace("Optimizer", "")
+        assert name in entries, "add an entry to benchmarks/optimizers.py"
+        entry = entries[name]
         assert {"W1", "W2", "W3"} <= set(entry.goals) and entry.stock in optimizers.STOCK
         made = entry.make(tf.Variable(0, dtype=tf.int64))
         assert type(made) is optimizer

@@ -7,4 +7,6 @@ from tests.tools import public_api
 
 
 def test_the_page_is_up_to_date():
-    assert public_api.PAGE.read_text(encoding="utf-8") == public_api.text()
+    expected = public_api.text()
+    page = public_api.PAGE.read_text(encoding="utf-8")
+    assert page == expected, "run: python -m tests.tools.public_api"
