@@ -14,15 +14,13 @@ pytestmark = pytest.mark.keras3
 
 keras = KERAS_3.keras
 PROBLEM = keras_models.problem()
-NAMES = pytest.mark.parametrize("name", MAKERS)
 
 
 def crossed(name, **arguments):
     return to_keras(MAKERS[name](), api="keras3", **arguments)
 
 
-@pytest.mark.parametrize("way", ["function", "eager", "fit", "fit eagerly"])
-@NAMES
+@pytest.mark.in_turn(name=MAKERS, way=["function", "eager", "fit", "fit eagerly"])
 def test_equals_itself_in_keras_2(name, way):
     expected = OPTIMIZER_V2.run(MAKERS[name](), way, PROBLEM)
     optimizer = crossed(name)
@@ -159,8 +157,10 @@ def test_mixed_precision():
 # Saving.
 
 
-@pytest.mark.parametrize("ending", ["keras", "h5", "weights.h5", "checkpoint"])
-@pytest.mark.parametrize("name", ["Heavy", "Adam amsgrad", "SGD, schedule"])
+@pytest.mark.in_turn(
+    ending=["keras", "h5", "weights.h5", "checkpoint"],
+    name=["Heavy", "Adam amsgrad", "SGD, schedule"],
+)
 def test_training_continues_from_files(name, ending, tmp_path):
     x, y = np.random.RandomState(0).rand(2, 8, 3)
     y = y[:, :1]
