@@ -160,12 +160,14 @@ def plot(path, found):
     from matplotlib.figure import Figure
 
     axes = Figure(figsize=(7, 4.5), layout="tight").subplots()
-    for name in next(iter(found.values())):
+    for number, name in enumerate(next(iter(found.values()))):
         rows = [count for count, results in found.items() if name in results]
         times = [1e3 * found[count][name]["seconds"] for count in rows]
         is_native = "native" in name
         style = "--" if name.startswith("Keras") else "-" if is_native else ":"
-        axes.loglog(rows, times, style, marker="o" if is_native else ".", label=name)
+        marker = "o" if is_native else "."
+        color = "black" if name.endswith(_ROWS_ONLY) else f"C{number}"
+        axes.loglog(rows, times, style, marker=marker, color=color, label=name)
     axes.set_xlabel("rows of the Embedding (32 columns)")
     axes.set_ylabel("milliseconds of a training step")
     axes.grid(True, which="major", alpha=0.3)
