@@ -162,6 +162,32 @@ def test_mixed_precision():
     name=["Heavy", "Adam amsgrad", "SGD, schedule"],
 )
 def test_training_continues_from_files(name, ending, tmp_path):
+    train_save_and_go_on(name, ending, tmp_path)
+
+
+def test_a_checkpoint_is_restored_before_the_variables_are_known(tmp_path):
+    train_save_and_go_on("Adam", "checkpoint", tmp_path, is_built=False)
+
+
+@pytest.mark.parametrize("ending", ["keras", "h5", "checkpoint"])
+def test_a_schedule_that_was_set_later_is_saved(ending, tmp_path):
+    def change(optimizer):
+        optimizer.learning_rate = schedules.ExponentialDecay(0.1, 3, 0.5)
+
+    train_save_and_go_on("Adam", ending, tmp_path, change=change)
+
+
+def train_save_and_go_on(name, ending, tmp_path, is_built=True, change=lambda optimizer: None):
+    """Compares a training with one that is saved and loaded.
+
+    Args:
+      name: the name of the optimizer in `MAKERS`.
+      ending: the kind of the file.
+      tmp_path: a new folder.
+      is_built: whether the optimizer is built before a checkpoint is restored.
+      change: called with the optimizer in the middle of the training, before it is saved, and, if
+        the file is a checkpoint, with the other optimizer before it is restored.
+    """
     x, y = np.random.RandomState(0).rand(2, 8, 3)
     y = y[:, :1]
 
@@ -173,11 +199,15 @@ def test_training_continues_from_files(name, ending, tmp_path):
 
     model = made()
     model.fit(x, y, verbose=0, shuffle=False, epochs=2)
+    change(model.optimizer)
+    model.train_function = None  # it was traced with the hyperparameters before `change`
     path = str(tmp_path / f"model.{ending}")
     if ending == "checkpoint":
         path = tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(path)
         other = made()
-        other.optimizer.build(other.trainable_variables)
+        if is_built:
+            other.optimizer.build(other.trainable_variables)
+        change(other.optimizer)
         tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
     elif ending == "weights.h5":
         model.save_weights(path)

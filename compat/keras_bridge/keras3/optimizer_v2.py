@@ -86,7 +86,7 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
             super().build(variables)
             if variables:
                 targets = [versions.tf_variable(each) for each in variables]
-                with self._as_in_keras_2(), tf.variable_creator_scope(self._create):
+                with self._named_by_paths(), tf.variable_creator_scope(self._create):
                     versions.create_optimizer_weights(self._inner, targets)
                 self._name_what_was_created(targets)
 
@@ -110,7 +110,10 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
     def _name_what_was_created(self, targets: List[Variable]):
         """Sets the names under which the variables of the OptimizerV2 are saved."""
         inner, made = self._inner, {id(each.value): each for each in self._variables}
-        named = {f"hyper_{name}": value for name, value in inner._hyper.items()}
+        named = {
+            name if name == "learning_rate" else f"inner_{name}": value
+            for name, value in inner._hyper.items()
+        }
         for number, target in enumerate(targets):
             slots = inner._slots.get(versions.slot_key(target), {})
             named.update((f"slot_{number}_{name}", slot) for name, slot in slots.items())
@@ -130,10 +133,11 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         """Returns the names of the slots; there are none before `build`."""
         return list(self._inner.get_slot_names())
 
-    def _as_in_keras_2(self):
-        """Returns a scope in which the trained variables have the names that Keras 2 gives them.
+    def _named_by_paths(self):
+        """Returns a scope in which the names of the trained variables are their paths.
 
-        An OptimizerV2 may compare the names with patterns, for example to exclude biases.
+        An OptimizerV2 may compare the names with patterns, for example to exclude biases. The
+        names of Keras 3's tf.Variables lack the names of layers in subclassed models.
         """
         scope = contextlib.ExitStack()
         for variable in self._trainable_variables:
@@ -186,7 +190,7 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         before = variable.read_value()
         if self.gradient_accumulation_steps:
             variable.assign(tf.convert_to_tensor(self.iterations))
-        with self._as_in_keras_2(), tf.variable_creator_scope(self._refuse_variable):
+        with self._named_by_paths(), tf.variable_creator_scope(self._refuse_variable):
             self._inner.apply_gradients(pairs)
         variable.assign(before)
 
@@ -212,7 +216,12 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
 
     def _set(self, name: str, value: Any):
         value = optimizer_v2_configuration.hyperparameter(name, value)
+        before = self._inner._hyper[name]
         setattr(self._inner, name, value)
+        if self._inner._hyper[name] is not before:  # a schedule or function replaces the variable
+            for variable in [each for each in self._variables if each.value is before]:
+                self._untrack_variable(variable)
+                self._saved.remove(variable)
 
     @property
     def learning_rate(self):

@@ -50,6 +50,10 @@ class SavedVariables:
         """Sets the name under which a variable of the optimizer is saved."""
         self._names[name.replace("/", "|")] = variable
 
+    def remove(self, variable: KerasVariable):
+        """Forgets a variable of the optimizer."""
+        self._names = {name: each for name, each in self._names.items() if each is not variable}
+
     def add_numbered(self, name: Optional[str], variable: KerasVariable):
         """Names one of Keras' moving averages or accumulated gradients."""
         number = len([known for known in self._names if known.startswith(f"{name}_")])
