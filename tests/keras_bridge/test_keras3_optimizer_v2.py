@@ -1,5 +1,7 @@
 """Tests an OptimizerV2 of Keras 2 in Keras 3: equal, bit for bit, to itself in tf_keras."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -103,6 +105,45 @@ def test_schedules_can_be_set():
 
     with pytest.raises(TypeError, match="is a schedule of Keras 3 that Keras 2 does not have"):
         optimizer.learning_rate = Own()
+
+
+def test_a_variable_of_the_user_is_the_learning_rate():
+    values = []
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
+        rate, variable = tf.Variable(0.1), tf.Variable(1.0)
+        optimizer = make(legacy.SGD(rate))
+        for number in (0.1, 0.5):
+            rate.assign(number)
+            optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        values.append(variable.numpy())
+    assert values[0] == values[1]
+
+
+def test_attributes_that_are_no_hyperparameters_can_be_set():
+    values = []
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
+        variable, optimizer = tf.Variable(1.0), make(legacy.Adam(0.1))
+        optimizer.epsilon = 3.0
+        optimizer.lr = 0.4
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        values.append(variable.numpy())
+    assert values[0] == values[1] and optimizer.epsilon == 3.0
+
+
+def test_a_hyperparameter_that_is_read_early_is_saved(tmp_path):
+    optimizer = crossed("Adam")
+    assert optimizer.learning_rate == 0.1 and optimizer.beta_1 == 0.9
+    optimizer.build([keras.Variable([1.0])])
+    assert len(optimizer.variables) == 3 + 4  # iterations and slots; hyperparameters
+
+
+def test_a_constraint_is_applied_once():
+    values = []
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
+        variable = tf.Variable(1.0, constraint=lambda value: value * 0.5)
+        make(legacy.SGD(0.1)).apply_gradients([(tf.constant(1.0), variable)])
+        values.append(variable.numpy())
+    assert values[0] == values[1]
 
 
 def test_callbacks_read_and_set_the_learning_rate():
@@ -293,6 +334,8 @@ def test_wrong_arguments():
         to_keras(legacy.SGD(), api="optimizer_v2")
     with pytest.raises(ValueError, match="takes only api, name and arguments of Keras 3"):
         to_keras(legacy.SGD(), learning_rate=0.1, api="keras3")
+    with pytest.raises(ValueError, match="weight_decay=0.5: Keras would apply it besides Heavy"):
+        to_keras(Heavy(), api="keras3", weight_decay=0.5)
     with pytest.raises(ValueError, match="does not include the argument factor"):
         to_keras(Forgets(), api="keras3").get_config()
     with tf.Graph().as_default(), pytest.raises(ValueError, match="Keras 3 has no Session"):

@@ -75,9 +75,9 @@ class BridgedOptimizer(Keras3State):
         }
         arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
-        _check(keras_arguments, has_rate=bool(settings.rates))
+        check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
-        _check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
+        check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
         rate = settings.numbers.get("learning_rate", 0.0)
         super().__init__(
             learning_rate=as_keras_takes_it(rate),
@@ -296,7 +296,7 @@ class BridgedOptimizer(Keras3State):
         return configuration.with_v1(of_keras, self._v1, keras)
 
 
-def _check(keras_arguments: Dict[str, Any], has_rate: bool):
+def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
     """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
@@ -334,7 +334,7 @@ def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
             )
 
 
-def _check_names(keras_arguments: Dict[str, Any], v1_names: FrozenSet[str], v1_name: str):
+def check_names(keras_arguments: Dict[str, Any], v1_names: FrozenSet[str], v1_name: str):
     """Raises a ValueError for arguments of Keras that are also arguments of the v1 optimizer."""
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
         if name in v1_names and keras_arguments.get(name) is not None:

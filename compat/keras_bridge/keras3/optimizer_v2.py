@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from typing import Any, Dict, Iterable, List, Optional
 
 import tensorflow as tf
@@ -22,8 +21,11 @@ from ...v1_optimizers import copying, graph_names
 from ...v1_optimizers.temporary_attributes import Lock, with_attributes
 from . import optimizer_v2_configuration, saving
 from .gradients import as_gradient, clipped, of_dtype
+from .optimizer import check_arguments, check_names
 
 keras = versions.keras_3()
+# The aggregation of the variables that an OptimizerV2 creates for its hyperparameters.
+_OF_HYPERPARAMETERS = tf.VariableAggregation.ONLY_FIRST_REPLICA
 # Keras 2 calls these methods in `fit`; Keras 3 computes the gradients itself.
 _NOT_CALLED = (
     "minimize",
@@ -57,13 +59,15 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         self, optimizer: KerasOptimizer, name: Optional[str] = None, **keras_arguments: Any
     ):
         inner = _untrained_copy(optimizer)
+        check_arguments(keras_arguments, has_rate="learning_rate" in inner._hyper)
+        check_names(keras_arguments, frozenset(inner._hyper), type(inner).__name__)
         vars(self).update(_saved=saving.SavedVariables(self), _lock_of_step=Lock())
         super().__init__(
             learning_rate=_no_rate,  # with a function, Keras creates no variable
             name=inner._name.replace("/", "_") if name is None else name,
             **keras_arguments,
         )
-        vars(self).update(_inner=inner, _untrained=copy.deepcopy(inner))
+        vars(self).update(_inner=inner, _untrained=_copy_without_variables(inner))
         inner.iterations = versions.tf_variable(self._iterations)
 
     def __repr__(self):
@@ -98,12 +102,14 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         if arguments.get("dtype") is not None:
             value = tf.cast(value, arguments["dtype"])
         name = (arguments.get("name") or "variable").replace("/", "_").replace(":", "_")
+        is_shared = arguments.get("aggregation") == _OF_HYPERPARAMETERS
         with with_attributes(self, {"_creates_variable": True}):
             made = self.add_variable(
                 shape=tuple(value.shape),
                 dtype=value.dtype.name,
                 initializer=lambda shape, dtype=None: value,
                 name=name,
+                aggregation="only_first_replica" if is_shared else "none",
             )
         return made.value
 
@@ -141,10 +147,11 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         """
         scope = contextlib.ExitStack()
         for variable in self._trainable_variables:
-            path = getattr(variable, "path", None)
-            if path is not None:
-                name = {"_handle_name": f"{path}:0"}
-                scope.enter_context(with_attributes(versions.tf_variable(variable), name))
+            target, path = versions.tf_variable(variable), getattr(variable, "path", None)
+            changed = {} if path is None else {"_handle_name": f"{path}:0"}
+            if target.constraint is not None:
+                changed["_constraint"] = None  # Keras 3 applies it after the update
+            scope.enter_context(with_attributes(target, changed))
         return scope
 
     # The training step.
@@ -204,15 +211,30 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
     # Hyperparameters.
 
     def __getattr__(self, name: str):
-        if self._inner is not None and name in self._inner._hyper:
-            return getattr(self._inner, name)
+        inner = self._inner
+        if inner is not None and name in inner._hyper:
+            return self._hyperparameter(name)
+        if inner is not None and name in vars(inner):
+            return getattr(inner, name)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any):
-        if self._inner is not None and name in self._inner._hyper:
-            self._set(name, value)
+        inner = self._inner
+        if inner is None:  # Keras' own constructor sets attributes
+            super().__setattr__(name, value)
+        elif name in inner._hyper or name == "lr":
+            self._set("learning_rate" if name == "lr" else name, value)
+        elif name in vars(inner) and name not in vars(self):
+            setattr(inner, name, value)  # such as `epsilon` and `amsgrad` of Adam
         else:
             super().__setattr__(name, value)
+
+    def _hyperparameter(self, name: str) -> Any:
+        inner = self._inner
+        if inner._hypers_created:
+            return inner._get_hyper(name)
+        value = inner._hyper[name]  # `_get_hyper` would create variables, not those of Keras 3
+        return value() if callable(value) and not hasattr(value, "get_config") else value
 
     def _set(self, name: str, value: Any):
         value = optimizer_v2_configuration.hyperparameter(name, value)
@@ -235,14 +257,14 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
     def _get_current_learning_rate(self):
         if self._inner is None or "learning_rate" not in self._inner._hyper:
             return _no_rate()
-        rate = self._inner._get_hyper("learning_rate")
+        rate = self._hyperparameter("learning_rate")
         return rate(self.iterations) if hasattr(rate, "get_config") else rate
 
     @property
     def weight_decay(self):
         """The OptimizerV2's weight decay if it has one, otherwise that of Keras 3."""
         if self._inner is not None and "weight_decay" in self._inner._hyper:
-            return self._inner.weight_decay
+            return self._hyperparameter("weight_decay")
         return vars(self).get("weight_decay")
 
     @weight_decay.setter
@@ -257,7 +279,7 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
 
     def new_optimizer_v2(self) -> KerasOptimizer:
         """Returns a new OptimizerV2 with the current hyperparameters, without state."""
-        made = copy.deepcopy(self._untrained)
+        made = _copy_without_variables(self._untrained)
         made._hyper.update(_as_numbers(self._inner._hyper))
         return made
 
@@ -331,18 +353,47 @@ def _untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
             "state. Save its state in Keras 2 and load it with load_optimizer_v2, or pass a new "
             "optimizer."
         )
-    result = copy.deepcopy(optimizer)
-    numbers = _as_numbers(result._hyper)
-    vars(result).update(_hyper=numbers, _hypers_created=False, _iterations=None, _weights=[])
-    return result
+    return _copy_without_variables(optimizer)
+
+
+def _copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
+    """Copies an OptimizerV2, and the OptimizerV2s that it wraps, without their own variables.
+
+    The copy refers to the same schedules, functions and variables of the user.
+    """
+    state = {
+        name: _copy_without_variables(value) if _is_optimizer_v2(value) else copying.copied(value)
+        for name, value in vars(optimizer).items()
+        if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
+    }
+    state.update(
+        _hyper=_as_numbers(optimizer._hyper),
+        _hypers_created=False,
+        _iterations=None,
+        _weights=[],
+        _slots={},
+        _slot_names=[],
+    )
+    made = object.__new__(type(optimizer))
+    vars(made).update(state)
+    return made
+
+
+def _is_optimizer_v2(value: Any) -> bool:
+    return isinstance(value, versions.optimizer_v2())
 
 
 def _as_numbers(hyperparameters: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns hyperparameters with numbers in place of variables."""
+    """Returns hyperparameters with numbers in place of the variables that Keras 2 created."""
     return {
-        name: value.numpy().item() if isinstance(value, tf.Variable) else value
+        name: value.numpy().item() if _is_made_by_keras_2(value) else value
         for name, value in hyperparameters.items()
     }
+
+
+def _is_made_by_keras_2(value: Any) -> bool:
+    # A user's variable has another aggregation by default.
+    return isinstance(value, tf.Variable) and value.aggregation == _OF_HYPERPARAMETERS
 
 
 versions.register_with_keras_3(OptimizerV2InKeras3)
