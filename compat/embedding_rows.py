@@ -26,8 +26,9 @@ def read_rows_only(model: KerasModel) -> List[KerasLayer]:
     updates only rows, too (such as LazyAdam). Losses, gradients and tables stay equal bit for bit.
     Negative ids count from the end, as before. Configurations, saved files and clones of the model
     contain plain Keras layers: call this function again for a loaded or cloned model. If a model
-    also reads a table elsewhere, for example in a tied output layer, TensorFlow sums the gradients
-    in another order, so the last bits may differ; such a model reads its whole table anyway.
+    also reads a table elsewhere (a tied output layer, a regularizer of a shared table), TensorFlow
+    sums the gradients in another order, so the last bits may differ; such a model reads its whole
+    table anyway.
 
     A layer goes on as before while it is quantized, uses LoRA, or is compiled with XLA
     (`jit_compile`), and for ids that are a SparseTensor. Your own `tf.function`s must be traced

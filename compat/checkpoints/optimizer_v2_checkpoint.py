@@ -95,8 +95,9 @@ def save_optimizer_v2(
     With a Keras 2 model of the same layers, compiled with the same OptimizerV2, this restores the
     weights, slots, `iterations` and hyperparameters::
 
-        saved = tf.train.Checkpoint(variables=model.weights, optimizer=model.optimizer)
-        saved.restore(path)
+        by_name = {each.name.split(":")[0]: each for each in model.weights}
+        saved = tf.train.Checkpoint(variables=by_name, optimizer=model.optimizer)
+        saved.restore(path).assert_existing_objects_matched()
 
     The Keras 2 model then goes on as the Keras 3 model would, bit for bit. `load_optimizer_v2` can
     load the checkpoint, too.

@@ -74,7 +74,7 @@ class OptimizerV2State:
         return self._optimizer.gradient_accumulation_steps or 1
 
     def copied_to_keras_2(self):
-        """Returns copies of the variables, a list, and an OptimizerV2 with a copy of the state."""
+        """Returns a dict of copied variables by name, and an OptimizerV2 with a copied state."""
         copies = {
             name: tf.Variable(self.value((name, "")), name=name)
             for name, slot in self.tensors
@@ -84,7 +84,7 @@ class OptimizerV2State:
         versions.create_optimizer_weights(made, list(trained.values()))
         for pair, variable in _of_optimizer(made, trained).items():
             variable.assign(self.value(pair))
-        return list(copies.values()), made
+        return copies, made
 
 
 def optimizer_v2_of(optimizer):

@@ -148,7 +148,7 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         scope = contextlib.ExitStack()
         for variable in self._trainable_variables:
             target, path = versions.tf_variable(variable), getattr(variable, "path", None)
-            changed = {} if path is None else {"_handle_name": f"{path}:0"}
+            changed: Dict[str, Any] = {} if path is None else {"_handle_name": f"{path}:0"}
             if target.constraint is not None:
                 changed["_constraint"] = None  # Keras 3 applies it after the update
             scope.enter_context(with_attributes(target, changed))
@@ -380,7 +380,7 @@ def _copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
 
 
 def _is_optimizer_v2(value: Any) -> bool:
-    return isinstance(value, versions.optimizer_v2())
+    return versions.api_of(value) == "optimizer_v2"
 
 
 def _as_numbers(hyperparameters: Dict[str, Any]) -> Dict[str, Any]:
