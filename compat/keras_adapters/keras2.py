@@ -32,6 +32,15 @@ class Adapter(KerasAdapter):
     def name(self):
         return "tf_keras" if self.keras.__name__ == "tf_keras" else "tf.keras"
 
+    def legacy_class_of(self, cls):
+        """Returns the full name of the OptimizerV2 that a new optimizer class of Keras 2 replaces.
+
+        Keras 2.11 added these classes. Returns None for all other classes.
+        """
+        if versions.api_of(cls) is None and hasattr(cls, "add_variable_from_reference"):
+            return f"{self.name}.optimizers.legacy.{cls.__name__}"
+        return None
+
     def raw_rate(self, optimizer):
         return optimizer._hyper["learning_rate"]
 

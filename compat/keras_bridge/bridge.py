@@ -8,7 +8,7 @@ from typing import Any, Dict, Optional, Union
 from legacy_opt import versions
 from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule, V1Optimizer
 
-from ..keras_adapters import adapter_of, adapter_of_api
+from ..keras_adapters import KERAS_2, adapter_of, adapter_of_api
 
 _HOMES = {"optimizer_v2": ".keras2.optimizer", "keras3": ".keras3.optimizer"}
 _HOME_OF_OPTIMIZER_V2 = ".keras3.optimizer_v2"
@@ -117,12 +117,12 @@ def _recreated_keras_optimizer(
 
 
 def _refuse_new_of_keras_2(optimizer: KerasOptimizer):
-    if versions.api_of(optimizer) is None and hasattr(optimizer, "add_variable_from_reference"):
-        name, home = type(optimizer).__name__, adapter_of_api("optimizer_v2").name
+    name, legacy_class = type(optimizer).__name__, KERAS_2.legacy_class_of(type(optimizer))
+    if legacy_class is not None:
         raise TypeError(
             f"{name} is one of the new optimizers that Keras 2 has since 2.11. Keras 3 has the "
             f"same ones, keras.optimizers.{name}. For the OptimizerV2 of that name, pass "
-            f"{home}.optimizers.legacy.{name}."
+            f"{legacy_class}."
         )
 
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from .. import messages
-from ..keras_adapters import FACTORY, adapter_of, adapter_of_api
+from ..keras_adapters import FACTORY, KERAS_2, adapter_of, adapter_of_api
 from ..v1_optimizers import graph_names, inspection, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
@@ -76,11 +76,11 @@ def _refuse_unless_known(source):
     cls = source if isinstance(source, type) else type(source)
     if versions.api_of(cls) is not None:
         return
-    if hasattr(cls, "add_variable_from_reference"):
-        module_name = adapter_of_api("optimizer_v2").name
+    legacy_class = KERAS_2.legacy_class_of(cls)
+    if legacy_class is not None:
         raise TypeError(
             f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11, which "
-            f"cannot run in a TF1 graph. Pass {module_name}.optimizers.legacy.{cls.__name__}."
+            f"cannot run in a TF1 graph. Pass {legacy_class}."
         )
     raise TypeError(
         "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "

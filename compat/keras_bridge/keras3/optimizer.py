@@ -29,7 +29,7 @@ from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from ..hyperparameter_values import Rate
-from .gradients import as_gradient, clipped, of_dtype
+from .gradients import of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
@@ -111,11 +111,7 @@ class BridgedOptimizer(Keras3State):
           ValueError: the optimizer was built without one of the variables, or a StatelessScope is
             active.
         """
-        self._check_stateful()
-        grads = [as_gradient(grad) for grad in grads]
-        variables = None if trainable_variables is None else list(trainable_variables)
-        if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # for a model from .h5, Keras has called `build([])`
+        grads, variables = self._prepared(grads, trainable_variables)
         with self._v1.alone():
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)  # a call, which waits for its inputs
@@ -162,9 +158,6 @@ class BridgedOptimizer(Keras3State):
             return tf.convert_to_tensor(self._iterations)
 
         return step().op
-
-    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
-        return clipped(self, grads, super()._clip_gradients)
 
     def _backend_update_step(
         self,

@@ -20,12 +20,13 @@ from legacy_opt.core.types import (
 from ...v1_optimizers import copying, graph_names
 from ...v1_optimizers.temporary_attributes import Lock, with_attributes
 from . import optimizer_v2_configuration, saving
-from .gradients import as_gradient, clipped, of_dtype
+from .contained import ContainsOptimizer
+from .gradients import of_dtype
 from .optimizer import check_arguments, check_names
 
 keras = versions.keras_3()
 # The aggregation of the variables that an OptimizerV2 creates for its hyperparameters.
-_OF_HYPERPARAMETERS = tf.VariableAggregation.ONLY_FIRST_REPLICA
+_HYPERPARAMETER_AGGREGATION = tf.VariableAggregation.ONLY_FIRST_REPLICA
 # Keras 2 calls these methods in `fit`; Keras 3 computes the gradients itself.
 _NOT_CALLED = (
     "minimize",
@@ -37,7 +38,7 @@ _NOT_CALLED = (
 )
 
 
-class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
+class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that updates variables by a copy of an OptimizerV2.
 
     `legacy_opt.compat.to_keras` makes such optimizers. The methods of the OptimizerV2 compute the
@@ -74,9 +75,8 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         return f"<{type(self._inner).__name__} of Keras 2, in Keras 3 by to_keras>"
 
     @property
-    def has_trained(self) -> bool:
-        """Whether the optimizer was built for variables."""
-        return bool(self._trainable_variables)
+    def contained(self) -> KerasOptimizer:
+        return self._inner
 
     # Variables.
 
@@ -102,7 +102,7 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         if arguments.get("dtype") is not None:
             value = tf.cast(value, arguments["dtype"])
         name = (arguments.get("name") or "variable").replace("/", "_").replace(":", "_")
-        is_shared = arguments.get("aggregation") == _OF_HYPERPARAMETERS
+        is_shared = arguments.get("aggregation") == _HYPERPARAMETER_AGGREGATION
         with with_attributes(self, {"_creates_variable": True}):
             made = self.add_variable(
                 shape=tuple(value.shape),
@@ -165,20 +165,9 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
           ValueError: the optimizer was built without one of the variables, or a StatelessScope is
             active.
         """
-        if versions.in_stateless_scope():
-            raise ValueError(
-                f"{type(self._inner).__name__} updates variables in place, so it cannot be used "
-                "statelessly. Call build and apply_gradients outside of a StatelessScope."
-            )
-        grads = [as_gradient(grad) for grad in grads]
-        variables = None if trainable_variables is None else list(trainable_variables)
-        if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # for a model from .h5, Keras has called `build([])`
+        grads, variables = self._prepared(grads, trainable_variables)
         with self._lock_of_step, writes_after(grads):
             super().apply(grads, variables)
-
-    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
-        return clipped(self, grads, super()._clip_gradients)
 
     def _backend_update_step(
         self,
@@ -293,7 +282,7 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         with with_attributes(self, {"_learning_rate": tf.constant(0.0), "_inner": None}):
             config = super().get_config()
         del config["learning_rate"]
-        return dict(config, optimizer=optimizer_v2_configuration.of(inner))
+        return dict(config, optimizer=optimizer_v2_configuration.configuration_of(inner))
 
     @classmethod
     def from_config(
@@ -304,8 +293,8 @@ class OptimizerV2InKeras3(saving.SavedUnderNames, keras.optimizers.Optimizer):
         Raises:
           ValueError: the class of the OptimizerV2 is not registered.
         """
-        made = optimizer_v2_configuration.made(config["optimizer"], custom_objects)
-        return cls(**dict(config, optimizer=made))
+        optimizer = optimizer_v2_configuration.optimizer_from(config["optimizer"], custom_objects)
+        return cls(**dict(config, optimizer=optimizer))
 
 
 def _no_rate() -> Tensor:
@@ -393,7 +382,7 @@ def _as_numbers(hyperparameters: Dict[str, Any]) -> Dict[str, Any]:
 
 def _is_made_by_keras_2(value: Any) -> bool:
     # A user's variable has another aggregation by default.
-    return isinstance(value, tf.Variable) and value.aggregation == _OF_HYPERPARAMETERS
+    return isinstance(value, tf.Variable) and value.aggregation == _HYPERPARAMETER_AGGREGATION
 
 
 versions.register_with_keras_3(OptimizerV2InKeras3)

@@ -15,7 +15,7 @@ _REGISTER = (
 )
 
 
-def of(optimizer: KerasOptimizer) -> Dict[str, Any]:
+def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     """Returns the class name and the configuration of an OptimizerV2.
 
     Raises:
@@ -30,8 +30,10 @@ def of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     return {"class_name": _registered_name(cls), "config": config}
 
 
-def made(data: Dict[str, Any], custom_objects: Optional[Dict[str, Any]]) -> KerasOptimizer:
-    """Returns a new OptimizerV2 from the data that `of` has returned.
+def optimizer_from(
+    data: Dict[str, Any], custom_objects: Optional[Dict[str, Any]]
+) -> KerasOptimizer:
+    """Returns a new OptimizerV2 from the data that `configuration_of` has returned.
 
     Raises:
       ValueError: the class is not registered.

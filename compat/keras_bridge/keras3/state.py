@@ -7,7 +7,15 @@ from typing import Any, Callable, Hashable, Iterable, List, Optional
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import DType, KerasVariable, Shape, Tensor, TensorShape, Variable
+from legacy_opt.core.types import (
+    DType,
+    KerasVariable,
+    Shape,
+    Tensor,
+    TensorShape,
+    V1Optimizer,
+    Variable,
+)
 
 from ...keras_adapters import KERAS_3
 from ...v1_optimizers import copying
@@ -15,11 +23,14 @@ from ...v1_optimizers.nesting import StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
 from ..protocol import InitialValue, StateOwner, StepsDone
 from . import saving
+from .contained import ContainsOptimizer
 
 keras = versions.keras_3()
 
 
-class Keras3State(saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer):
+class Keras3State(
+    ContainsOptimizer, saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer
+):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
     The methods set attributes in `vars(self)`, because Keras would track and save attributes that
@@ -27,6 +38,10 @@ class Keras3State(saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer
     """
 
     _adapter = KERAS_3
+
+    @property
+    def contained(self) -> V1Optimizer:
+        return self._v1.optimizer
 
     def __init__(self, **keras_arguments: Any):
         strategy = tf.distribute.get_strategy()
@@ -71,14 +86,6 @@ class Keras3State(saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer
             if variables:
                 targets = [versions.tf_variable(each) for each in variables]
                 self._v1.create_slots(targets, self.steps_done(), are_new=True)
-
-    def _check_stateful(self):
-        if versions.in_stateless_scope():
-            raise ValueError(
-                f"{type(self._v1.optimizer).__name__} keeps and updates variables in place, so it "
-                "cannot be used statelessly. Call build and apply_gradients outside of a "
-                "StatelessScope."
-            )
 
     def get_or_create_slot(
         self,
@@ -168,10 +175,6 @@ class Keras3State(saving.SavedUnderNames, StateOwner, keras.optimizers.Optimizer
 
     def keys_with_slots(self) -> List[Hashable]:
         return list(self._slots_of)
-
-    @property
-    def has_trained(self) -> bool:
-        return bool(self._trainable_variables)
 
     def trained_variables(self) -> List[KerasVariable]:
         return list(self._trainable_variables)
