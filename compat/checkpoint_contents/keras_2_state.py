@@ -26,7 +26,7 @@ class SavedState(NamedTuple):
       infos: a dict from names of tensors to objects with a `dtype` and a `shape`.
       optimizer: the name of the optimizer in a checkpoint, its class in an .h5 file; "" if unknown.
       kind: what `optimizer` is: "name" or "class".
-      read: a function that reads a tensor by its name in the file.
+      read: a function that returns a tensor by its name in the file, after `verify`.
       verify: a function that raises a CheckpointError if one of the tensors is damaged.
     """
 
@@ -103,9 +103,10 @@ def _in_h5(path):
         variables = [each for each in model.weights if f"/{scope}".endswith(f"/{each}")]
         keys[max(variables, key=len, default=""), slot] = key
 
+    arrays = {}  # `verify` reads all at once, so that a file that is replaced is never mixed
+
     def verify(names):
-        for name in names:
-            keras_files.read_h5(path, name)
+        arrays.update(keras_files.read_h5(path, names))
 
     return SavedState(
         path,
@@ -113,6 +114,6 @@ def _in_h5(path):
         model.infos,
         model.optimizer,
         "class",
-        lambda name: keras_files.read_h5(path, name),
+        arrays.__getitem__,
         verify,
     )

@@ -155,14 +155,14 @@ def model_in_h5(path):
         return ModelInH5(weights, state, infos, _class_in(training.get("optimizer_config")))
 
 
-def read_h5(path, key):
-    """Reads a dataset.
+def read_h5(path, keys):
+    """Reads datasets. Returns a dict from their names to arrays.
 
     Raises:
       CheckpointError: the data are damaged.
     """
     with _h5(path) as content:
-        return np.array(content[key])
+        return {key: np.array(content[key]) for key in keys}
 
 
 @contextlib.contextmanager

@@ -94,6 +94,11 @@ def optimizer_v2_of(optimizer):
       TypeError: `optimizer` is another object.
     """
     if keras_state.is_from_optimizer_v2(optimizer):
+        if any(versions.api_of(each) is not None for each in vars(optimizer._inner).values()):
+            raise TypeError(
+                f"{type(optimizer._inner).__name__} wraps another optimizer, whose state cannot "
+                "cross between Keras 2 and Keras 3. Save and load it within one of them."
+            )
         return optimizer._inner
     if keras_state.is_from_optimizer_v2(getattr(optimizer, "inner_optimizer", None)):
         way_out = " Pass the wrapped optimizer: optimizer.inner_optimizer."

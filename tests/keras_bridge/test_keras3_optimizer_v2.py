@@ -137,6 +137,32 @@ def test_a_hyperparameter_that_is_read_early_is_saved(tmp_path):
     assert len(optimizer.variables) == 3 + 4  # iterations and slots; hyperparameters
 
 
+def test_the_learning_rate_of_an_optimizer_that_wraps_another():
+    values = []
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
+        variable, optimizer = tf.Variable(1.0), make(MAKERS["Lookahead"]())
+        assert float(optimizer.learning_rate) == np.float32(0.1)
+        optimizer.learning_rate = 0.5
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        values.append(variable.numpy())
+        optimizer.learning_rate = 0.2
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        values.append(variable.numpy())
+    assert values[:2] == values[2:]
+
+
+def test_slots_start_with_numbers_in_full_precision():
+    class Starts(legacy.SGD):
+        def _create_slots(self, var_list):
+            for each in var_list:
+                self.add_slot(each, "start", initializer=0.1, shape=[])
+
+    optimizer = to_keras(Starts(0.1), api="keras3")
+    variable = keras.Variable([1.0], dtype="float64")
+    optimizer.build([variable])
+    assert optimizer.get_slot(variable, "start").numpy() == 0.1
+
+
 def test_a_constraint_is_applied_once():
     values = []
     for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
@@ -206,8 +232,9 @@ def test_training_continues_from_files(name, ending, tmp_path):
     train_save_and_go_on(name, ending, tmp_path)
 
 
-def test_a_checkpoint_is_restored_before_the_variables_are_known(tmp_path):
-    train_save_and_go_on("Adam", "checkpoint", tmp_path, is_built=False)
+@pytest.mark.parametrize("name", ["Adam", "Nadam", "Lookahead"])
+def test_a_checkpoint_is_restored_before_the_variables_are_known(name, tmp_path):
+    train_save_and_go_on(name, "checkpoint", tmp_path, is_built=False)
 
 
 @pytest.mark.parametrize("ending", ["keras", "h5", "checkpoint"])
@@ -266,7 +293,12 @@ def train_save_and_go_on(name, ending, tmp_path, is_built=True, change=lambda op
 
 
 @pytest.mark.parametrize(
-    "name", [each for each in MAKERS if "function" not in each and "transformer" not in each]
+    "name",
+    [
+        each
+        for each in MAKERS
+        if "function" not in each and "transformer" not in each and each != "Lookahead"
+    ],
 )
 def test_a_configuration_makes_the_same_optimizer(name):
     optimizer = crossed(name, use_ema=True)
@@ -291,6 +323,12 @@ class Minimizes(legacy.SGD):
         return super().minimize(loss, var_list, grad_loss, name, tape)
 
 
+class OwnsAVariable(legacy.SGD):
+    def __init__(self, learning_rate=0.1, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self.scale = self.add_weight("scale", shape=[])
+
+
 class Forgets(legacy.SGD):
     def __init__(self, learning_rate=0.1, factor=2.0, **kwargs):
         super().__init__(learning_rate, **kwargs)
@@ -307,6 +345,7 @@ def trained():
     [
         (Minimizes, TypeError, "Minimizes overrides minimize, which Keras 3 does not call"),
         (trained, ValueError, "This Adam has trained already"),
+        (OwnsAVariable, ValueError, "creates the variable 'scale' in its constructor"),
         (
             lambda: OPTIMIZER_V2.keras.mixed_precision.LossScaleOptimizer(legacy.SGD()),
             ValueError,

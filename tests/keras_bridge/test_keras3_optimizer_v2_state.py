@@ -16,6 +16,7 @@ from legacy_opt.compat import (
     save_optimizer_v2,
     to_keras,
 )
+from legacy_opt.compat.checkpoint_files import keras_files
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.optimizers_v2 import MAKERS, Heavy, legacy
 from tests.support.paths import DATA
@@ -371,3 +372,30 @@ def test_restoring_directly_names_the_function(tmp_path):
             new.optimizer.build(new.trainable_variables)
         with pytest.raises(ValueError, match="legacy_opt.compat.load_optimizer_v2"):
             tf.train.Checkpoint(model=new, optimizer=new.optimizer).restore(path)
+
+
+def test_the_state_of_a_wrapped_optimizer_is_refused(tmp_path):
+    new = model_3("Lookahead")
+    for function in (save_optimizer_v2, load_optimizer_v2):
+        with pytest.raises(TypeError, match="Lookahead wraps another optimizer, whose state"):
+            function(str(tmp_path / "x"), new, new.optimizer)
+
+
+def test_a_file_that_is_replaced_while_it_is_read(tmp_path, monkeypatch):
+    old, other, new = model_2("Adam"), model_2("Adam", steps=7), model_3("Adam")
+    for folder in ("old", "other"):
+        (tmp_path / folder).mkdir()
+    path, later = save(old, "h5", tmp_path / "old"), save(other, "h5", tmp_path / "other")
+    read = keras_files.read_h5
+
+    def replaced(*arguments):
+        arrays = read(*arguments)
+        shutil.copy(later, path)
+        return arrays
+
+    expected = [each.numpy() for each in old.weights]
+    monkeypatch.setattr(keras_files, "read_h5", replaced)
+    load_optimizer_v2(path, new, new.optimizer)
+    assert len(expected) == len(new.weights)
+    for one, value in zip(new.weights, expected):
+        np.testing.assert_array_equal(one.numpy(), value)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Dict, Iterable, List, Optional
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.types import (
     Gradient,
@@ -60,9 +62,13 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         self, optimizer: KerasOptimizer, name: Optional[str] = None, **keras_arguments: Any
     ):
         inner = _untrained_copy(optimizer)
-        check_arguments(keras_arguments, has_rate="learning_rate" in inner._hyper)
+        check_arguments(keras_arguments, has_rate=self._has_rate(inner))
         check_names(keras_arguments, frozenset(inner._hyper), type(inner).__name__)
-        vars(self).update(_saved=saving.SavedVariables(self), _lock_of_step=Lock())
+        vars(self).update(
+            _saved=saving.SavedVariables(self),
+            _created=[],  # the variables of the OptimizerV2, as keras.Variables
+            _lock_of_step=Lock(),
+        )
         super().__init__(
             learning_rate=_no_rate,  # with a function, Keras creates no variable
             name=inner._name.replace("/", "_") if name is None else name,
@@ -90,7 +96,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             super().build(variables)
             if variables:
                 targets = [versions.tf_variable(each) for each in variables]
-                with self._named_by_paths(), tf.variable_creator_scope(self._create):
+                with self._named_by_paths(), self._creating():
                     versions.create_optimizer_weights(self._inner, targets)
                 self._name_what_was_created(targets)
 
@@ -98,9 +104,12 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """Creates a variable of the OptimizerV2 as a variable of Keras 3."""
         if self._creates_variable:
             return next_creator(**arguments)
-        value = copying.starting_value(arguments["initial_value"])
+        value = arguments["initial_value"]
+        value = value() if argument_checks.is_function(value) else value
         if arguments.get("dtype") is not None:
+            value = value if tf.is_tensor(value) else np.asarray(value)  # numbers in full precision
             value = tf.cast(value, arguments["dtype"])
+        value = tf.convert_to_tensor(value)
         name = (arguments.get("name") or "variable").replace("/", "_").replace(":", "_")
         is_shared = arguments.get("aggregation") == _HYPERPARAMETER_AGGREGATION
         with with_attributes(self, {"_creates_variable": True}):
@@ -111,6 +120,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
                 name=name,
                 aggregation="only_first_replica" if is_shared else "none",
             )
+        self._created.append(made)
         return made.value
 
     def _name_what_was_created(self, targets: List[Variable]):
@@ -125,7 +135,10 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             named.update((f"slot_{number}_{name}", slot) for name, slot in slots.items())
         for name, variable in named.items():
             if id(variable) in made:
-                self._saved.add(name, made[id(variable)])
+                self._saved.add(name, made.pop(id(variable)))
+        for number, variable in enumerate(self._created):
+            if id(variable.value) in made:  # a slot of an optimizer that `inner` wraps, for example
+                self._saved.add(f"other_{number}", variable)
 
     def get_slot(self, variable: KerasVariable, slot_name: str) -> Variable:
         """Returns a slot, a tf.Variable.
@@ -201,10 +214,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def __getattr__(self, name: str):
         inner = self._inner
-        if inner is not None and name in inner._hyper:
-            return self._hyperparameter(name)
-        if inner is not None and name in vars(inner):
-            return getattr(inner, name)
+        if inner is not None and (name in inner._hyper or name in vars(inner)):
+            return self._read(name)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any):
@@ -218,12 +229,16 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         else:
             super().__setattr__(name, value)
 
-    def _hyperparameter(self, name: str) -> Any:
-        inner = self._inner
-        if inner._hypers_created:
-            return inner._get_hyper(name)
-        value = inner._hyper[name]  # `_get_hyper` would create variables, not those of Keras 3
-        return value() if callable(value) and not hasattr(value, "get_config") else value
+    def _read(self, name: str) -> Any:
+        """Reads an attribute of the OptimizerV2, which creates hyperparameters when it is read."""
+        with contextlib.ExitStack() if self.has_trained else self._creating():
+            return getattr(self._inner, name)
+
+    @contextlib.contextmanager
+    def _creating(self):
+        """A scope in which the variables that the OptimizerV2 creates belong to Keras 3."""
+        with tf.init_scope(), tf.variable_creator_scope(self._create):
+            yield
 
     def _set(self, name: str, value: Any):
         value = optimizer_v2_configuration.hyperparameter(name, value)
@@ -241,19 +256,26 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     @learning_rate.setter
     def learning_rate(self, rate: Any):
-        raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
+        if not hasattr(type(self._inner), "learning_rate"):
+            raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
+        with self._creating():
+            self._inner.learning_rate = rate  # a property of an optimizer that wraps another one
+
+    @staticmethod
+    def _has_rate(inner: KerasOptimizer) -> bool:
+        return "learning_rate" in inner._hyper or hasattr(type(inner), "learning_rate")
 
     def _get_current_learning_rate(self):
-        if self._inner is None or "learning_rate" not in self._inner._hyper:
+        if self._inner is None or not self._has_rate(self._inner):
             return _no_rate()
-        rate = self._hyperparameter("learning_rate")
+        rate = self._read("learning_rate")
         return rate(self.iterations) if hasattr(rate, "get_config") else rate
 
     @property
     def weight_decay(self):
         """The OptimizerV2's weight decay if it has one, otherwise that of Keras 3."""
         if self._inner is not None and "weight_decay" in self._inner._hyper:
-            return self._hyperparameter("weight_decay")
+            return self._read("weight_decay")
         return vars(self).get("weight_decay")
 
     @weight_decay.setter
@@ -329,6 +351,12 @@ def _untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
             f"{name} scales the loss. Pass the optimizer inside it, optimizer.inner_optimizer, and "
             "let Keras 3 scale the loss: keras.optimizers.LossScaleOptimizer(to_keras(…))."
         )
+    for own_name, variable in optimizer._trackable_children().items():
+        if own_name not in (*optimizer._hyper, "iter") and isinstance(variable, tf.Variable):
+            raise ValueError(
+                f"{name} creates the variable {own_name!r} in its constructor, which no file of "
+                "Keras 3 would contain. Create it in _create_slots."
+            )
     for method in _NOT_CALLED:
         if getattr(type(optimizer), method, None) is not getattr(base, method, None):
             raise TypeError(

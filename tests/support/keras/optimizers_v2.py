@@ -71,6 +71,57 @@ class Gravity(legacy.SGD):
         return dict(super().get_config(), beta=s._serialize_hyperparameter("beta"))
 
 
+class Lookahead(legacy.Optimizer if hasattr(legacy, "Optimizer") else legacy.SGD.__mro__[1]):
+    """Wraps an optimizer, as classes of TensorFlow Addons do: every third step is halved."""
+
+    def __init__(self, optimizer=None, name="Lookahead", **kwargs):
+        super().__init__(name, **kwargs)
+        self._optimizer = legacy.Adam(0.1) if optimizer is None else optimizer
+        self._track_trackable(self._optimizer, "optimizer")
+
+    def _create_hypers(self):
+        self._optimizer._create_hypers()
+
+    def _create_slots(self, var_list):
+        self._optimizer._create_slots(var_list)
+        for variable in var_list:
+            self.add_slot(variable, "slow", initializer=variable)
+
+    def _prepare(self, var_list):
+        return self._optimizer._prepare(var_list)
+
+    def apply_gradients(self, grads_and_vars, name=None, **kwargs):
+        self._optimizer._iterations = self.iterations
+        return super().apply_gradients(grads_and_vars, name, **kwargs)
+
+    def _resource_apply_dense(self, grad, var):
+        done = self._optimizer._resource_apply_dense(grad, var)
+        return self._slowed(done, var)
+
+    def _resource_apply_sparse(self, grad, var, indices):
+        done = self._optimizer._resource_apply_sparse(grad, var, indices)
+        return self._slowed(done, var)
+
+    def _slowed(self, done, var):
+        with tf.control_dependencies([done] if done is not None else []):
+            slow, due = self.get_slot(var, "slow"), tf.equal((self.iterations + 1) % 3, 0)
+            new = tf.where(due, slow + 0.5 * (var - slow), slow)
+            with tf.control_dependencies([new]):
+                return tf.group(var.assign(tf.where(due, new, var)), slow.assign(new))
+
+    @property
+    def learning_rate(self):
+        return self._optimizer._get_hyper("learning_rate")
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        self._optimizer._set_hyper("learning_rate", rate)
+
+    def get_config(self):
+        wrapped = OPTIMIZER_V2.keras.optimizers.serialize(self._optimizer)
+        return dict(super().get_config(), optimizer=wrapped)
+
+
 def doubled(pairs):
     """A gradient transformer."""
     return [(tf.convert_to_tensor(grad) * 2.0, variable) for grad, variable in pairs]
@@ -96,4 +147,5 @@ MAKERS = {
     "Heavy": Heavy,
     "Heavy, skips matrix": lambda: Heavy(weight_decay=0.5, skip=["matrix"]),
     "Gravity": Gravity,
+    "Lookahead": Lookahead,
 }
