@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterable, List, Optional
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -27,8 +27,6 @@ from .gradients import of_dtype
 from .optimizer import check_arguments, check_names
 
 keras = versions.keras_3()
-# The aggregation of the variables that an OptimizerV2 creates for its hyperparameters.
-_HYPERPARAMETER_AGGREGATION = tf.VariableAggregation.ONLY_FIRST_REPLICA
 # Keras 2 calls these methods in `fit`; Keras 3 computes the gradients itself.
 _NOT_CALLED = (
     "minimize",
@@ -111,14 +109,12 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             value = tf.cast(value, arguments["dtype"])
         value = tf.convert_to_tensor(value)
         name = (arguments.get("name") or "variable").replace("/", "_").replace(":", "_")
-        is_shared = arguments.get("aggregation") == _HYPERPARAMETER_AGGREGATION
         with with_attributes(self, {"_creates_variable": True}):
             made = self.add_variable(
                 shape=tuple(value.shape),
                 dtype=value.dtype.name,
                 initializer=lambda shape, dtype=None: value,
                 name=name,
-                aggregation="only_first_replica" if is_shared else "none",
             )
         self._created.append(made)
         return made.value
@@ -291,7 +287,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     def new_optimizer_v2(self) -> KerasOptimizer:
         """Returns a new OptimizerV2 with the current hyperparameters, without state."""
         made = _copy_without_variables(self._untrained)
-        made._hyper.update(_as_numbers(self._inner._hyper))
+        own = {id(each.value) for each in self._created}
+        made._hyper.update(_as_numbers(self._inner._hyper, lambda value: id(value) in own))
         return made
 
     def get_config(self) -> Dict[str, Any]:
@@ -384,7 +381,7 @@ def _copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
         if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
     }
     state.update(
-        _hyper=_as_numbers(optimizer._hyper),
+        _hyper=_as_numbers(optimizer._hyper, _is_made_by_keras_2),
         _hypers_created=False,
         _iterations=None,
         _weights=[],
@@ -400,17 +397,20 @@ def _is_optimizer_v2(value: Any) -> bool:
     return versions.api_of(value) == "optimizer_v2"
 
 
-def _as_numbers(hyperparameters: Dict[str, Any]) -> Dict[str, Any]:
-    """Returns hyperparameters with numbers in place of the variables that Keras 2 created."""
+def _as_numbers(hyperparameters: Dict[str, Any], is_own: Callable[[Any], bool]) -> Dict[str, Any]:
+    """Returns hyperparameters with numbers in place of the OptimizerV2's own variables."""
     return {
-        name: value.numpy().item() if _is_made_by_keras_2(value) else value
+        name: value.numpy().item() if is_own(value) else value
         for name, value in hyperparameters.items()
     }
 
 
 def _is_made_by_keras_2(value: Any) -> bool:
-    # A user's variable has another aggregation by default.
-    return isinstance(value, tf.Variable) and value.aggregation == _HYPERPARAMETER_AGGREGATION
+    # Keras 2 creates hyperparameters with this aggregation. A user's variable has another one.
+    return (
+        isinstance(value, tf.Variable)
+        and value.aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
+    )
 
 
 versions.register_with_keras_3(OptimizerV2InKeras3)
