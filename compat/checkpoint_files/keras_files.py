@@ -143,15 +143,18 @@ def model_in_h5(path):
         layers, weights, state = content.get(_LAYERS_IN_H5), {}, {}
         names = [] if layers is None else [*_listed(layers, "layer_names"), _NO_LAYER_IN_H5]
         for layer in names:
-            if layer in layers:
-                weights.update(_datasets(layers[layer]))
+            for name, key in _datasets(layers[layer]).items() if layer in layers else ():
+                first = weights.setdefault(name, key)
+                # The file contains a layer of two nested models twice.
+                if first != key and content[first][()].tobytes() != content[key][()].tobytes():
+                    raise ValueError(f"two different weights have the name {name!r}")
         if _STATE_IN_H5 in content:
             state.update(_datasets(content[_STATE_IN_H5]))
         infos = {
             key: _Info(tf.as_dtype(content[key].dtype), tuple(content[key].shape))
             for key in [*weights.values(), *state.values()]
         }
-        training = json.loads(content.attrs.get("training_config", "{}"))
+        training = json.loads(content.attrs.get("training_config", "{}")) or {}
         return ModelInH5(weights, state, infos, _class_in(training.get("optimizer_config")))
 
 

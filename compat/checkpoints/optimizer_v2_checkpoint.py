@@ -33,10 +33,12 @@ def load_optimizer_v2(
 ) -> Report:
     """Loads what Keras 2 saved of a model and its OptimizerV2 into a Keras 3 model.
 
-    Variables, slots, `iterations` and other variables of the OptimizerV2 are loaded. The next
-    training steps then give the same values, bit for bit, as in tf_keras with the same state and
-    the installed TensorFlow. Hyperparameters, such as the learning rate, and a scale of the loss
-    are not loaded: `optimizer` keeps its own. It is built if it is not built yet.
+    Variables, slots, `iterations` and other variables of the OptimizerV2 are loaded. Keras 2
+    creates the slots of a variable in the first step that has a gradient for it; slots that the
+    file does not have yet start with their initial values. The next training steps then give the
+    same values, bit for bit, as in tf_keras with the same state and the installed TensorFlow.
+    Hyperparameters, such as the learning rate, and a scale of the loss are not loaded: `optimizer`
+    keeps its own. It is built if it is not built yet.
 
     Args:
       path: a checkpoint of tf.train.Checkpoint or `save_weights` (its prefix, or a folder, to load
@@ -77,9 +79,13 @@ def load_optimizer_v2(
             "Map names of variables with name_map.",
             report,
         )
-    saved.verify([saved.keys[pair] for pair in own.tensors])
-    for pair in own.tensors:
+    pairs = [pair for pair in own.tensors if pair in saved.keys]
+    saved.verify([saved.keys[pair] for pair in pairs])
+    for pair in pairs:
         own.assign(pair, saved.read(saved.keys[pair]))
+    without_slots = own.without_slots(saved.keys)
+    if without_slots:
+        own.start_slots(without_slots)
     reset_derived_state(optimizer)
     return report
 
@@ -134,13 +140,19 @@ def save_optimizer_v2(
         Transfer(own.label(pair), "/".join(filter(None, pair)), tuple(each.shape), each.dtype)
         for pair, each in own.tensors.items()
     ]
-    return Report(tuple(written), (), ())
+    batches = own.batches_without_update()
+    lost = f"Not written: gradients that Keras 3 has accumulated, number of batches: {batches}."
+    return Report(tuple(written), (), (), (lost,) if batches else ())
 
 
 def _compared(own, saved):
     """Returns the `Report` of an `OptimizerV2State` and the `SavedState` to load into it."""
     transferred, missing, unused, notes = [], [], [], [_NOT_LOADED]
+    without_slots = own.without_slots(saved.keys)
+    notes += [f"The file has no slots of {own.label((n, ''))}." for n in sorted(without_slots)]
     for pair, variable in own.tensors.items():
+        if pair[1] and pair[0] in without_slots:
+            continue
         label, what = own.label(pair), (tuple(variable.shape), variable.dtype)
         why = _misfit(saved, pair, *what)
         if why:

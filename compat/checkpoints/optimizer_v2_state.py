@@ -73,8 +73,40 @@ class OptimizerV2State:
         # With gradient accumulation, the variable counts batches, but Keras 2 counts updates.
         return self._optimizer.gradient_accumulation_steps or 1
 
+    def without_slots(self, saved):
+        """Returns the names of trained variables whose slots Keras 2 had not created.
+
+        Args:
+          saved: the pairs in the file.
+        """
+        names = {name for name, slot in saved if slot and name}
+        return set(self._trained) - names if names else set()
+
+    def start_slots(self, names):
+        """Assigns the values to slots that Keras 2 gives them when a first gradient arrives."""
+        _, variables, _ = self._new_in_keras_2()
+        for (name, slot), variable in variables.items():
+            if name in names:
+                self.tensors[name, slot].assign(variable)
+
     def copied_to_keras_2(self):
         """Returns a dict of copied variables by name, and an OptimizerV2 with a copied state."""
+        copies, variables, optimizer = self._new_in_keras_2()
+        for pair, variable in variables.items():
+            variable.assign(self.value(pair))
+        return copies, optimizer
+
+    def batches_without_update(self):
+        """Returns the number of batches whose gradients Keras 3 has accumulated, but not used."""
+        return int(self.tensors[_STEP]) % self._batches_a_step
+
+    def _new_in_keras_2(self):
+        """Copies the variables.
+
+        Returns:
+          A dict of the copies by name, the variables by pairs of a new OptimizerV2 that trains the
+          copies, and this OptimizerV2.
+        """
         copies = {
             name: tf.Variable(self.value((name, "")), name=name)
             for name, slot in self.tensors
@@ -82,9 +114,7 @@ class OptimizerV2State:
         }
         made, trained = self._optimizer.new_optimizer_v2(), {n: copies[n] for n in self._trained}
         versions.create_optimizer_weights(made, list(trained.values()))
-        for pair, variable in _of_optimizer(made, trained).items():
-            variable.assign(self.value(pair))
-        return copies, made
+        return copies, _of_optimizer(made, trained), made
 
 
 def optimizer_v2_of(optimizer):

@@ -201,7 +201,7 @@ def _maker_from(optimizer):
     settings = _settings_of(optimizer)
     undecayed_pattern = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if not graph_names.is_bridged(optimizer):  # bridged optimizers have a complete get_config
-        _check_complete(cls, settings)
+        _check_complete(optimizer, settings)
 
     def make():
         # Copy the settings, because `from_config` of some versions of Keras changes its argument.
@@ -278,9 +278,10 @@ def _first_line(error):
     return messages.first_line(error).rstrip(".")
 
 
-def _check_complete(cls, settings):
-    """Raises a ValueError if get_config of a class lacks an argument of the constructor."""
-    for name in inspection.missing_arguments(cls, settings):
+def _check_complete(optimizer, settings):
+    """Raises a ValueError if get_config lacks an argument of the constructor."""
+    cls = type(optimizer)
+    for name in inspection.missing_arguments(optimizer, settings):
         raise ValueError(
             f"get_config of {cls.__name__} does not include its argument {name}, so the "
             f"optimizer cannot be copied. {FACTORY % cls.__name__}"

@@ -15,6 +15,9 @@ from .copying import copied
 BASE = tf.compat.v1.train.Optimizer
 LEARNING_RATE_ATTRIBUTES = ("_learning_rate", "_lr", "learning_rate", "lr")
 STEP_ATTRIBUTE = "_global_step"
+# Arguments of Keras optimizers that a copy does not need.
+_WITHOUT_EFFECT = ("name", "lr", "use_locking")
+_UNKNOWN = object()
 # The attributes of TensorFlow's base class.
 _BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
 
@@ -149,11 +152,18 @@ def parameters_of(cls):
     return dict(list(parameters.items())[1:])
 
 
-def missing_arguments(cls, config):
-    """Yields the names of constructor arguments that the result of Keras' `get_config` lacks."""
-    for name, parameter in parameters_of(cls).items():
+def missing_arguments(optimizer, config):
+    """Yields the names of constructor arguments that the result of Keras' `get_config` lacks.
+
+    Arguments whose attribute still has the default value are not needed.
+    """
+    state = vars(optimizer)
+    for name, parameter in parameters_of(type(optimizer)).items():
         many = parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        if not many and name not in config and name not in ("name", "lr"):
+        if many or name in config or name in _WITHOUT_EFFECT:
+            continue
+        value = state.get(name, state.get(f"_{name}", _UNKNOWN))
+        if type(value) is not type(parameter.default) or value != parameter.default:
             yield name
 
 

@@ -10,7 +10,7 @@ from legacy_opt.compat import to_keras, to_v1
 from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
-from tests.support.keras.optimizers_v2 import MAKERS, Gravity, Heavy, legacy, schedules
+from tests.support.keras.optimizers_v2 import MAKERS, Gravity, Heavy, Lookahead, legacy, schedules
 
 pytestmark = pytest.mark.keras3
 
@@ -315,12 +315,76 @@ def test_an_unknown_class_cannot_be_loaded():
         type(crossed("Adam")).from_config(config)
 
 
+class Slower(OPTIMIZER_V2.keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.5 / (1 + tf.cast(step, tf.float32))
+
+    def get_config(self):
+        return {}
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_classes_inside_a_configuration_are_found_in_keras_3(wrapped):
+    given = Lookahead(Heavy(momentum=0.5)) if wrapped else legacy.SGD(Slower())
+    config = keras.saving.serialize_keras_object(to_keras(given, api="keras3"))
+    known = {each.__name__: each for each in (Heavy, Slower, Lookahead)}
+    made = keras.saving.deserialize_keras_object(config, custom_objects=known)
+    assert made._inner.get_config() == given.get_config()
+    found = made._inner._optimizer if wrapped else made._inner._hyper["learning_rate"]
+    assert type(found) is (Heavy if wrapped else Slower)
+
+
+def test_a_class_with_the_name_of_another():
+    """It would be loaded as TensorFlow's."""
+    other = type("Adam", (legacy.SGD,), {})
+    optimizer = to_keras(other(0.1), api="keras3")
+    with pytest.raises(ValueError, match="Adam cannot be saved: another class of that name"):
+        optimizer.get_config()
+    other = keras.saving.register_keras_serializable("mine")(other)
+    made = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer))
+    assert type(made._inner) is other
+
+
+class ForgetsDefaults(legacy.SGD):
+    """Its get_config lacks an argument, as that of TensorFlow Addons' NovoGrad does."""
+
+    def __init__(self, amsgrad=False, use_locking=True):
+        super().__init__()
+        self.amsgrad = amsgrad
+
+    def get_config(self):
+        return {}
+
+
+def test_arguments_with_defaults_need_not_be_in_a_configuration():
+    assert to_keras(ForgetsDefaults(), api="keras3").get_config()
+    with pytest.raises(ValueError, match="does not include the argument amsgrad"):
+        to_keras(ForgetsDefaults(amsgrad=True), api="keras3").get_config()
+
+
 # What is refused.
 
 
 class Minimizes(legacy.SGD):
     def minimize(self, loss, var_list, grad_loss=None, name=None, tape=None):
-        return super().minimize(loss, var_list, grad_loss, name, tape)
+        return super().minimize(loss * 2, var_list, grad_loss, name, tape)
+
+
+class AssignsMore(legacy.SGD):
+    def minimize(self, *args, **kwargs):
+        done = super().minimize(*args, **kwargs)
+        self.iterations.assign_add(1)
+        return done
+
+
+class MinimizesAlike(legacy.SGD):
+    """Adds an argument to `minimize`, as TensorFlow Addons' AdamW does."""
+
+    decays = None
+
+    def minimize(self, loss, var_list, grad_loss=None, name=None, decays=None, tape=None):
+        self.decays = decays
+        return super().minimize(loss, var_list=var_list, grad_loss=grad_loss, name=name, tape=tape)
 
 
 class OwnsAVariable(legacy.SGD):
@@ -344,7 +408,9 @@ def trained():
     "make, error, message",
     [
         (Minimizes, TypeError, "Minimizes overrides minimize, which Keras 3 does not call"),
+        (AssignsMore, TypeError, "AssignsMore overrides minimize"),
         (trained, ValueError, "This Adam has trained already"),
+        (lambda: Lookahead(trained()), ValueError, "This Lookahead has trained already"),
         (OwnsAVariable, ValueError, "creates the variable 'scale' in its constructor"),
         (
             lambda: OPTIMIZER_V2.keras.mixed_precision.LossScaleOptimizer(legacy.SGD()),
@@ -366,6 +432,12 @@ def trained():
 def test_refused(make, error, message):
     with pytest.raises(error, match=message):
         to_keras(make(), api="keras3")
+
+
+def test_a_minimize_that_computes_the_same_is_not_refused():
+    given = MinimizesAlike(0.1, momentum=0.5)
+    given.decays = "unchanged"
+    assert to_keras(given, api="keras3")._inner.decays == given.decays == "unchanged"
 
 
 def test_wrong_arguments():

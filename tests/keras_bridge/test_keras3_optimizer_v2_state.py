@@ -184,6 +184,24 @@ def test_accumulation_and_averages(tmp_path):
     path = str(tmp_path / "back")
     save_optimizer_v2(path, new, new.optimizer)
     assert tf.train.load_variable(path, "optimizer/iter/.ATTRIBUTES/VARIABLE_VALUE") == 5
+    train(new, 0, 1)
+    report = save_optimizer_v2(path, new, new.optimizer, overwrite=True)
+    assert "has accumulated, number of batches: 1." in "".join(report.notes)
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "h5"])
+@pytest.mark.parametrize("name", ["Adam amsgrad", "Adagrad", "Heavy"])
+def test_variables_without_a_gradient_so_far(name, way, tmp_path):
+    """Keras 2 creates their slots later."""
+    old, new = model_2(name, steps=0), model_3(name)
+    variables = old.trainable_variables[1:]
+    old.optimizer.apply_gradients([(tf.ones(each.shape), each) for each in variables])
+    train(new, 0, 3)
+    report = load_optimizer_v2(save(old, way, tmp_path), new, new.optimizer)
+    assert "The file has no slots of top/first/kernel." in report.notes
+    for each in (old, new):
+        train(each, 1, 4)
+    assert_same(new, old)
 
 
 def test_a_scaled_loss(tmp_path):
@@ -286,12 +304,29 @@ def test_other_variables(way, tmp_path):
     refused(path, new, ValueError, "or that name_map leaves out", name_map=left_out)
 
 
-def test_missing_slots(tmp_path):
-    old = model_2(steps=0)
-    variables = old.trainable_variables[1:]
-    old.optimizer.apply_gradients([(tf.ones(each.shape), each) for each in variables])
-    path = save(old, "checkpoint", tmp_path)
-    refused(path, model_3(), CheckpointMismatch, "top/first/kernel, slot v .*does not contain it")
+def test_two_weights_of_one_name(tmp_path):
+    home, path = OPTIMIZER_V2.keras, str(tmp_path / "saved.h5")
+
+    def nested(shared=None):
+        parts = [home.Sequential([shared or home.layers.Dense(3, name="same")]) for _ in range(2)]
+        made = home.Sequential(parts)
+        made.build([None, 3])
+        made.compile(MAKERS["SGD"]())
+        return made
+
+    def named(of):
+        return {each.path: each for each in of.weights}
+
+    layers = KERAS_3.keras.layers
+    new = KERAS_3.keras.Sequential([layers.Input([3]), layers.Dense(3, name="same")])
+    new.compile(to_keras(MAKERS["SGD"](), api="keras3"))
+    old = nested(home.layers.Dense(3, name="same"))
+    train(old, 0, 2)
+    old.save(path)
+    load_optimizer_v2(path, new, new.optimizer)
+    np.testing.assert_array_equal(new.get_weights()[0], old.get_weights()[0])
+    nested().save(path)
+    refused(path, new, CheckpointError, "two different weights have the name 'same/kernel'")
 
 
 def test_damaged_files(tmp_path):

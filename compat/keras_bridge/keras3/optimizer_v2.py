@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, Iterable, List, Optional
+from typing import Any, Dict, Iterable, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -19,23 +19,14 @@ from legacy_opt.core.types import (
     Variable,
 )
 
-from ...v1_optimizers import copying, graph_names
 from ...v1_optimizers.temporary_attributes import Lock, with_attributes
 from . import optimizer_v2_configuration, saving
 from .contained import ContainsOptimizer
 from .gradients import of_dtype
 from .optimizer import check_arguments, check_names
+from .optimizer_v2_copies import as_numbers, copy_without_variables, untrained_copy
 
 keras = versions.keras_3()
-# Keras 2 calls these methods in `fit`; Keras 3 computes the gradients itself.
-_NOT_CALLED = (
-    "minimize",
-    "get_gradients",
-    "get_updates",
-    "_compute_gradients",
-    "_get_gradients",
-    "_transform_loss",
-)
 
 
 class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optimizers.Optimizer):
@@ -59,7 +50,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     def __init__(
         self, optimizer: KerasOptimizer, name: Optional[str] = None, **keras_arguments: Any
     ):
-        inner = _untrained_copy(optimizer)
+        inner = untrained_copy(optimizer)
         check_arguments(keras_arguments, has_rate=self._has_rate(inner))
         check_names(keras_arguments, frozenset(inner._hyper), type(inner).__name__)
         vars(self).update(
@@ -72,7 +63,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             name=inner._name.replace("/", "_") if name is None else name,
             **keras_arguments,
         )
-        vars(self).update(_inner=inner, _untrained=_copy_without_variables(inner))
+        vars(self).update(_inner=inner, _untrained=copy_without_variables(inner))
         inner.iterations = versions.tf_variable(self._iterations)
 
     def __repr__(self):
@@ -286,9 +277,10 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def new_optimizer_v2(self) -> KerasOptimizer:
         """Returns a new OptimizerV2 with the current hyperparameters, without state."""
-        made = _copy_without_variables(self._untrained)
+        made = copy_without_variables(self._untrained)
         own = {id(each.value) for each in self._created}
-        made._hyper.update(_as_numbers(self._inner._hyper, lambda value: id(value) in own))
+        hyper = self._inner._hyper
+        made._hyper.update(as_numbers(hyper, lambda each: id(each) in own))
         return made
 
     def get_config(self) -> Dict[str, Any]:
@@ -319,98 +311,6 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 def _no_rate() -> Tensor:
     """The learning rate for Keras 3, which only passes it to update methods that do not use it."""
     return tf.constant(0.0)
-
-
-def _untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
-    """Returns a copy of an OptimizerV2, without variables.
-
-    Raises:
-      TypeError: Keras 3 would not call methods that the class overrides.
-      ValueError: the optimizer has trained, scales the loss, or was made by `to_keras`.
-    """
-    name, base = type(optimizer).__name__, versions.optimizer_v2()
-    if versions.for_a_session():
-        raise ValueError(
-            "Keras 3 has no Session: convert an OptimizerV2 where TensorFlow executes eagerly."
-        )
-    if tf.distribute.has_strategy():
-        raise ValueError(
-            f"{name} is an OptimizerV2, which to_keras supports in Keras 3 in one replica only. "
-            "Train without a distribution strategy, or in tf_keras."
-        )
-    if graph_names.is_bridged(optimizer):
-        raise ValueError(
-            f"This {name} was made by to_keras for Keras 2. Pass the v1 optimizer itself: "
-            "to_keras(v1_optimizer, api='keras3')."
-        )
-    if hasattr(optimizer, "get_scaled_loss"):
-        raise ValueError(
-            f"{name} scales the loss. Pass the optimizer inside it, optimizer.inner_optimizer, and "
-            "let Keras 3 scale the loss: keras.optimizers.LossScaleOptimizer(to_keras(…))."
-        )
-    for own_name, variable in optimizer._trackable_children().items():
-        if own_name not in (*optimizer._hyper, "iter") and isinstance(variable, tf.Variable):
-            raise ValueError(
-                f"{name} creates the variable {own_name!r} in its constructor, which no file of "
-                "Keras 3 would contain. Create it in _create_slots."
-            )
-    for method in _NOT_CALLED:
-        if getattr(type(optimizer), method, None) is not getattr(base, method, None):
-            raise TypeError(
-                f"{name} overrides {method}, which Keras 3 does not call, so it would train "
-                "differently. Compute the same in apply_gradients or _transform_gradients."
-            )
-    steps = 0 if optimizer._iterations is None else int(versions.value_of(optimizer._iterations))
-    if optimizer._slots or steps:
-        raise ValueError(
-            f"This {name} has trained already, and the result of to_keras would start with new "
-            "state. Save its state in Keras 2 and load it with load_optimizer_v2, or pass a new "
-            "optimizer."
-        )
-    return _copy_without_variables(optimizer)
-
-
-def _copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
-    """Copies an OptimizerV2, and the OptimizerV2s that it wraps, without their own variables.
-
-    The copy refers to the same schedules, functions and variables of the user.
-    """
-    state = {
-        name: _copy_without_variables(value) if _is_optimizer_v2(value) else copying.copied(value)
-        for name, value in vars(optimizer).items()
-        if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
-    }
-    state.update(
-        _hyper=_as_numbers(optimizer._hyper, _is_made_by_keras_2),
-        _hypers_created=False,
-        _iterations=None,
-        _weights=[],
-        _slots={},
-        _slot_names=[],
-    )
-    made = object.__new__(type(optimizer))
-    vars(made).update(state)
-    return made
-
-
-def _is_optimizer_v2(value: Any) -> bool:
-    return versions.api_of(value) == "optimizer_v2"
-
-
-def _as_numbers(hyperparameters: Dict[str, Any], is_own: Callable[[Any], bool]) -> Dict[str, Any]:
-    """Returns hyperparameters with numbers in place of the OptimizerV2's own variables."""
-    return {
-        name: value.numpy().item() if is_own(value) else value
-        for name, value in hyperparameters.items()
-    }
-
-
-def _is_made_by_keras_2(value: Any) -> bool:
-    # Keras 2 creates hyperparameters with this aggregation. A user's variable has another one.
-    return (
-        isinstance(value, tf.Variable)
-        and value.aggregation == tf.VariableAggregation.ONLY_FIRST_REPLICA
-    )
 
 
 versions.register_with_keras_3(OptimizerV2InKeras3)

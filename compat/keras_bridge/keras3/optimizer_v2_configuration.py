@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Iterator, Optional
 
 from legacy_opt import versions
 from legacy_opt.core.types import KerasOptimizer
 
 from ...v1_optimizers import inspection
 
-_REGISTER = (
-    "Register the class before loading, with @keras.saving.register_keras_serializable(), or pass "
-    "custom_objects={%r: the_class}."
-)
+_REGISTER = "@keras.saving.register_keras_serializable()"
 
 
 def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
     """Returns the class name and the configuration of an OptimizerV2.
 
     Raises:
-      ValueError: its `get_config` lacks an argument of the constructor.
+      ValueError: its `get_config` lacks an argument of the constructor, or its class is not
+        registered and has the name of another class.
     """
     cls, config = type(optimizer), dict(optimizer.get_config())
-    for name in inspection.missing_arguments(cls, config):
+    for name in inspection.missing_arguments(optimizer, config):
         raise ValueError(
             f"{cls.__name__} cannot be saved: its get_config does not include the argument {name}. "
             "Return all arguments of the constructor from get_config."
         )
-    return {"class_name": _registered_name(cls), "config": config}
+    name = _registered_name(cls)
+    if _class_named(name, None) not in (cls, None):
+        raise ValueError(
+            f"{cls.__name__} cannot be saved: another class of that name would be loaded. Register "
+            f"your class with {_REGISTER}, or give it another name."
+        )
+    return {"class_name": name, "config": config}
 
 
 def optimizer_from(
@@ -41,10 +45,27 @@ def optimizer_from(
     cls = _class_named(data["class_name"], custom_objects)
     if cls is None:
         raise ValueError(
-            f"The saved OptimizerV2 class {data['class_name']!r} is not registered. "
-            + _REGISTER % data["class_name"]
+            f"The saved OptimizerV2 class {data['class_name']!r} is not registered. Register the "
+            f"class before loading, with {_REGISTER}, or pass "
+            f"custom_objects={{{data['class_name']!r}: the_class}}."
         )
-    return cls.from_config(dict(data["config"]))
+    # Schedules and wrapped optimizers in the configuration are made by Keras 2, which does not know
+    # the classes that are registered in Keras 3.
+    find = versions.keras_3().saving.get_registered_object
+    known = {name: find(name, custom_objects) for name in _class_names(data["config"])}
+    known = {name: each for name, each in known.items() if each is not None}
+    with versions.keras_2().utils.custom_object_scope(known):
+        return cls.from_config(dict(data["config"]))
+
+
+def _class_names(config: Any) -> Iterator[str]:
+    """Yields the names of the classes in a configuration."""
+    if isinstance(config, dict):
+        yield from (config[key] for key in ("class_name", "registered_name") if config.get(key))
+        config = list(config.values())
+    if isinstance(config, (list, tuple)):
+        for each in config:
+            yield from _class_names(each)
 
 
 def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:

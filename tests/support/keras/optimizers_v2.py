@@ -121,6 +121,13 @@ class Lookahead(legacy.Optimizer if hasattr(legacy, "Optimizer") else legacy.SGD
         wrapped = OPTIMIZER_V2.keras.optimizers.serialize(self._optimizer)
         return dict(super().get_config(), optimizer=wrapped)
 
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        wrapped = OPTIMIZER_V2.keras.optimizers.deserialize(
+            config.pop("optimizer"), custom_objects, use_legacy_format=True
+        )
+        return cls(wrapped, **config)
+
 
 def doubled(pairs):
     """A gradient transformer."""
