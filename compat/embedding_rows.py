@@ -101,7 +101,7 @@ def _table_of(layer: KerasLayer) -> Optional[tf.Variable]:
     special = layer.quantization_mode or layer.lora_enabled or versions.in_stateless_scope()
     if special or versions.compiling_with_xla():
         return None
-    table = versions.tf_variable(layer._embeddings)
+    table = versions.tf_variable_without_cast(layer._embeddings)
     return table if isinstance(table, tf.Variable) else None
 
 

@@ -28,6 +28,7 @@ from legacy_opt.versions.keras import (
     register_with_keras_3,
     slot_key,
     tf_variable,
+    tf_variable_without_cast,
     track_keras_variable,
     value_of,
 )
@@ -127,6 +128,7 @@ __all__ = [
     "tensorflow_modes",
     "tensorflow_version",
     "tf_variable",
+    "tf_variable_without_cast",
     "track_keras_variable",
     "v1_control_flow",
     "value_of",

@@ -160,6 +160,12 @@ def tf_variable(value):
     return value.value if is_keras_3_variable(value) else value
 
 
+def tf_variable_without_cast(value):
+    """Returns the `tf.Variable` inside a Keras 3 variable, even in a layer that casts variables."""
+    found = getattr(value, "_value", None)  # `value.value` would be the result of the cast
+    return found if isinstance(found, tf.Variable) else tf_variable(value)
+
+
 def value_of(variable):
     """Returns a variable's value as an array. In a TF1 graph, Keras' session reads the value."""
     variable = tf_variable(variable)
