@@ -80,7 +80,9 @@ def _in_checkpoint(checkpoint):
     keys = {(name, ""): key for name, key in graph.variables.items()}
     keys.update(optimizer.slots)
     own = {**optimizer.variables, **optimizer.unassigned}
-    keys.update((("", path.rpartition("/")[2]), key) for path, key in own.items())
+    # A wrapped optimizer may have an `iter` of its own, which it does not use: longest path first.
+    for path in sorted(own, key=len, reverse=True):
+        keys["", path.rpartition("/")[2]] = own[path]
     return SavedState(
         checkpoint.path,
         keys,

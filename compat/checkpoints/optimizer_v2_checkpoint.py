@@ -165,7 +165,7 @@ def _compared(own, saved):
             continue
         if not slot:
             notes.append(f"The model has no variable for {name} in the file.")
-        elif name or slot not in (*own.inner._hyper, *_OF_LOSS_SCALE):
+        elif name or slot not in (*own.hyperparameters, *_OF_LOSS_SCALE):
             why = "the model and its OptimizerV2 have no such variable"
             unused.append(Leftover(own.label(pair), info.shape, info.dtype, why))
     unused += _of_another_class(own.inner, saved)

@@ -27,16 +27,21 @@ class OptimizerV2State:
     Attributes:
       tensors: a dict from pairs, as in `SavedState.keys`, to tf.Variables.
       inner: the OptimizerV2.
+      hyperparameters: the names of its hyperparameters, and of those of optimizers that it wraps.
       title: the class and the name of the OptimizerV2.
 
     Raises:
-      TypeError: an argument is of the wrong type.
+      TypeError: an argument is of the wrong type, or slots of the optimizer and of one that it
+        wraps have the same name.
       ValueError: two variables have the same name, or the optimizer trains variables that are not
         among `model_or_variables`.
     """
 
     def __init__(self, model_or_variables, optimizer, name_map=None, saved_names=()):
         self._optimizer, self.inner = optimizer, optimizer_v2_of(optimizer)
+        self.hyperparameters = {
+            name for each in versions.with_wrapped(self.inner) for name in each._hyper
+        }
         self.title = f"{type(self.inner).__name__} (name={self.inner._name!r})"
         self._labels, variables = _named(model_or_variables, name_map, saved_names)
         if not optimizer.has_trained:
@@ -124,11 +129,6 @@ def optimizer_v2_of(optimizer):
       TypeError: `optimizer` is another object.
     """
     if keras_state.is_from_optimizer_v2(optimizer):
-        if any(versions.api_of(each) is not None for each in vars(optimizer._inner).values()):
-            raise TypeError(
-                f"{type(optimizer._inner).__name__} wraps another optimizer, whose state cannot "
-                "cross between Keras 2 and Keras 3. Save and load it within one of them."
-            )
         return optimizer._inner
     if keras_state.is_from_optimizer_v2(getattr(optimizer, "inner_optimizer", None)):
         way_out = " Pass the wrapped optimizer: optimizer.inner_optimizer."
@@ -142,22 +142,30 @@ def optimizer_v2_of(optimizer):
     )
 
 
-def _of_optimizer(inner, trained):
+def _of_optimizer(optimizer, trained):
     """Returns the variables of an OptimizerV2, except hyperparameters, by pairs.
 
+    Those of the optimizers that it wraps are included.
+
     Args:
-      inner: the OptimizerV2.
+      optimizer: the OptimizerV2.
       trained: a dict from names to the tf.Variables that it trains.
+
+    Raises:
+      TypeError: slots of the optimizer and of one that it wraps have the same name.
     """
-    tensors = {
-        ("", name): each
-        for name, each in inner._trackable_children().items()
-        if name not in inner._hyper and isinstance(each, tf.Variable)
-    }
-    tensors[_STEP] = inner.iterations
-    for name, variable in trained.items():
-        slots = inner._slots.get(versions.slot_key(variable), {})
-        tensors.update(((name, slot), each) for slot, each in slots.items())
+    tensors = {_STEP: optimizer.iterations}
+    for inner in versions.with_wrapped(optimizer):
+        for name, each in inner._trackable_children().items():
+            if name not in (STEP, *inner._hyper) and isinstance(each, tf.Variable):
+                tensors["", name] = each
+        for name, variable in trained.items():
+            for slot, each in inner._slots.get(versions.slot_key(variable), {}).items():
+                if tensors.setdefault((name, slot), each) is not each:
+                    raise TypeError(
+                        f"{type(optimizer).__name__} and an optimizer that it wraps have slots of "
+                        f"the name {slot!r}. A file of Keras 2 does not tell one from the other."
+                    )
     return tensors
 
 

@@ -31,6 +31,7 @@ from legacy_opt.versions.keras import (
     tf_variable_without_cast,
     track_keras_variable,
     value_of,
+    with_wrapped,
 )
 from legacy_opt.versions.modes import (
     CONTROL_FLOW,
@@ -129,6 +130,7 @@ __all__ = [
     "tensorflow_version",
     "tf_variable",
     "tf_variable_without_cast",
+    "with_wrapped",
     "track_keras_variable",
     "v1_control_flow",
     "value_of",

@@ -122,6 +122,14 @@ def api_of(value):
     return None
 
 
+def with_wrapped(optimizer):
+    """Yields an OptimizerV2, and the OptimizerV2s that it wraps, as those of Addons do."""
+    yield optimizer
+    for each in vars(optimizer).values():
+        if api_of(each) == "optimizer_v2":
+            yield from with_wrapped(each)
+
+
 def create_optimizer_weights(optimizer, variables):
     """Creates a Keras optimizer's state variables for `variables` if they do not exist yet."""
     if api_of(optimizer) == "keras3":

@@ -279,8 +279,9 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """Returns a new OptimizerV2 with the current hyperparameters, without state."""
         made = copy_without_variables(self._untrained)
         own = {id(each.value) for each in self._created}
-        hyper = self._inner._hyper
-        made._hyper.update(as_numbers(hyper, lambda each: id(each) in own))
+        pairs = zip(versions.with_wrapped(made), versions.with_wrapped(self._inner))
+        for copy, inner in pairs:
+            copy._hyper.update(as_numbers(inner._hyper, lambda each: id(each) in own))
         return made
 
     def get_config(self) -> Dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict
 
 import tensorflow as tf
 
@@ -62,7 +62,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
                 f"{name} overrides {method}, which Keras 3 does not call, so it would train "
                 "differently. Compute the same in apply_gradients or _transform_gradients."
             )
-    if any(map(_has_trained, _with_wrapped(optimizer))):
+    if any(map(_has_trained, versions.with_wrapped(optimizer))):
         raise ValueError(
             f"This {name} has trained already, and the result of to_keras would start with new "
             "state. Save its state in Keras 2 and load it with load_optimizer_v2, or pass a new "
@@ -87,14 +87,6 @@ def _minimize_adds_nothing(optimizer: KerasOptimizer) -> bool:
         except Exception:  # it computes with the loss, for example
             return False
     return len(applied) == 1 and applied[0] is pairs and not graph.get_operations()
-
-
-def _with_wrapped(optimizer: KerasOptimizer) -> Iterator[KerasOptimizer]:
-    """Yields an OptimizerV2, and those that it wraps."""
-    yield optimizer
-    for each in vars(optimizer).values():
-        if _is_optimizer_v2(each):
-            yield from _with_wrapped(each)
 
 
 def _has_trained(optimizer: KerasOptimizer) -> bool:
@@ -122,6 +114,10 @@ def copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
     )
     made = object.__new__(type(optimizer))
     vars(made).update(state)
+    wrapped = {id(value): name for name, value in vars(optimizer).items()}
+    for name, child in optimizer._trackable_children().items():
+        if _is_optimizer_v2(child):
+            made._track_trackable(state[wrapped[id(child)]], name)
     return made
 
 

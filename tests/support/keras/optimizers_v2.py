@@ -110,6 +110,10 @@ class Lookahead(legacy.Optimizer if hasattr(legacy, "Optimizer") else legacy.SGD
                 return tf.group(var.assign(tf.where(due, new, var)), slow.assign(new))
 
     @property
+    def weights(self):
+        return self._weights + self._optimizer.weights
+
+    @property
     def learning_rate(self):
         return self._optimizer._get_hyper("learning_rate")
 
