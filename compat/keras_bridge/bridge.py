@@ -75,7 +75,8 @@ def to_keras(
         return _recreated_keras_optimizer(optimizer, api, has_other_arguments)
     _refuse_new_of_keras_2(optimizer)
     to_keras_3 = adapter_of_api(api).api == "keras3"
-    if to_keras_3 and versions.api_of(optimizer) == "optimizer_v2":
+    is_class = isinstance(optimizer, type)  # which the v1 bridge refuses
+    if to_keras_3 and not is_class and versions.api_of(optimizer) == "optimizer_v2":
         options = (learning_rate, lr_attr, global_step_attr)
         if not fused or any(option is not None for option in options):
             raise ValueError(

@@ -1,5 +1,9 @@
 """Copies v1 optimizers and the containers in their attributes."""
 
+import collections.abc
+import copy
+
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -14,6 +18,14 @@ v1 = tf.compat.v1
 # Attributes that `to_keras` adds to its copy of a v1 optimizer: the `V1Driver`, which runs the
 # copy, and the copy's `StepInputs` and `StateKey`.
 BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
+
+
+_OTHER_CONTAINERS = (
+    collections.abc.MutableMapping,
+    collections.abc.MutableSequence,
+    collections.abc.MutableSet,
+    np.ndarray,
+)
 
 
 def copy_all(optimizer, make):
@@ -67,7 +79,7 @@ def _variables_in(value):
 
 
 def copied(value, copies=None):
-    """Copies dicts, lists and sets, which an optimizer may change, but not the objects in them.
+    """Copies containers and arrays, which an optimizer may change, but not the objects in them.
 
     Args:
       value: any object.
@@ -77,6 +89,8 @@ def copied(value, copies=None):
         return {key: copied(item, copies) for key, item in value.items()}
     if type(value) in (list, set):
         return type(value)(copied(item, copies) for item in value)
+    if isinstance(value, _OTHER_CONTAINERS):
+        return copy.copy(value)
     if copies and isinstance(value, v1.train.Optimizer):
         return copies.get(id(value), value)
     if isinstance(value, tuple):

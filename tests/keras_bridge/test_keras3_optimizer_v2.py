@@ -1,5 +1,6 @@
 """Tests an OptimizerV2 of Keras 2 in Keras 3: equal, bit for bit, to itself in tf_keras."""
 
+import collections
 import functools
 
 import numpy as np
@@ -137,6 +138,98 @@ def test_a_hyperparameter_that_is_read_early_is_saved(tmp_path):
     assert len(optimizer.variables) == 3 + 4  # iterations and slots; hyperparameters
 
 
+class Halves(legacy.SGD):
+    """Has a property, a method, and an attribute that Keras 3 has, too."""
+
+    factor = property(
+        lambda self: self._factor, lambda self, value: setattr(self, "_factor", value)
+    )
+
+    def __init__(self, learning_rate=0.1, **kwargs):
+        super().__init__(learning_rate, **kwargs)
+        self._factor, self.weight_decay = 1.0, 0.25
+
+    def half(self, number):
+        return number * self._factor / 2
+
+    def _resource_apply_dense(self, grad, var, apply_state=None):
+        change = self.half(grad) + self.weight_decay * var
+        return super()._resource_apply_dense(change, var, apply_state)
+
+
+def test_attributes_of_the_class():
+    values = []
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
+        variable, optimizer = tf.Variable(1.0), make(Halves(0.1))
+        assert (optimizer.factor, optimizer.weight_decay) == (1.0, 0.25)
+        optimizer.factor, optimizer.weight_decay = 3.0, 0.5
+        assert optimizer.half(2.0) == 3.0
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+        values.append(variable.numpy())
+    assert values[0] == values[1]
+
+
+@pytest.mark.parametrize("name", ["clipnorm", "clipvalue", "global_clipnorm"])
+@pytest.mark.parametrize("later", [2.0, None])
+def test_clipping_by_the_optimizer_v2_can_be_set(name, later):
+    values = []
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
+        variable, optimizer = tf.Variable([1.0, 2.0]), make(legacy.SGD(0.1, **{name: 0.5}))
+        assert getattr(optimizer, name) == 0.5
+        for _ in range(2):
+            optimizer.apply_gradients([(tf.constant([3.0, 4.0]), variable)])
+            setattr(optimizer, name, later)
+        values.append(variable.numpy())
+    np.testing.assert_array_equal(*values)
+    assert getattr(type(optimizer).from_config(optimizer.get_config()), name) == later
+    with pytest.raises(ValueError, match=f"{name}=0.3: Keras would apply it besides SGD"):
+        to_keras(legacy.SGD(0.1, **{name: 0.5}), api="keras3", **{name: 0.3})
+
+
+def test_a_function_is_called_once_in_each_step():
+    rates = iter([0.5, 0.25, 0.125])
+    optimizer = to_keras(legacy.SGD(lambda: next(rates)), api="keras3")
+    variable = tf.Variable(1.0)
+    for _ in range(3):
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
+    assert variable.numpy() == 1 - 0.5 - 0.25 - 0.125
+
+
+class Skips(legacy.Adam):
+    """Skips steps with large gradients, and does not count them."""
+
+    def apply_gradients(self, grads_and_vars, name=None, **kwargs):
+        pairs = list(grads_and_vars)
+        with tf.init_scope():
+            self._create_all_weights([variable for _, variable in pairs])
+
+        def update():
+            super(Skips, self).apply_gradients(pairs)
+            return True
+
+        return tf.cond(pairs[0][0] < 3.0, update, lambda: False)
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+@pytest.mark.parametrize("batches", [None, 2])
+def test_the_class_decides_which_steps_count(batches, way):
+    results = []
+    options = {} if batches is None else {"gradient_accumulation_steps": batches}
+    for make in (lambda each: each, functools.partial(to_keras, api="keras3", **options)):
+        variable, optimizer = tf.Variable(1.0), make(Skips(0.1))
+        of_keras_2 = optimizer._iterations is None
+
+        def step(grad, variable=variable, optimizer=optimizer):
+            optimizer.apply_gradients([(grad, variable)])
+
+        step = tf.function(step) if way == "function" else step
+        for grad in (1.0, 2.0, 3.0, 2.5, 4.0, 1.5):
+            for _ in range(1 if of_keras_2 else batches or 1):
+                step(tf.constant(grad))
+        results.append((variable.numpy(), int(optimizer.iterations)))
+    assert results[0] == results[1] and results[0][1] == 4
+
+
 def test_the_learning_rate_of_an_optimizer_that_wraps_another():
     values = []
     for make in (lambda each: each, functools.partial(to_keras, api="keras3")):
@@ -245,6 +338,39 @@ def test_a_schedule_that_was_set_later_is_saved(ending, tmp_path):
     train_save_and_go_on("Adam", ending, tmp_path, change=change)
 
 
+@pytest.mark.in_turn(name=["Lookahead", "Adam", "Nadam"], ending=["keras", "h5", "checkpoint"])
+def test_reading_the_rate_changes_no_file(name, ending, tmp_path):
+    """As callbacks do: before the optimizer is built, and before a checkpoint is restored."""
+    train_save_and_go_on(
+        name, ending, tmp_path, is_built=False, change=lambda optimizer: float(optimizer.lr)
+    )
+
+
+def test_a_restored_rate_is_read_before_the_optimizer_is_built(tmp_path):
+    saved = crossed("Adam")
+    saved.learning_rate = 0.25
+    path = tf.train.Checkpoint(optimizer=saved).save(str(tmp_path / "saved"))
+    other = crossed("Adam")
+    tf.train.Checkpoint(optimizer=other).restore(path)
+    assert float(other.learning_rate) == 0.25
+
+
+def test_a_variable_of_the_user_is_in_checkpoints(tmp_path):
+    rate = tf.Variable(0.5)
+    path = tf.train.Checkpoint(o=to_keras(legacy.SGD(rate), api="keras3")).save(str(tmp_path / "x"))
+    rate.assign(0.25)
+    tf.train.Checkpoint(o=to_keras(legacy.SGD(rate), api="keras3")).restore(path)
+    assert rate.numpy() == 0.5
+
+
+def test_the_variable_of_another_optimizer_is_the_learning_rate():
+    other = legacy.Adam(0.1)
+    optimizer, variable = to_keras(legacy.SGD(other.learning_rate), api="keras3"), tf.Variable(1.0)
+    other.learning_rate = 0.5
+    optimizer.apply_gradients([(tf.constant(1.0), variable)])
+    assert variable.numpy() == 0.5
+
+
 def train_save_and_go_on(name, ending, tmp_path, is_built=True, change=lambda optimizer: None):
     """Compares a training with one that is saved and loaded.
 
@@ -284,7 +410,8 @@ def train_save_and_go_on(name, ending, tmp_path, is_built=True, change=lambda op
         other.load_weights(path)
     else:
         model.save(path)
-        other = keras.models.load_model(path, custom_objects={"Heavy": Heavy})
+        known = {"Heavy": Heavy, "Lookahead": Lookahead}
+        other = keras.models.load_model(path, custom_objects=known)
     for each in (model, other):
         each.fit(x, y, verbose=0, shuffle=False, epochs=2)
     assert other.optimizer.iterations.numpy() == model.optimizer.iterations.numpy()
@@ -329,7 +456,7 @@ def test_classes_inside_a_configuration_are_found_in_keras_3(wrapped):
     config = keras.saving.serialize_keras_object(to_keras(given, api="keras3"))
     known = {each.__name__: each for each in (Heavy, Slower, Lookahead)}
     made = keras.saving.deserialize_keras_object(config, custom_objects=known)
-    assert made._inner.get_config() == given.get_config()
+    assert made._inner.get_config() == to_keras(given, api="keras3")._inner.get_config()
     found = made._inner._optimizer if wrapped else made._inner._hyper["learning_rate"]
     assert type(found) is (Heavy if wrapped else Slower)
 
@@ -398,6 +525,37 @@ class Forgets(legacy.SGD):
         super().__init__(learning_rate, **kwargs)
 
 
+class Holds(legacy.SGD):
+    def __init__(self, value=None, learning_rate=0.1, name="Holds", **kwargs):
+        super().__init__(learning_rate, name=name, **kwargs)
+        self.value = value
+
+    def get_config(self):
+        return dict(super().get_config(), value=self.value)
+
+
+def first(pairs):
+    return pairs[0]
+
+
+@pytest.mark.parametrize("value", [np.arange(3), (1, (2.0, "x")), {"a": [(1,), first]}])
+def test_objects_in_a_configuration(value):
+    config = keras.saving.serialize_keras_object(to_keras(Holds(value), api="keras3"))
+    known = {"Holds": Holds, "first": first}
+    made = keras.saving.deserialize_keras_object(config, custom_objects=known)
+    np.testing.assert_equal(made.value, value)
+    assert type(made.value) is type(value)
+
+
+@pytest.mark.parametrize(
+    "value", [np.zeros(2), collections.deque([1]), collections.OrderedDict(a=1), [[1]]]
+)
+def test_containers_are_copied(value):
+    given = Holds(value)
+    made = to_keras(given, api="keras3")
+    assert made.value is not value and type(made.value) is type(value)
+
+
 def trained():
     optimizer = legacy.Adam()
     optimizer.apply_gradients([(tf.ones([]), tf.Variable(1.0))])
@@ -409,6 +567,8 @@ def trained():
     [
         (Minimizes, TypeError, "Minimizes overrides minimize, which Keras 3 does not call"),
         (AssignsMore, TypeError, "AssignsMore overrides minimize"),
+        (lambda: Holds([legacy.SGD()]), ValueError, "Holds has optimizers in the container value"),
+        (lambda: legacy.SGD, TypeError, "Pass an instance, not the class"),
         (trained, ValueError, "This Adam has trained already"),
         (lambda: Lookahead(trained()), ValueError, "This Lookahead has trained already"),
         (OwnsAVariable, ValueError, "creates the variable 'scale' in its constructor"),
@@ -451,6 +611,15 @@ def test_wrong_arguments():
         to_keras(Forgets(), api="keras3").get_config()
     with tf.Graph().as_default(), pytest.raises(ValueError, match="Keras 3 has no Session"):
         to_keras(legacy.SGD(), api="keras3")
+
+
+def test_a_strategy_is_refused_when_the_optimizer_trains():
+    """The constructor could not know it."""
+    optimizer, variable = crossed("Adam"), tf.Variable(1.0)
+    message = "Adam is an OptimizerV2, which to_keras supports in Keras 3 in one replica only"
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    with strategy.scope(), pytest.raises(ValueError, match=message):
+        optimizer.apply_gradients([(tf.constant(1.0), variable)])
 
 
 def test_to_v1_takes_a_class_that_does_not_say_self():

@@ -160,6 +160,15 @@ def test_back_to_keras_2(name, tmp_path):
     assert_same(again, new)
 
 
+def test_back_with_an_attribute_that_was_set_later(tmp_path):
+    new = model_3("Adam")
+    new.optimizer.amsgrad = True
+    train(new, 0, 2)
+    save_optimizer_v2(str(tmp_path / "back"), new, new.optimizer)
+    names = [name for name, _ in tf.train.list_variables(str(tmp_path / "back"))]
+    assert sum("vhat" in name for name in names) == len(new.trainable_variables)
+
+
 def test_back_refuses_existing_files(tmp_path):
     new = model_3()
     path = str(tmp_path / "back")

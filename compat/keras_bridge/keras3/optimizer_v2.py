@@ -24,9 +24,11 @@ from . import optimizer_v2_configuration, saving
 from .contained import ContainsOptimizer
 from .gradients import of_dtype
 from .optimizer import check_arguments, check_names
-from .optimizer_v2_copies import as_numbers, copy_without_variables, untrained_copy
+from .optimizer_v2_copies import as_numbers, check_is_alone, copy_without_variables, untrained_copy
 
 keras = versions.keras_3()
+_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+_ALSO_OF_KERAS_3 = (*_CLIPPING, "weight_decay")
 
 
 class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optimizers.Optimizer):
@@ -52,11 +54,16 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     ):
         inner = untrained_copy(optimizer)
         check_arguments(keras_arguments, has_rate=self._has_rate(inner))
-        check_names(keras_arguments, frozenset(inner._hyper), type(inner).__name__)
+        names = set(inner._hyper)
+        others = set(_ALSO_OF_KERAS_3) - names  # reading a hyperparameter would create a variable
+        names.update(each for each in others if getattr(inner, each, None) is not None)
+        check_names(keras_arguments, frozenset(names), type(inner).__name__)
         vars(self).update(
             _saved=saving.SavedVariables(self),
             _created=[],  # the variables of the OptimizerV2, as keras.Variables
             _lock_of_step=Lock(),
+            _clips=any(keras_arguments.get(name) is not None for name in _CLIPPING),
+            _is_updating=False,
         )
         super().__init__(
             learning_rate=_no_rate,  # with a function, Keras creates no variable
@@ -65,6 +72,11 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         )
         vars(self).update(_inner=inner, _untrained=copy_without_variables(inner))
         inner.iterations = versions.tf_variable(self._iterations)
+        # Now, so that the order of the variables, by which .h5 files are read, is always the same.
+        with self._creating():
+            for each in versions.with_wrapped(inner):
+                each._create_hypers()
+        self._name_what_was_created([])
 
     def __repr__(self):
         return f"<{type(self._inner).__name__} of Keras 2, in Keras 3 by to_keras>"
@@ -112,20 +124,20 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def _name_what_was_created(self, targets: List[Variable]):
         """Sets the names under which the variables of the OptimizerV2 are saved."""
-        inner, made = self._inner, {id(each.value): each for each in self._variables}
-        named = {
-            name if name == "learning_rate" else f"inner_{name}": value
-            for name, value in inner._hyper.items()
-        }
-        for number, target in enumerate(targets):
-            slots = inner._slots.get(versions.slot_key(target), {})
-            named.update((f"slot_{number}_{name}", slot) for name, slot in slots.items())
-        for name, variable in named.items():
-            if id(variable) in made:
-                self._saved.add(name, made.pop(id(variable)))
-        for number, variable in enumerate(self._created):
-            if id(variable.value) in made:  # a slot of an optimizer that `inner` wraps, for example
-                self._saved.add(f"other_{number}", variable)
+        made = {id(each.value): each for each in self._created}
+        for depth, inner in enumerate(versions.with_wrapped(self._inner)):
+            prefix = f"{depth}_" if depth else ""  # for an optimizer that another one wraps
+            for name, value in inner._hyper.items():
+                is_rate = name == "learning_rate" and not depth
+                full_name = name if is_rate else f"hyper_{prefix}{name}"
+                if isinstance(value, tf.Variable):  # it may be a variable of the user
+                    self._saved.add(full_name, made.pop(id(value), value))
+            for number, target in enumerate(targets):
+                slots = inner._slots.get(versions.slot_key(target), {})
+                for name, slot in slots.items():
+                    self._saved.add(f"slot_{number}_{prefix}{name}", made.pop(id(slot), slot))
+        for number, variable in enumerate(made.values()):
+            self._saved.add(f"other_{number}", variable)
 
     def get_slot(self, variable: KerasVariable, slot_name: str) -> Variable:
         """Returns a slot, a tf.Variable.
@@ -162,11 +174,13 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """Updates variables, and builds the optimizer if it is not built yet; see Keras 3.
 
         Raises:
-          ValueError: the optimizer was built without one of the variables, or a StatelessScope is
-            active.
+          ValueError: the optimizer was built without one of the variables, or a StatelessScope or a
+            distribution strategy is active.
         """
+        check_is_alone(type(self._inner).__name__)
         grads, variables = self._prepared(grads, trainable_variables)
-        with self._lock_of_step, writes_after(grads):
+        updating = with_attributes(self, {"_is_updating": True})
+        with self._lock_of_step, writes_after(grads), updating:
             super().apply(grads, variables)
 
     def _backend_update_step(
@@ -180,15 +194,19 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             (of_dtype(*pair), versions.tf_variable(pair[1]))
             for pair in zip(grads, trainable_variables)
         ]
-        # The OptimizerV2 adds 1 to `_iterations`, and Keras 3 adds 1 afterwards. If Keras 3
-        # accumulates gradients, its `iterations`, the number of updates, is less.
-        variable = versions.tf_variable(self._iterations)
-        before = variable.read_value()
-        if self.gradient_accumulation_steps:
-            variable.assign(tf.convert_to_tensor(self.iterations))
+        # The OptimizerV2 adds 1 to `_iterations`, or nothing if it skips the update, and Keras 3
+        # adds 1 afterwards. If Keras 3 accumulates gradients, `_iterations` counts batches, and
+        # `iterations` counts updates.
+        variable, batches = versions.tf_variable(self._iterations), self.gradient_accumulation_steps
+        before, updates = variable.read_value(), tf.convert_to_tensor(self.iterations)
+        variable.assign(updates)
         with self._named_by_paths(), tf.variable_creator_scope(self._refuse_variable):
             self._inner.apply_gradients(pairs)
-        variable.assign(before)
+        more = variable.read_value() - updates - 1
+        variable.assign(before + more * tf.cast(batches or 1, more.dtype))
+
+    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+        return super()._clip_gradients(grads) if self._clips else grads
 
     def _refuse_variable(self, next_creator: Any, **arguments: Any) -> Variable:
         raise ValueError(
@@ -201,25 +219,36 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def __getattr__(self, name: str):
         inner = self._inner
-        if inner is not None and (name in inner._hyper or name in vars(inner)):
-            return self._read(name)
+        if name == "lr":
+            return self.learning_rate
+        if inner is not None and self._is_of_inner(name):
+            return getattr(inner, name)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any):
         inner = self._inner
         if inner is None:  # Keras' own constructor sets attributes
             super().__setattr__(name, value)
-        elif name in inner._hyper or name == "lr":
-            self._set("learning_rate" if name == "lr" else name, value)
-        elif name in vars(inner) and name not in vars(self):
-            setattr(inner, name, value)  # such as `epsilon` and `amsgrad` of Adam
+        elif name == "lr":
+            self.learning_rate = value
+        elif name in inner._hyper:
+            self._set(name, value)
+        elif self._is_of_inner(name) and name not in vars(self) and not hasattr(type(self), name):
+            self._set_plain(name, value)  # such as `epsilon` and `amsgrad` of Adam
         else:
             super().__setattr__(name, value)
 
-    def _read(self, name: str) -> Any:
-        """Reads an attribute of the OptimizerV2, which creates hyperparameters when it is read."""
-        with contextlib.ExitStack() if self.has_trained else self._creating():
-            return getattr(self._inner, name)
+    def _is_of_inner(self, name: str) -> bool:
+        """Whether an attribute is one of the OptimizerV2, or a public one of the user's class."""
+        inner, base = self._inner, versions.optimizer_v2()
+        if name in inner._hyper or name in vars(inner):
+            return True
+        return not (name.startswith("_") or hasattr(base, name)) and hasattr(type(inner), name)
+
+    def _set_plain(self, name: str, value: Any):
+        """Sets an attribute that is no hyperparameter, also for `new_optimizer_v2`."""
+        for each in (self._inner, self._untrained):
+            setattr(each, name, value)
 
     @contextlib.contextmanager
     def _creating(self):
@@ -235,6 +264,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             for variable in [each for each in self._variables if each.value is before]:
                 self._untrack_variable(variable)
                 self._saved.remove(variable)
+            self._saved.remove(before)  # a variable of the user
 
     @property
     def learning_rate(self):
@@ -245,33 +275,23 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
     def learning_rate(self, rate: Any):
         if not hasattr(type(self._inner), "learning_rate"):
             raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
-        with self._creating():
-            self._inner.learning_rate = rate  # a property of an optimizer that wraps another one
+        self._inner.learning_rate = rate  # a property of an optimizer that wraps another one
 
     @staticmethod
     def _has_rate(inner: KerasOptimizer) -> bool:
         return "learning_rate" in inner._hyper or hasattr(type(inner), "learning_rate")
 
     def _get_current_learning_rate(self):
-        if self._inner is None or not self._has_rate(self._inner):
+        # Keras 3 reads the rate in each update. A user's function must not be called twice a step.
+        if self._inner is None or self._is_updating or not self._has_rate(self._inner):
             return _no_rate()
-        rate = self._read("learning_rate")
+        rate = self._inner.learning_rate
         return rate(self.iterations) if hasattr(rate, "get_config") else rate
 
-    @property
-    def weight_decay(self):
-        """The OptimizerV2's weight decay if it has one, otherwise that of Keras 3."""
-        if self._inner is not None and "weight_decay" in self._inner._hyper:
-            return self._read("weight_decay")
-        return vars(self).get("weight_decay")
-
-    @weight_decay.setter
-    def weight_decay(self, value: Optional[float]):
-        vars(self)["weight_decay"] = value
-
     def _apply_weight_decay(self, variables: List[KerasVariable]):
-        if "weight_decay" not in self._inner._hyper:
-            super()._apply_weight_decay(variables)
+        if not self._is_of_inner("weight_decay"):
+            with with_attributes(self, {"_is_updating": False}):  # it is multiplied by the rate
+                super()._apply_weight_decay(variables)
 
     # Configuration.
 
@@ -314,4 +334,29 @@ def _no_rate() -> Tensor:
     return tf.constant(0.0)
 
 
+def _shared(name: str) -> property:
+    """Returns the property for an attribute that optimizers of Keras 2 and of Keras 3 have.
+
+    It is Keras 3's if an argument of Keras 3 says so, and otherwise the OptimizerV2's.
+    """
+
+    def is_of_keras_3(self: OptimizerV2InKeras3) -> bool:
+        if self._inner is None:  # Keras' own constructor, or get_config
+            return True
+        return self._clips if name in _CLIPPING else not self._is_of_inner(name)
+
+    def get(self: OptimizerV2InKeras3) -> Any:
+        return vars(self).get(name) if is_of_keras_3(self) else getattr(self._inner, name)
+
+    def set_(self: OptimizerV2InKeras3, value: Any):
+        if is_of_keras_3(self):
+            vars(self)[name] = value
+        else:
+            self._set_plain(name, value)
+
+    return property(get, set_)
+
+
+for _name in _ALSO_OF_KERAS_3:
+    setattr(OptimizerV2InKeras3, _name, _shared(_name))
 versions.register_with_keras_3(OptimizerV2InKeras3)

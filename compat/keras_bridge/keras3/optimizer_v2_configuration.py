@@ -9,6 +9,7 @@ from legacy_opt.core.types import KerasOptimizer
 
 from ...v1_optimizers import inspection
 
+_MADE_BY_KERAS_3 = ("__numpy__", "__tensor__", "__tuple__", "function")
 _REGISTER = "@keras.saving.register_keras_serializable()"
 
 
@@ -55,7 +56,18 @@ def optimizer_from(
     known = {name: find(name, custom_objects) for name in _class_names(data["config"])}
     known = {name: each for name, each in known.items() if each is not None}
     with versions.keras_2().utils.custom_object_scope(known):
-        return cls.from_config(dict(data["config"]))
+        return cls.from_config({name: _restored(each) for name, each in data["config"].items()})
+
+
+def _restored(value: Any) -> Any:
+    """Makes arrays, tuples and functions of what Keras 3 has saved in their place."""
+    if isinstance(value, list):
+        return [_restored(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("class_name") in _MADE_BY_KERAS_3:
+        return versions.keras_3().saving.deserialize_keras_object(value)
+    return {name: _restored(each) for name, each in value.items()}
 
 
 def _class_names(config: Any) -> Iterator[str]:

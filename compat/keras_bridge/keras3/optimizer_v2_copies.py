@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Iterator
 
 import tensorflow as tf
 
@@ -33,11 +33,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
         raise ValueError(
             "Keras 3 has no Session: convert an OptimizerV2 where TensorFlow executes eagerly."
         )
-    if tf.distribute.has_strategy():
-        raise ValueError(
-            f"{name} is an OptimizerV2, which to_keras supports in Keras 3 in one replica only. "
-            "Train without a distribution strategy, or in tf_keras."
-        )
+    check_is_alone(name)
     if graph_names.is_bridged(optimizer):
         raise ValueError(
             f"This {name} was made by to_keras for Keras 2. Pass the v1 optimizer itself: "
@@ -48,6 +44,13 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
             f"{name} scales the loss. Pass the optimizer inside it, optimizer.inner_optimizer, and "
             "let Keras 3 scale the loss: keras.optimizers.LossScaleOptimizer(to_keras(…))."
         )
+    for own_name, value in vars(optimizer).items():
+        is_container = isinstance(value, (list, tuple, dict)) and not own_name.startswith("_self_")
+        if is_container and any(map(_is_optimizer_v2, _items_of(value))):
+            raise ValueError(
+                f"{name} has optimizers in the container {own_name}. In Keras 3, each optimizer "
+                "that it wraps must be an attribute of its own."
+            )
     for own_name, variable in optimizer._trackable_children().items():
         if own_name not in (*optimizer._hyper, "iter") and isinstance(variable, tf.Variable):
             raise ValueError(
@@ -69,6 +72,26 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
             "optimizer."
         )
     return copy_without_variables(optimizer)
+
+
+def check_is_alone(name: str):
+    """Raises a ValueError if an OptimizerV2 of this name would train in several replicas."""
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            f"{name} is an OptimizerV2, which to_keras supports in Keras 3 in one replica only. "
+            "Train without a distribution strategy, or in tf_keras."
+        )
+
+
+def _items_of(value: Any) -> Iterator[Any]:
+    """Yields the items of a container, and of the containers in it."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _items_of(each)
+    else:
+        yield value
 
 
 def _minimize_adds_nothing(optimizer: KerasOptimizer) -> bool:
@@ -104,8 +127,9 @@ def copy_without_variables(optimizer: KerasOptimizer) -> KerasOptimizer:
         for name, value in vars(optimizer).items()
         if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
     }
+    is_own = _is_made_by_keras_2 if optimizer._hypers_created else (lambda value: False)
     state.update(
-        _hyper=as_numbers(optimizer._hyper, _is_made_by_keras_2),
+        _hyper=as_numbers(optimizer._hyper, is_own),
         _hypers_created=False,
         _iterations=None,
         _weights=[],
