@@ -61,7 +61,7 @@ def cells(every):
 def is_daily_in_float32(name, way):
     if way == "function" and (name in TENSORFLOW or name.startswith("AdagradDecay")):
         return True  # tests/tools/mutations.py runs these cells
-    return way in ways_of_the_day(name, WAYS, 2)
+    return way in ways_of_the_day(name, WAYS, 1)
 
 
 @of_each(
@@ -70,7 +70,7 @@ def is_daily_in_float32(name, way):
         ((name, way), is_daily_in_float32(name, way)) for name in CASES for way in WAYS
     ),
     keras3=cells(
-        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 3))
+        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 2))
         for name in CASES
         for way in KERAS_3_WAYS
     ),
@@ -97,18 +97,10 @@ OTHER_DTYPES = [
 ]
 
 
-def is_daily_in(turn, number, name):
-    """Returns whether a cell runs without --full.
-
-    Without --full, all cells of TensorFlow's optimizers run, and a third of ours.
-    """
-    return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
-
-
 @of_each(
     "name, dtype",
     optimizer_v2=cells(
-        ((name, dtype), is_daily_in(turn, number, name))
+        ((name, dtype), name not in CONTRIB and (number + turn) % 3 == 0)
         for name, number, dtype, turn in OTHER_DTYPES
     ),
     keras3=cells(

@@ -77,11 +77,8 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("saved")
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
-    "name",
-    ["Adam", "AdagradDecay", "DiffGrad", "RowAdagrad"]
-    + [pytest.param("AdagradDecayV2", marks=pytest.mark.full)],
+@pytest.mark.in_turn(
+    way=WAYS, name=["Adam", "AdagradDecay", "DiffGrad", "RowAdagrad", "AdagradDecayV2"]
 )
 def test_training_continues_as_with_keras_own_optimizer(name, way, directory):
     assert outcome(name, way, directory) == outcome("Keras' Adam", way, directory)

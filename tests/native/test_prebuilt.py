@@ -212,8 +212,7 @@ def numeric_arguments(cls):
     return {name: each for name, each in defaults.items() if type(each) in (int, float)}
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("cls", WITH_KERNELS, ids=lambda cls: cls.__name__)
+@pytest.mark.in_turn(cls=WITH_KERNELS, sparse=[False, True])
 def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
     """A kernel that contains a number is useless for other numbers, unless the package knows it."""
 

@@ -91,12 +91,20 @@ def pairwise(axes):
 
 
 def in_turn(axes):
-    """Combines each value of the first axis with one combination of the other axes, in turn."""
+    """Combines each value of the first axis with one combination of the other axes, in turn.
+
+    If there are several other axes, consecutive combinations differ in as many of them as possible.
+    """
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
-    return [
-        (value, *combinations[number % len(combinations)]) for number, value in enumerate(values)
-    ]
+    count = len(combinations)
+    step = 1 if len(others) == 1 else _step_through(count)
+    return [(value, *combinations[number * step % count]) for number, value in enumerate(values)]
+
+
+def _step_through(count):
+    """Returns a step of about 5/8 of `count` that reaches each of `count` places in a circle."""
+    return next(step for step in itertools.count(count * 5 // 8) if math.gcd(step, count) == 1)
 
 
 def pairwise_first(axes):
