@@ -92,20 +92,19 @@ def same(result, way):
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 
-OTHER_DTYPES = [
-    (name, number_of(name), dtype, turn) for name in CASES for turn, dtype in enumerate(DTYPES[1:])
-]
+def cells_of_other_dtypes(api):
+    """Returns the cells of one API. In the daily run, each case has one dtype, with one API."""
+    return cells(
+        ((name, dtype), name not in CONTRIB and (number_of(name) + turn) % 6 == 0)
+        for name in CASES
+        for turn, dtype in enumerate(DTYPES[1:], 3 * api)
+    )
 
 
 @of_each(
     "name, dtype",
-    optimizer_v2=cells(
-        ((name, dtype), name not in CONTRIB and (number + turn) % 3 == 0)
-        for name, number, dtype, turn in OTHER_DTYPES
-    ),
-    keras3=cells(
-        ((name, dtype), (number + turn) % 3 == 0) for name, number, dtype, turn in OTHER_DTYPES
-    ),
+    optimizer_v2=cells_of_other_dtypes(0),
+    keras3=cells_of_other_dtypes(1),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
     """With --full, trains in all ways; otherwise, in one way for each optimizer and dtype."""

@@ -76,7 +76,6 @@ print("trained without a compiler")
 """
 
 
-@pytest.mark.every_lane  # each TensorFlow version has its own operations library
 def test_a_machine_without_compilers(package, kernels_folder):
     """Training works even if the folder of compiled kernels cannot be created."""
     add(package, emit(probe_in_child.program()), kernels_folder)
