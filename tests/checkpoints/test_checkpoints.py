@@ -316,6 +316,7 @@ def test_a_handover_within_one_tensorflow_is_exact(tmp_path):
     assert handover.continue_from(tmp_path / "back", tmp_path / "home").endswith("0.0e+00")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "key, change, message",
     [
