@@ -24,13 +24,10 @@ FROM_1_15 = DATA / "adagrad-decay-1.15"
 # and twice after it.
 STEPS, EAGER_STEPS = 14, 6
 
-BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
-CHECKPOINTS = pytest.mark.parametrize(
-    "checkpoint", [tf.train.Checkpoint, v1.train.Checkpoint], ids=["tf", "v1"]
-)
-EAGER_AND_FUNCTION = pytest.mark.parametrize(
-    "wrap", [lambda f: f, tf.function], ids=["eager", "function"]
-)
+LAYOUTS = [AdagradDecayOptimizer, AdagradDecayOptimizerV2]
+BOTH = pytest.mark.parametrize("optimizer", LAYOUTS)
+CHECKPOINTS = {"tf": tf.train.Checkpoint, "v1": v1.train.Checkpoint}
+WAYS = {"eager": lambda f: f, "function": tf.function}
 
 
 # Name-based checkpoints, in a Session.
@@ -253,15 +250,14 @@ def before_there_are_variables(model, checkpoint, path):
     return status
 
 
-@EAGER_AND_FUNCTION
-@CHECKPOINTS
-@BOTH
-@pytest.mark.parametrize(
-    "restore", [into_slots_that_exist, before_there_are_slots, before_there_are_variables]
+@pytest.mark.pairwise(
+    restore=[into_slots_that_exist, before_there_are_slots, before_there_are_variables],
+    optimizer=LAYOUTS,
+    checkpoint=CHECKPOINTS,
+    way=WAYS,
 )
-def test_training_continues_from_an_object_based_one(
-    optimizer, checkpoint, wrap, restore, tmp_path
-):
+def test_training_continues_from_an_object_based_one(optimizer, checkpoint, way, restore, tmp_path):
+    checkpoint, wrap = CHECKPOINTS[checkpoint], WAYS[way]
     model = EagerModel(optimizer, wrap)
     for step in range(EAGER_STEPS):
         model.train(step)
@@ -320,6 +316,7 @@ def test_a_handover_within_one_tensorflow_is_exact(tmp_path):
     assert handover.continue_from(tmp_path / "back", tmp_path / "home").endswith("0.0e+00")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "key, change, message",
     [

@@ -13,7 +13,6 @@ from tests.support.processes.local_cluster import free_addresses
 # The tests with Keras 3 have the marker `every_lane` (tests/README.md), because the oldest Keras 3
 # raises errors in some of these trainings, and newer versions of Keras 3 do not.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
-EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 SECONDS = 240
 
 
@@ -61,7 +60,7 @@ def has_coordinator():
     return hasattr(tf.distribute.experimental, "coordinator")
 
 
-@EVERY_API
+@pytest.mark.parametrize("api", [pytest.param("optimizer_v2", marks=pytest.mark.full), KERAS_3])
 def test_two_workers(api, full):
     if not has_coordinator():
         assert hasattr(tf, "contrib")
@@ -70,7 +69,7 @@ def test_two_workers(api, full):
         assert_passed(text, "bridge", "fit")
 
 
-@EVERY_API
+@pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 def test_parameter_server(api, full):
     if not has_coordinator():
         assert hasattr(tf, "contrib")

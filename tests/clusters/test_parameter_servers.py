@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
 # Each `part` is a quarter of the optimizer classes, because a test of all classes takes long.
-PARTS = pytest.mark.parametrize("part", range(4))
+PARTS = pytest.mark.in_turn(part=range(4), use_resource=[False, True])
 # Each of these optimizers has its powers of beta on one server, but both servers read the powers.
 BETA_POWERS = [
     "LazyAdam",
@@ -102,7 +102,6 @@ def apply_behind_gate(name, gate, use_resource):
 
 
 @PARTS
-@REF_AND_RESOURCE
 def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
@@ -138,7 +137,6 @@ def unmoved(before, now):
 
 
 @PARTS
-@REF_AND_RESOURCE
 def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
     rows, ids = 20000, np.arange(32) * 7 % 40
     with tf.Graph().as_default(), cluster.placing():
@@ -228,8 +226,7 @@ def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_r
             np.testing.assert_array_equal(value, expected_value)
 
 
-@REF_AND_RESOURCE
-@pytest.mark.parametrize("name", BETA_POWERS)
+@pytest.mark.in_turn(name=BETA_POWERS, use_resource=[False, True])
 def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resource):
     """Regression test: with resource variables, the training failed with "Cannot colocate"."""
 

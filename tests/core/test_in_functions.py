@@ -104,7 +104,12 @@ def plain(training):
     return train
 
 
-OTHERS = [in_a_loop, with_gradients_of_a_branch, with_gradients_of_a_loop]
+CONSTRUCTS = [
+    in_a_condition,
+    in_a_loop,
+    with_gradients_of_a_branch,
+    with_gradients_of_a_loop,
+]
 
 
 def assert_same(found, expected, name, exactly=True):
@@ -116,8 +121,8 @@ def assert_same(found, expected, name, exactly=True):
                 np.testing.assert_allclose(one[key], value, 1e-5, 1e-6, err_msg=name)
 
 
-@pytest.mark.parametrize("name", MAKERS)
-def test_conditions_and_loops_change_nothing(name, full):
+@pytest.mark.in_turn(name=MAKERS, construct=CONSTRUCTS)
+def test_conditions_and_loops_change_nothing(name, construct):
     """Compares the variables' values with eager execution.
 
     TensorFlow's own sparse Adam may round differently in a graph, because graph rewriting regroups
@@ -125,31 +130,26 @@ def test_conditions_and_loops_change_nothing(name, full):
     """
     training = Training(name)
     expected = training.run(training.apply)  # eagerly
-    number = list(MAKERS).index(name)
-    for construct in [in_a_condition] + (OTHERS if full else [OTHERS[number % 3]]):
-        training = Training(name)
-        found = training.run(tf.function(construct(training)))
-        regrouped = name in CASES and CASES[name].regrouped
-        assert_same(found, expected, construct.__name__, exactly=not regrouped)
+    training = Training(name)
+    found = training.run(tf.function(construct(training)))
+    regrouped = name in CASES and CASES[name].regrouped
+    assert_same(found, expected, construct.__name__, exactly=not regrouped)
 
 
 # Without the argument `global_step`, the optimizers warn that perhaps nothing increments the global
 # step.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
-@pytest.mark.parametrize("name", MAKERS)
-def test_the_global_step_is_created_in_the_function(name):
+@pytest.mark.in_turn(name=MAKERS, construct=[plain, in_a_condition])
+def test_the_global_step_is_created_in_the_function(name, construct):
     """The first trace creates the global step. Later traces reuse it. Nothing increments it."""
-    found = {}
-    for construct in plain, in_a_condition:
-        # Removes a global step that an earlier test or iteration has created eagerly.
-        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
-        training = Training(name, with_step=False)
-        found[construct.__name__] = training.run(tf.function(construct(training)))
+    # Removes a global step that an earlier test has created eagerly.
+    del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
+    training = Training(name, with_step=False)
+    found = training.run(tf.function(construct(training)))
     training = Training(name, with_step=False)
     expected = training.run(training.apply)
-    for construct, values in found.items():
-        regrouped = name in CASES and CASES[name].regrouped
-        assert_same(values, expected, construct, exactly=not regrouped)
+    regrouped = name in CASES and CASES[name].regrouped
+    assert_same(found, expected, construct.__name__, exactly=not regrouped)
 
 
 def test_an_optimizer_creates_one_global_step_in_each_graph():

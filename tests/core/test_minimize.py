@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tests.support import running
 from tests.support.own_memory import MAKERS
-from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 FACTORS = np.linspace(-2, 2, 12).reshape(4, 3).astype("f")
@@ -56,8 +55,7 @@ def positional(optimizer, one, two, step):
     return optimizer.minimize(loss, step, [one], *MINIMIZE.values(), "named", None)
 
 
-@REF_AND_RESOURCE
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.in_turn(name=MAKERS, use_resource=[False, True])
 def test_every_argument_of_minimize_has_its_effect(name, use_resource):
     expected, op_name = trained(name, use_resource, applied)
     assert op_name == OTHER_NAMES.get(name, "named")

@@ -35,9 +35,9 @@ PAIRS = {
 }
 
 
-@pytest.mark.pairwise(
-    name=list(PAIRS),
+@pytest.mark.in_turn(
     way=list(running.WAYS),
+    name=list(PAIRS),
     kind=["dense", "sparse", "duplicates"],
     dtype=["float16", "float32", "float64"],
 )

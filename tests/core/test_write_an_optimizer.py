@@ -88,11 +88,11 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
             np.testing.assert_allclose(trace.slots[key, slot], expected, tolerance, tolerance)
 
 
-@pytest.mark.pairwise(
-    name=list(EXAMPLES),
-    kind=["dense", "sparse", "duplicates"],
+@pytest.mark.in_turn(
     way=[way for way in running.WAYS if way != "session-resource"]
     + ["keras " + w for w in KERAS_WAYS],
+    name=list(EXAMPLES),
+    kind=["dense", "sparse", "duplicates"],
     dtype=["float32", "float64"],
 )
 def test_the_examples_have_the_same_bits_everywhere(name, kind, way, dtype):

@@ -22,7 +22,6 @@ EXAMPLE = re.compile(r"^Example::\n\n((?:    .*\n|\n)+)", re.M)
 PRINTED = re.compile(r"print\(.*\)  # (.*)")
 
 
-@pytest.mark.every_lane
 @pytest.mark.parametrize("name", CLASSES)
 def test_the_example_of_a_class_runs_as_pasted(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -24,6 +24,7 @@ def loaded(flights, monkeypatch):
     monkeypatch.setattr(compare_optimizers, "load_flights", lambda: flights)
 
 
+@pytest.mark.full
 def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     compare_optimizers.main(["--steps", "20", "--out", str(tmp_path)])
     ours = {optimizer.__name__.replace("Optimizer", "") for optimizer in public_optimizers()}

@@ -16,10 +16,10 @@ from tests.support.processes import programs
 # Pairs: a value of TF_USE_LEGACY_KERAS, and the version of tf.keras that this value selects.
 KERAS = [(os.environ.get("TF_USE_LEGACY_KERAS", "0"), versions.keras_facts()["version"])]
 if versions.keras_facts()["generation"] == 3:
-    KERAS.append(("1", versions.keras_2().__version__))
+    KERAS.append(pytest.param("1", versions.keras_2().__version__, marks=pytest.mark.full))
 
 
-@pytest.mark.parametrize("legacy, version", KERAS, ids=["keras" + each[1][0] for each in KERAS])
+@pytest.mark.parametrize("legacy, version", KERAS)
 def test_program_finds_equal_bits(legacy, version, tmp_path):
     program = EXAMPLES / "migrate_to_keras.py"
     quick = ["--out", tmp_path, "--steps", "40", "--decay-step", "7"]

@@ -258,6 +258,7 @@ def assert_completed(output, batches):
     assert done == batches and abs(step - batches) <= 3, output
 
 
+@pytest.mark.full
 def test_the_training_completes_when_a_server_and_a_worker_are_killed(tmp_path, monkeypatch, capfd):
     """Runs the program in this process, with few flights, without the comparison of results."""
     batches, predictions, shown = 600, [], []

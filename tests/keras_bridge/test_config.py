@@ -14,7 +14,7 @@ from legacy_opt.compat import custom_objects, register_optimizer
 from legacy_opt.compat.v1_optimizers import serialization
 from tests.support import rules, running
 from tests.support.keras import keras3_saving as saving
-from tests.support.keras import keras_cases, keras_models
+from tests.support.keras import keras_apis, keras_cases, keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 from tests.support.keras.keras_configs import (
     EVERY_DECAY,
@@ -54,7 +54,7 @@ def assert_trains_alike(one, other, only=()):
     running.assert_same(keras_models.loop(problem, other, "eager")[0], expected)
 
 
-@pytest.mark.parametrize("name", SAVED)
+@keras_apis.in_turn("name", SAVED)
 def test_a_saved_configuration_makes_the_same_optimizer(api, name, registry):
     case = keras_cases.CASES[name]
     optimizer = api.bridged(case.make(None))

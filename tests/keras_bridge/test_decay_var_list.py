@@ -51,9 +51,7 @@ def session(make, decayed):
         return sess.run(variables)
 
 
-@pytest.mark.parametrize("way", ["function", "eager"])
-@pytest.mark.parametrize("name", MAKERS)
-@pytest.mark.parametrize("decayed", ["a", "b"])
+@pytest.mark.in_turn(name=MAKERS, way=["function", "eager"], decayed=["a", "b"])
 def test_only_these_variables_decay(api, decayed, name, way):
     optimizer = api.bridged(MAKERS[name]())
     variables = {each: api.variable(value) for each, value in STARTS.items()}

@@ -61,7 +61,7 @@ def cells(every):
 def is_daily_in_float32(name, way):
     if way == "function" and (name in TENSORFLOW or name.startswith("AdagradDecay")):
         return True  # tests/tools/mutations.py runs these cells
-    return way in ways_of_the_day(name, WAYS, 2)
+    return way in ways_of_the_day(name, WAYS, 1)
 
 
 @of_each(
@@ -70,7 +70,7 @@ def is_daily_in_float32(name, way):
         ((name, way), is_daily_in_float32(name, way)) for name in CASES for way in WAYS
     ),
     keras3=cells(
-        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 3))
+        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 2))
         for name in CASES
         for way in KERAS_3_WAYS
     ),
@@ -92,28 +92,19 @@ def same(result, way):
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 
-OTHER_DTYPES = [
-    (name, number_of(name), dtype, turn) for name in CASES for turn, dtype in enumerate(DTYPES[1:])
-]
-
-
-def is_daily_in(turn, number, name):
-    """Returns whether a cell runs without --full.
-
-    Without --full, all cells of TensorFlow's optimizers run, and a third of ours.
-    """
-    return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
+def cells_of_other_dtypes(api):
+    """Returns the cells of one API. In the daily run, each case has one dtype, with one API."""
+    return cells(
+        ((name, dtype), name not in CONTRIB and (number_of(name) + turn) % 6 == 0)
+        for name in CASES
+        for turn, dtype in enumerate(DTYPES[1:], 3 * api)
+    )
 
 
 @of_each(
     "name, dtype",
-    optimizer_v2=cells(
-        ((name, dtype), is_daily_in(turn, number, name))
-        for name, number, dtype, turn in OTHER_DTYPES
-    ),
-    keras3=cells(
-        ((name, dtype), (number + turn) % 3 == 0) for name, number, dtype, turn in OTHER_DTYPES
-    ),
+    optimizer_v2=cells_of_other_dtypes(0),
+    keras3=cells_of_other_dtypes(1),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
     """With --full, trains in all ways; otherwise, in one way for each optimizer and dtype."""

@@ -81,8 +81,7 @@ def with_gradients_alone(optimizer, gradients, variables):
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
-@pytest.mark.parametrize("way", ["function", "eager"])
-@pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
+@pytest.mark.in_turn(way=["function", "eager"], name=["AdagradDA", "Adam"])
 @of_each(
     "apply",
     optimizer_v2=[

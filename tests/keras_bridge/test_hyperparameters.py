@@ -253,8 +253,7 @@ def test_keras_inverse_time_decay():
     running.assert_same(loop(optimizer, "function"), session("Adam", rates))
 
 
-@pytest.mark.parametrize("decay", sorted(DECAYS))
-@pytest.mark.parametrize("way", ["function", "eager", "graph"])
+@pytest.mark.in_turn(decay=sorted(DECAYS), way=["function", "eager", "graph"])
 def test_v1_decays_depend_on_iterations(api, way, decay):
     """A v1 learning rate decay is a tensor in a graph, and a function in eager execution."""
 

@@ -144,10 +144,12 @@ OTHERS = {
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
-@pytest.mark.parametrize("status", ["plain", "expect_partial"])
-@pytest.mark.parametrize("when", ["not built", "built", "variables later"])
-@pytest.mark.parametrize("target", ["Adam", "RMSProp"])
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.pairwise(
+    other=OTHERS,
+    target=["Adam", "RMSProp"],
+    when=["not built", "built", "variables later"],
+    status=["plain", "expect_partial"],
+)
 def test_the_state_of_another_optimizer_is_refused(other, target, when, status, tmp_path):
     make_other, message = OTHERS[other]
     path, _ = saved(make_other(), tmp_path, make_variables=tf_variables)
@@ -222,9 +224,9 @@ def through_pickle(optimizer):
     return pickle.loads(pickle.dumps(optimizer))
 
 
-@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_pickle])
-@pytest.mark.parametrize("steps", [0, 3])
-@pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
+@pytest.mark.in_turn(
+    name=["Keras' own", *MAKERS], steps=[0, 3], way=[copy.copy, copy.deepcopy, through_pickle]
+)
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
     """A copy has no state. Copying a trained optimizer gives a warning, also with Keras' Adam."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)

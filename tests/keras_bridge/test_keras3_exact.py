@@ -255,7 +255,7 @@ def test_optimizers_that_train_alternately(way):
 # floatx.
 
 
-@pytest.mark.pairwise(
+@pytest.mark.in_turn(
     name=["AdagradDecayV2", "Adam", "Ftrl", "GradientDescent", "Momentum"],
     dtype=DTYPES,
     default=["float16", "bfloat16", "float64"],

@@ -24,7 +24,7 @@ from tests.support.paths import DATA
 pytestmark = pytest.mark.keras3
 
 WAYS = ("checkpoint", "save_weights", "saved_model", "h5")
-CLASSES = pytest.mark.parametrize("name", ["Adam amsgrad", "SGD", "Nadam", "Heavy", "Lookahead"])
+CLASSES = ["Adam amsgrad", "SGD", "Nadam", "Heavy", "Lookahead"]
 
 
 def model(keras, optimizer=None, units=4, name="top", layers=("first", "norm", "last")):
@@ -91,8 +91,7 @@ def assert_same(one, another):
     assert int(one.optimizer.iterations) == int(another.optimizer.iterations)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@CLASSES
+@pytest.mark.in_turn(name=CLASSES, way=WAYS)
 def test_continues_as_in_keras_2(name, way, tmp_path):
     old = model_2(name)
     new = model_3(name)
@@ -137,7 +136,7 @@ def test_files_of_older_tensorflow(version, file, tmp_path):
             np.testing.assert_array_equal(each.numpy(), expected[f"state_{number}"])
 
 
-@CLASSES
+@pytest.mark.parametrize("name", CLASSES)
 def test_back_to_keras_2(name, tmp_path):
     old, new = model_2(name), model_3(name)
     load_optimizer_v2(save(old, "h5", tmp_path), new, new.optimizer)

@@ -71,8 +71,7 @@ def assert_continues(run, make, way, home):
     assert_same_state(state(loaded), run.end)
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", DAILY)
+@pytest.mark.in_turn(way=WAYS, name=DAILY)
 def test_training_continues_as_if_uninterrupted(name, way, runs, tmp_path):
     assert_continues(runs(name), lambda step: bridged(MAKERS[name](step)), way, tmp_path)
 

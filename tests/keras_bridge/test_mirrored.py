@@ -27,16 +27,8 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
 
 @EVERY_API
 def test_two_replicas(api, full):
-    checks = [
-        "bridge",
-        "names",
-        "learning_rate",
-        "clipping",
-        "refusal",
-        "fit",
-        "fit_unknown_length",
-    ]
-    run(checks + ["v1", "multi"] * (api == "optimizer_v2"), full, api)
+    checks = ["bridge", "learning_rate", "clipping", "refusal", "fit"]
+    run(checks + ["v1"] * (api == "optimizer_v2"), full, api)
 
 
 @estimators.needed
@@ -46,10 +38,11 @@ def test_v1_optimizers_in_an_estimator(full):
 
 @pytest.mark.full
 @EVERY_API
-def test_creation_outside_the_strategy_own_sums_and_checkpoints(api, full):
+def test_the_rest_with_two_replicas(api, full):
     # The check own_sum sums the gradients over replicas. Keras 3 would sum these gradients again,
     # so the check runs only with Keras 2.
-    run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
+    checks = ["names", "made_outside", "checkpoint", "fit_unknown_length"]
+    run(checks + ["multi", "own_sum"] * (api == "optimizer_v2"), full, api)
 
 
 @pytest.mark.full

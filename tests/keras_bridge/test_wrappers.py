@@ -44,7 +44,7 @@ def cells_of_keras_3():
             yield pytest.param(name, way, dtype, marks=marks)
 
 
-@pytest.mark.pairwise(
+@pytest.mark.in_turn(
     name=list(keras_wrappers.WRAPPERS), way=list(WAYS), dtype=["float32", "float64"]
 )
 def test_equals_the_wrapper_in_a_session(name, way, dtype):

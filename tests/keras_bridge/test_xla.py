@@ -133,8 +133,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     running.assert_close(actual, expected, **TOLERANCE)
 
 
-@pytest.mark.parametrize("way", ["function", "eager"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.in_turn(name=NAMES, way=["function", "eager"])
 def test_composed_updates_equal_fused_kernels(name, way):
     expected, _ = keras_models.loop(PROBLEM, bridged(OPTIMIZER_V2, name), way)
     actual, _ = keras_models.loop(PROBLEM, bridged(OPTIMIZER_V2, name, fused=False), way)

@@ -60,9 +60,7 @@ def accelerated(name):
     return accelerate(MAKERS[name](), require=True)
 
 
-@pytest.mark.parametrize("use_resource", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.in_turn(name=MAKERS, sparse=[False, True], use_resource=[False, True])
 def test_kernels_compute_what_tensorflow_computes(name, sparse, use_resource, fresh):
     expected, _ = trained(MAKERS[name], sparse, use_resource)
     actual, types = trained(lambda: accelerated(name), sparse, use_resource)
@@ -74,7 +72,7 @@ def test_kernels_compute_what_tensorflow_computes(name, sparse, use_resource, fr
         np.testing.assert_allclose(actual[each], value, rtol=3e-5, atol=1e-6, err_msg=each)
 
 
-@pytest.mark.pairwise(
+@pytest.mark.in_turn(
     name=["Adam", "Adagrad", "Ftrl", "RMSProp"],
     dtype=["float16", "float32", "float64"],
     way=list(running.WAYS)[1:],

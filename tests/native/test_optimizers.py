@@ -42,7 +42,7 @@ def in_a_session(name, dtype):
     return problem, trace
 
 
-@pytest.mark.pairwise(
+@pytest.mark.in_turn(
     name=list(filter(is_supported, RULES)), dtype=DTYPES, way=list(running.WAYS)[1:]
 )
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way):
@@ -59,9 +59,11 @@ def test_a_step_at_the_end_of_a_dataset_changes_nothing(name, way):
     assert not ending_datasets.changed(way, problem, make(name))
 
 
-@pytest.mark.parametrize("cls", native_diagnosis.classes())
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.pairwise(
+    cls=native_diagnosis.classes(),
+    dtype=["float16", "bfloat16", "float32", "float64"],
+    sparse=[False, True],
+)
 def test_every_public_rule_has_kernels_or_a_reason(cls, dtype, sparse):
     make = functools.partial(native_diagnosis.made, cls)
     reason = UNSUPPORTED.get(cls.__name__.replace("Optimizer", ""))

@@ -76,7 +76,6 @@ print("trained without a compiler")
 """
 
 
-@pytest.mark.every_lane  # each TensorFlow version has its own operations library
 def test_a_machine_without_compilers(package, kernels_folder):
     """Training works even if the folder of compiled kernels cannot be created."""
     add(package, emit(probe_in_child.program()), kernels_folder)
@@ -212,8 +211,7 @@ def numeric_arguments(cls):
     return {name: each for name, each in defaults.items() if type(each) in (int, float)}
 
 
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("cls", WITH_KERNELS, ids=lambda cls: cls.__name__)
+@pytest.mark.in_turn(cls=WITH_KERNELS, sparse=[False, True])
 def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
     """A kernel that contains a number is useless for other numbers, unless the package knows it."""
 

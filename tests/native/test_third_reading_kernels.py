@@ -154,7 +154,7 @@ for _api in APIS:
     )
 
 
-@pytest.mark.pairwise(cls=CLASSES, way=list(WAYS), sparse=[False, True])
+@pytest.mark.in_turn(way=list(WAYS), cls=CLASSES, sparse=[False, True])
 def test_values_per_variable(cls, way, sparse, fresh):
     expected = in_a_session(made(cls, "off"), sparse, True)
     assert not np.array_equal(expected[0], expected[1])

@@ -58,10 +58,7 @@ def in_a_session(optimizer, sparse):
             return session.run(variable)
 
 
-@pytest.mark.parametrize("api", APIS)
-@pytest.mark.parametrize("name", OPTIMIZERS)
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("in_function", [False, True])
+@pytest.mark.pairwise(name=OPTIMIZERS, api=APIS, sparse=[False, True], in_function=[False, True])
 def test_a_bridged_optimizer_has_the_bits_of_a_session(api, name, sparse, in_function):
     optimizer = to_keras(make(name), api=api)
     variable = tf.Variable(START)

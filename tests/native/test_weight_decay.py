@@ -81,9 +81,7 @@ def trained(make, sparse, use_resource=True, setting="require", **arguments):
         return values, {each.type for each in graph.get_operations()}
 
 
-@pytest.mark.parametrize("use_resource", [False, True])
-@pytest.mark.parametrize("sparse", [False, True])
-@pytest.mark.parametrize("name", STOCK)
+@pytest.mark.in_turn(name=STOCK, sparse=[False, True], use_resource=[False, True])
 def test_kernels_compute_what_tensorflow_computes(name, sparse, use_resource, fresh):
     expected, _ = trained(STOCK[name], sparse, use_resource, "off")
     actual, types = trained(STOCK[name], sparse, use_resource)

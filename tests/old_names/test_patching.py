@@ -249,7 +249,6 @@ assert tensorflow.compat.v1.logging.info
 """
 
 
-@pytest.mark.every_lane
 def test_submodules_can_be_imported_for_the_first_time_after_the_patch():
     done = programs.run_in_new_python("-c", IMPORTS_A_SUBMODULE, seconds=120)
     assert done.returncode == 0, done.stderr

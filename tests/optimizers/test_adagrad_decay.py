@@ -201,9 +201,9 @@ def test_equals_stock_adagrad_with_decays_between_the_steps(optimizer, way, kind
     )
 
 
-@pytest.mark.pairwise(
-    optimizer=[AdagradDecayOptimizer, AdagradDecayOptimizerV2],
+@pytest.mark.in_turn(
     way=list(running.WAYS),
+    optimizer=[AdagradDecayOptimizer, AdagradDecayOptimizerV2],
     kind=["dense", "sparse", "duplicates"],
     dtype=DTYPES,
 )

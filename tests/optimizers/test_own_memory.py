@@ -120,13 +120,7 @@ class Graph:
         return dict(zip(self.variables, self.copies(session, self.variables.values())))
 
 
-def cells():
-    for name in MAKERS:
-        yield pytest.param(name, False, id=name + "-ref")
-        yield pytest.param(name, True, id=name + "-resource")
-
-
-@pytest.mark.parametrize("name, use_resource", list(cells()))
+@pytest.mark.in_turn(name=MAKERS, use_resource=[False, True])
 def test_gradients_have_their_values_from_before_the_step(name, use_resource):
     graph = Graph(name, use_resource)
     with v1.Session(graph=graph.graph) as session:

@@ -175,7 +175,7 @@ def test_decay_counts_by_position_warn():
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
-@pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
+@pytest.mark.in_turn(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
     """Restores the state of three slices into two slices, or checks that this raises an error."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)

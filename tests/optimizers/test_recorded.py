@@ -91,18 +91,14 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields (name of a case, name of an argument) for each float argument except 0 and 1.
-
-    Without --full, only the first argument of each case is tested.
-    """
+    """Yields (name of a case, name of an argument) for each float argument except 0 and 1."""
     for name in RECORDED:
-        marks = ()
         for key, value in sorted(CASES[name].arguments.items()):
             if isinstance(value, float) and value not in (0, 1):
-                yield pytest.param(name, key, id=f"{name}-{key}", marks=marks)
-                marks = pytest.mark.full
+                yield pytest.param(name, key, id=f"{name}-{key}")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("name, argument", list(arguments_of_the_rules()))
 def test_a_hyperparameter_that_differs_by_a_thousandth_fails(name, argument):
     changed = trained(name, **{argument: CASES[name].arguments[argument] * 0.999})

@@ -180,8 +180,7 @@ def test_decays_have_the_same_bits_in_every_way_to_run(name):
 
 
 @pytest.mark.contrib
-@EVERY_DECAY
-@pytest.mark.parametrize("dtype", ["int32", "int64"])
+@pytest.mark.in_turn(name=DECAYS, dtype=["int32", "int64"])
 def test_decays_are_those_of_contrib(name, dtype):
     from tensorflow.contrib.opt.python.training import sign_decay
 

@@ -97,7 +97,7 @@ def in_the_other_layout(before, layout, parts, kinds, folder, use_resource):
 MOVES = [by_saver, through_keras, through_keras_and_back, converted, in_the_other_layout]
 
 
-@pytest.mark.pairwise(
+@pytest.mark.in_turn(
     move=MOVES,
     layout=LAYOUTS,
     parts=[(0, 3), (3, 0), (3, 2), (2, 3)],

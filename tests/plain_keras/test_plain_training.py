@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from legacy_opt.compat import from_plain_keras
 from tests.support import running
-from tests.support.keras import keras_models, plain_training
+from tests.support.keras import keras_apis, keras_models, plain_training
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.plain_training import CASES, EVERY_CASE, HALF, figures, to_plain
 from tests.support.processes import programs
@@ -32,7 +32,7 @@ def problem_for(api, steps=2 * HALF):
     return make(steps)
 
 
-@pytest.mark.parametrize("name", EVERY_CASE)
+@keras_apis.in_turn("name", EVERY_CASE)
 def test_training_continues_as_in_a_session(api, name):
     case, problem = CASES[name], problem_for(api)
     translation, after, _ = plain_training.handed_over(
@@ -74,7 +74,7 @@ def test_a_v1_optimizer_starts_as_in_a_session_where_its_variables_are_known(api
     plain_training.assert_as_graded(translation, after, plain_training.session(case, problem).steps)
 
 
-@pytest.mark.parametrize("name", EVERY_CASE)
+@keras_apis.in_turn("name", EVERY_CASE)
 def test_there_and_back(api, name):
     case, problem = CASES[name], problem_for(api)
 

@@ -239,6 +239,7 @@ def test_bytes_of_state_follow_the_layout():
     }
 
 
+@pytest.mark.full
 def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     never = [
         entry._replace(goals={name: goal and 0.0 for name, goal in entry.goals.items()})
@@ -411,8 +412,7 @@ def test_the_option_only_bridge_selects_its_workloads():
     assert run.parse_arguments(["--only", "w2,bridge"]).only == ["W2", "B1", "B2", "B3", "B4"]
 
 
-@pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "Adagrad", "AdagradDecay"])
-@pytest.mark.parametrize("name", ["B1", "B3"])
+@pytest.mark.in_turn(optimizer=["Momentum", "Adam", "Adagrad", "AdagradDecay"], name=["B1", "B3"])
 def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
     bridged, bridged_count = trained("step", generation, name, "bridged " + optimizer)
     plain, plain_count = trained("step", generation, name, "v1 " + optimizer)
@@ -423,9 +423,9 @@ def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("kind", ["step", "fit"])
-@pytest.mark.parametrize("optimizer, keras", [("Momentum", "SGD"), ("Adam", "Adam")])
-def test_bridge_and_keras_do_the_same_work(generation, kind, optimizer, keras):
+@pytest.mark.in_turn(kind=["step", "fit"], pair=[("Momentum", "SGD"), ("Adam", "Adam")])
+def test_bridge_and_keras_do_the_same_work(generation, kind, pair):
+    optimizer, keras = pair
     bridged, bridged_count = trained(kind, generation, "B2", "bridged " + optimizer)
     own, own_count = trained(kind, generation, "B2", "Keras " + keras)
     # Before the timed steps, fit runs one untimed step.
@@ -460,6 +460,7 @@ def test_the_bridge_is_measured_with_every_installed_keras():
             assert hasattr(made, "update_step") == (generation == 3)
 
 
+@pytest.mark.full
 def test_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
     """Compares the tested checkout with itself, instead of with another checkout."""
     monkeypatch.setattr(keras_bridge, "DENSE", [keras_bridge.DENSE[1]])

@@ -90,6 +90,7 @@ for name in sys.argv[1:]:
 """
 
 
+@pytest.mark.full
 def test_any_module_may_be_imported_first():
     done = programs.run("-c", IMPORT_EACH_FIRST, *modules(), seconds=120)
     assert (done.returncode, done.stdout) == (0, "")

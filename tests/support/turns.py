@@ -28,7 +28,7 @@ import pytest
 from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
-BUDGET = 0.1  # seconds that all cells of a test may take on one lane
+BUDGET = 0.05  # seconds that all cells of a test may take on one lane
 # A JSON file with the durations in seconds of shared fixtures, and of tests whose cells together
 # take longer than `BUDGET` on one lane. `python -m tests.tools.seconds` writes this file.
 SECONDS = Path(__file__).with_name("seconds.json")
@@ -91,12 +91,20 @@ def pairwise(axes):
 
 
 def in_turn(axes):
-    """Combines each value of the first axis with one combination of the other axes, in turn."""
+    """Combines each value of the first axis with one combination of the other axes, in turn.
+
+    If there are several other axes, consecutive combinations differ in as many of them as possible.
+    """
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
-    return [
-        (value, *combinations[number % len(combinations)]) for number, value in enumerate(values)
-    ]
+    count = len(combinations)
+    step = 1 if len(others) == 1 else _step_through(count)
+    return [(value, *combinations[number * step % count]) for number, value in enumerate(values)]
+
+
+def _step_through(count):
+    """Returns a step of about 5/8 of `count` that reaches each of `count` places in a circle."""
+    return next(step for step in itertools.count(count * 5 // 8) if math.gcd(step, count) == 1)
 
 
 def pairwise_first(axes):

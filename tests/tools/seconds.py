@@ -44,7 +44,7 @@ def main(paths):
     for path in paths:
         for test, seconds in of_all_cells(json.loads(Path(path).read_text())).items():
             lanes[test].append(seconds)
-    means = {test: round(sum(each) / len(each), 1) for test, each in sorted(lanes.items())}
+    means = {test: round(sum(each) / len(each), 2) for test, each in sorted(lanes.items())}
     long = {
         test: mean
         for test, mean in means.items()

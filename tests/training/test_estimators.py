@@ -105,7 +105,14 @@ if IS_REVIVED:
 
 
 @estimators.needed
-@pytest.mark.parametrize("name", ["BaselineClassifier", "LinearRegressor", "DNNRegressor"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "DNNRegressor",
+        pytest.param("BaselineClassifier", marks=pytest.mark.full),
+        pytest.param("LinearRegressor", marks=pytest.mark.full),
+    ],
+)
 def test_other_canned_estimators(name, tmp_path):
     """Trains, resumes, evaluates and predicts; an uninterrupted training must give equal state."""
     column = tf.feature_column.categorical_column_with_identity("id", 3)

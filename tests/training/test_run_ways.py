@@ -114,8 +114,7 @@ def v1_control_flow():
 
 
 @EVERY_CLASS
-@pytest.mark.parametrize("construct", ["cond", "while_loop"])
-@pytest.mark.parametrize("variables", ["ref", "resource"])
+@pytest.mark.in_turn(construct=["cond", "while_loop"], variables=["ref", "resource"])
 def test_inside_v1_control_flow(variables, construct, kind):
     """Runs training operations inside tf.cond and tf.while_loop, as some libraries do."""
     kinds = {

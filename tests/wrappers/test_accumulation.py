@@ -24,7 +24,7 @@ from tests.support.fed_training import FedTraining
 v1 = tf.compat.v1
 
 
-@pytest.mark.pairwise(
+@pytest.mark.in_turn(
     name=list(INNER),
     kind=["dense", "sparse", "duplicates"],
     way=list(WAYS),

@@ -130,8 +130,7 @@ def test_a_checkpoint_continues_with_fewer_steps(tmp_path):
     assert [int(values["GradientAccumulation/count"]) for values in actual] == [0, 1]
 
 
-@pytest.mark.parametrize("use_resource", [True, False])
-@pytest.mark.parametrize("name", ["Adam", "LazyAdam"])
+@pytest.mark.in_turn(name=["Adam", "LazyAdam"], use_resource=[True, False])
 def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource, tmp_path):
     """The first update uses the accumulated gradients; only with steps=1 they are ignored."""
     problem = problems.everything(only=("matrix", "table"), steps=14)

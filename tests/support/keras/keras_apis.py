@@ -176,6 +176,22 @@ def of_each(arguments, optimizer_v2=(), keras3=()):
     return pytest.mark.parametrize("api, " + arguments, cells)
 
 
+def in_turn(argument, values):
+    """Parametrizes a test by `api` and one more argument.
+
+    In the daily run, the values alternate between the APIs. With --full, each API has all values.
+    """
+    every = [value if hasattr(value, "marks") else pytest.param(value) for value in values]
+    cells = (
+        [
+            each if number % 2 == turn else each._replace(marks=[*each.marks, pytest.mark.full])
+            for number, each in enumerate(every)
+        ]
+        for turn in range(2)
+    )
+    return of_each(argument, *cells)
+
+
 OPTIMIZER_V2, KERAS_3 = KerasApi("optimizer_v2"), KerasApi("keras3")
 # Tests marked keras3 are left out where Keras 3 is not installed.
 EVERY = [

@@ -37,7 +37,7 @@ OPTIMIZERS = {
     "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
     "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
 }
-FEW = ("adam", "adagrad decay v2", "diffgrad")  # the optimizers to check without --full
+FEW = ("adam", "adagrad decay v2")  # the optimizers to check without --full
 SOME = tuple(OPTIMIZERS) if FULL else FEW
 POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
 
