@@ -1,10 +1,10 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
-that docs/from_to.md agrees with the table. The rows are in `table.py` (optimizers and helpers) and
-`removed_names.py` (other names of TensorFlow 1). Old names of TensorFlow
-begin with `tf`, its usual alias. The entry of a module applies to all names in the module, except
-for names that have their own entry.
+that docs/from_to.md agrees with the table. The rows are in `table.py` (optimizers and helpers),
+`moved_names.py` (other names that live elsewhere now) and `removed_names.py` (names that are gone).
+Old names of TensorFlow begin with `tf`, its usual alias. The entry of a module applies to all names
+in the module, except for names that have their own entry.
 
 In this package, only `patching.py` imports TensorFlow.
 """
@@ -14,7 +14,7 @@ import importlib.util
 import re
 from typing import NamedTuple, Optional
 
-from . import removed_names, table
+from . import moved_names, removed_names, table
 
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -23,8 +23,8 @@ class Fate(NamedTuple):
     """The replacement of an old name.
 
     Attributes:
-      now: the new name, "legacy_opt.X" or "tf.compat.v1.….X", or an expression with such names;
-        None if there is no replacement.
+      now: the new name, such as "legacy_opt.X", "tf.compat.v1.….X" or "tf_slim.X", or an expression
+        with such names; None if there is no replacement.
       advice: what to do if there is no replacement, else what to watch out for; may be "".
     """
 
@@ -33,17 +33,31 @@ class Fate(NamedTuple):
 
     @property
     def kind(self):
-        """Who has the replacement: OURS (legacy_opt), TENSORFLOWS (TensorFlow) or NOBODYS."""
+        """Who has the replacement: OURS, TENSORFLOWS (or a package's such as tf_slim), NOBODYS."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
+
+    @property
+    def package(self):
+        """The package that has the replacement: "legacy_opt", "tf", "tf_slim" or "tensorboard"."""
+        return (self.now or "").partition(".")[0]
+
+    @property
+    def is_here(self):
+        """Whether there is a replacement, and its package is installed."""
+        package = self.package
+        return package in ("tf", "legacy_opt") or bool(
+            package and importlib.util.find_spec(package)
+        )
 
 
 class Found(NamedTuple):
     """The table entry that `find` returns.
 
     Attributes:
-      name: the name of the entry: the name that was looked up, or the name of a parent module.
+      name: the name of the entry: the name that was looked up, or the name of a parent module. If
+        all names of the parent module live in another module now, the name that was looked up.
       fate: the `Fate` of the entry.
     """
 
@@ -62,8 +76,12 @@ def find(name):
     Returns:
       A `Found`, or None if the table has neither the name nor one of its parent modules.
     """
-    name = public_name(name)
+    wanted = name = public_name(name)
     while name:
+        moved_to = moved_names.MODULES.get(name)
+        if moved_to is not None and wanted != name:
+            advice = moved_names.SLIM if moved_to.startswith("tf_slim") else ""
+            return Found(wanted, Fate(moved_to + wanted[len(name) :], advice))
         if name in FATES:
             return Found(name, FATES[name])
         name = name.rpartition(".")[0]
@@ -74,8 +92,8 @@ def find(name):
 def is_removed(name):
     """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name, by the table.
 
-    True for all names of tf.contrib, even if `patch_tensorflow` provides them, and for names of
-    modules that need other packages from TensorFlow 2.16 on.
+    True for all names of tf.contrib and for private names, even if `patch_tensorflow` provides
+    them, and for names of modules that need other packages from TensorFlow 2.16 on.
 
     Args:
       name: see `find`.
@@ -83,7 +101,15 @@ def is_removed(name):
     entry = find(name)
     if entry is None or not entry.name.startswith("tf."):
         return False
-    return entry.fate.now is None or (entry.name + ".").startswith("tf.contrib.")
+    return entry.fate.now is None or _is_moved(entry) or _is_of_contrib(entry.name)
+
+
+def _is_moved(found):
+    return found.name in MOVED or found.name not in FATES
+
+
+def _is_of_contrib(name):
+    return (name + ".").startswith("tf.contrib.")
 
 
 def is_put_back(name):
@@ -92,21 +118,28 @@ def is_put_back(name):
     Args:
       name: the full name of an object or a module; see `find`.
     """
+    entry = find(name)
+    if entry is not None and entry.name == public_name(name) and _is_moved(entry):
+        return entry.fate.is_here
     return public_name(name) in _PUT_BACK
 
 
-def advice(name):
-    """Returns what to do about a name that is missing; "" if the table does not have it.
+def advice(name, is_missing=False):
+    """Returns what to do about a name; "" if the table does not have it.
 
     If the package that the advice recommends is installed, the advice says so.
 
     Args:
       name: see `find`.
+      is_missing: whether the name was looked up with `patch_tensorflow`, and does not exist.
     """
     entry = find(name)
     text = entry.fate.advice if entry else ""
     package = re.search(r"pip install ([\w-]+)", text)
     if package and importlib.util.find_spec(package.group(1).replace("-", "_")):
+        if is_missing and entry.fate.now:
+            home, _, last = entry.fate.now.rpartition(".")
+            return f"{home} has no {last}."
         text = text.replace(package.group(), "installed here")
     return text
 
@@ -139,8 +172,15 @@ def _full_names(module, names):
 
 FATES = {
     old: Fate(new_module and f"{new_module}.{new}", advice)
-    for module, names, new_module, advice in table.NAMES + removed_names.NAMES
+    for module, names, new_module, advice in (table.NAMES + moved_names.NAMES + removed_names.NAMES)
     for old, new in _full_names(module, names)
+}
+# The names whose objects `patch_tensorflow` looks up when they are used.
+MOVED = {
+    old
+    for module, names, new_module, _ in moved_names.NAMES
+    for old, _ in _full_names(module, names)
+    if new_module is not None
 }
 MODULES, PACKAGED = removed_names.MODULES, removed_names.PACKAGED
 FATES.update((module, Fate(None, advice)) for module, advice in {**MODULES, **PACKAGED}.items())

@@ -9,7 +9,7 @@ import sys
 import threading
 import types
 from importlib.machinery import ModuleSpec
-from typing import Any, Dict
+from typing import Any, Dict, Optional
 
 import tensorflow as tf
 
@@ -18,9 +18,11 @@ from legacy_opt import versions
 from legacy_opt.optimizers import decay_of_contrib
 
 from .. import old_names
+from . import moved_names
 
 _lock = threading.RLock()
 _patches = set()  # the active patches
+_forwarding = set()  # modules of TensorFlow that look up names of `old_names.MOVED` elsewhere
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
 # The modules that patches have created, by name. The modules stay in this dict after the patch,
@@ -164,9 +166,15 @@ def _put_all():
         private_names.setdefault(public, []).append(name)
     for old, fate in old_names.FATES.items():
         in_contrib = old.startswith("tf.contrib.")
-        if not (in_contrib or (old.startswith("tf.") and fate.kind == old_names.OURS)):
+        is_ours = old.startswith("tf.") and fate.kind == old_names.OURS
+        is_moved = old in old_names.MOVED
+        if not (in_contrib or is_ours or is_moved) or (in_contrib and has_contrib):
             continue
-        value = None if in_contrib and has_contrib else _value(fate.now)
+        if is_moved:
+            if fate.is_here:
+                _put_later(old, fate)
+            continue
+        value = _value(fate.now)
         if value is None:
             continue
         is_added = _put(old, value)
@@ -174,6 +182,49 @@ def _put_all():
             _put(name, value)
         if is_added:
             _names[old] = fate.now
+    if not has_contrib:
+        for module, home in moved_names.MODULES.items():
+            if old_names.Fate(home, "").is_here:
+                _modules_called(module)
+        sys.meta_path.insert(0, _MovedModules)
+        _removals.append(functools.partial(sys.meta_path.remove, _MovedModules))
+
+
+def _put_later(old, fate):
+    """Makes the modules of an old name look up its object when it is used."""
+    home, _, name = old.rpartition(".")
+    modules = _modules_called(home)
+    if all(name in vars(versions.plain_module(each)) for each in modules):
+        return  # TensorFlow has the name
+    for module in modules:
+        if not _is_own(module) and module not in _forwarding:
+            _forward_from(module)
+    _names[old] = fate.now
+
+
+def _forward_from(module):
+    """Lets a module of TensorFlow have the names of `old_names.MOVED` that it lacks."""
+    names = vars(versions.plain_module(module))
+    original = names.get("__getattr__")
+
+    def getattr_(name):
+        if old_names.public_name(f"{module.__name__}.{name}") in old_names.MOVED:
+            return _moved(module.__name__, name)
+        if original is not None:
+            return original(name)
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
+
+    names["__getattr__"] = getattr_
+    _forwarding.add(module)
+
+    def remove():
+        _forwarding.discard(module)
+        if original is None:
+            names.pop("__getattr__", None)
+        else:
+            names["__getattr__"] = original
+
+    _removals.append(remove)
 
 
 def _put_removed_modules():
@@ -189,13 +240,19 @@ def _put_removed_modules():
 
 
 def _value(name):
-    """Returns the object to put for a new name, or None if this TensorFlow lacks it."""
+    """Returns the object to put for a new name, or None if it is not here."""
     if name is None or name in _AS_ORIGINALLY:
         return _AS_ORIGINALLY.get(name)
-    root, *path = name.split(".")
-    value = {"legacy_opt": legacy_opt, "tf": tf}[root]
-    for part in path:
-        value = getattr(value, part, None)
+    value, full_name = None, ""
+    for part in name.split("."):
+        full_name += "." + part if full_name else {"tf": "tensorflow"}.get(part, part)
+        try:
+            value = getattr(value, part)
+        except AttributeError:
+            try:
+                value = importlib.import_module(full_name)
+            except ImportError:
+                return None
     return value
 
 
@@ -205,14 +262,20 @@ def _put(old, value):
     Returns:
       Whether the name was added.
     """
-    *path, name = old.split(".")[1:]
+    module, _, name = old.rpartition(".")
+    added = [_set(each, name, value) for each in _modules_called(module)]
+    return any(added)
+
+
+def _modules_called(name):
+    """Returns the modules to which an old name of a module refers, and creates missing ones."""
+    path = name.split(".")[1:]
     places = [(tf, "tensorflow")]
     places += [(each, "tensorflow.compat.v1") for each in versions.modules_v1()]
-    if path[0] == "python":  # private modules, which are not attributes of `tf`
+    if path[:1] == ["python"]:  # private modules, which are not attributes of `tf`
         places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
         path = path[1:]
-    added = [_set(_module(root, root_name, path), name, value) for root, root_name in places]
-    return any(added)
+    return [_module(root, root_name, path) for root, root_name in places]
 
 
 def _module(root, name, path):
@@ -228,7 +291,10 @@ def _module(root, name, path):
     _register(name, root)
     for part in path:
         name += "." + part
-        child = getattr(root, part, None)
+        child = vars(root).get(part) if _is_own(root) else getattr(root, part, None)
+        if child is None and name.startswith("tensorflow.python."):
+            with contextlib.suppress(ImportError):
+                child = importlib.import_module(name)  # TensorFlow has not imported it yet
         if child is None:
             child = _new_module(name.replace(".compat.v1.", "."))
             _set(root, part, child)
@@ -248,8 +314,12 @@ def _new_module(name):
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__package__ = name
     module.__path__ = []
-    module.__getattr__ = functools.partial(_raise_with_advice, name)
+    module.__getattr__ = functools.partial(_moved, name)
     return module
+
+
+def _is_own(module):
+    return module in _own_modules.values()
 
 
 def _register(name, module):
@@ -258,18 +328,54 @@ def _register(name, module):
         _removals.append(functools.partial(sys.modules.pop, name, None))
 
 
-def _raise_with_advice(module, name):
-    entry = old_names.find(f"{module}.{name}")
-    advice = f" ({entry.fate.advice})" if entry and not name.startswith("__") else ""
+def _moved(module, name):
+    """Returns the object of a module of tf.contrib that lives elsewhere now.
+
+    Raises:
+      AttributeError: there is no such object, or its package is not installed.
+    """
+    full_name = f"{module}.{name}"
+    entry = None if name.startswith("_") else old_names.find(full_name)
+    if entry is not None and entry.name == old_names.public_name(full_name):
+        value = _value(entry.fate.now)
+        if value is not None:
+            return value
+    advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
+
+
+class _MovedModules:
+    """A finder for imports of modules that tf.contrib had, and that live elsewhere now."""
+
+    @classmethod
+    def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
+        """Returns the `ModuleSpec` of a module of tf.contrib; None for other modules."""
+        parent, _, last = name.rpartition(".")
+        if not parent.startswith(("tensorflow.contrib", "tensorflow.compat.v1.contrib")):
+            return None
+        module = getattr(sys.modules[parent], last, None)
+        if module is None and not _is_own(sys.modules[parent]):
+            with contextlib.suppress(ImportError):
+                module = importlib.import_module(f"{sys.modules[parent].__name__}.{last}")
+        return ModuleSpec(name, cls(module)) if isinstance(module, types.ModuleType) else None
+
+    def __init__(self, module: types.ModuleType):
+        self._module = module
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Lets Python create an empty module, which `exec_module` replaces."""
+
+    def exec_module(self, module: types.ModuleType):
+        """Puts the module that lives elsewhere in the place of the empty one."""
+        sys.modules[module.__name__] = self._module
 
 
 def _set(module, name, value):
     """Adds an attribute if a module lacks it; returns whether this or an earlier patch added it."""
-    is_own = module in _own_modules.values()
-    if hasattr(module, name):
-        return is_own and getattr(module, name) is value
+    is_own = _is_own(module)
     names = vars(versions.plain_module(module))
+    if name in names if is_own else hasattr(module, name):
+        return is_own and names[name] is value
     names[name] = value
     if is_own:
         return True

@@ -17,7 +17,6 @@ _OPERATIONS_OF_TPUS = " ".join(
         "RMSProp",
     )
 )
-_READER = "Use tf.train.NewCheckpointReader."
 NAMES = (
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
     (
@@ -50,8 +49,6 @@ NAMES = (
         None,
         "Use tf.lite.experimental.Analyzer of TensorFlow 2.",
     ),
-    ("tf.python.pywrap_tensorflow", "NewCheckpointReader", None, _READER),
-    ("tf.pywrap_tensorflow", "NewCheckpointReader", None, _READER),
     (
         "tf.raw_ops",
         "CompareAndBitpack " + _OPERATIONS_OF_TPUS,

@@ -91,7 +91,7 @@ def _last_line(node):
 
 def missing_at(full_name, path, line, is_certain=False, further_lines=0):
     """Returns the `Missing` of a full name that is used at a place, with advice."""
-    advice = old_names.advice(full_name) or "This TensorFlow has no such name."
+    advice = old_names.advice(full_name, is_missing=True) or "This TensorFlow has no such name."
     name = old_names.public_name(full_name)
     return Missing(path, line, name, advice, full_name, is_certain, line + further_lines)
 

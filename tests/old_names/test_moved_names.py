@@ -1,0 +1,231 @@
+"""Tests the names of tf.contrib, and private names, that live elsewhere now."""
+
+import contextlib
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+import textwrap
+import types
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import compat, versions
+from legacy_opt.compat import old_names
+from legacy_opt.compat.old_names import moved_names
+from tests.support.processes import programs
+
+v1 = tf.compat.v1
+# Names that on TensorFlow 1.15 are not the objects to which they are forwarded.
+OTHER_OBJECTS = {
+    "tf.contrib.distribute": "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy",
+    "tf.contrib.framework": "init_from_checkpoint list_variables load_checkpoint load_variable "
+    "py_func",
+    "tf.contrib.layers": "safe_embedding_lookup_sparse",
+    "tf.contrib.lookup": "HashTable",
+    "tf.contrib.metrics": "confusion_matrix",
+    "tf.contrib.tensorboard.plugins": "projector",
+    "tf.python.util.nest": "is_sequence",
+}
+OTHER_OBJECTS = {
+    f"{home}.{name}" for home, names in OTHER_OBJECTS.items() for name in names.split()
+}
+
+
+def found(name):
+    """Returns the object of a dotted name; None if it does not exist."""
+    parts = ["tensorflow" if part == "tf" else part for part in name.split(".")]
+    value = None
+    for end, part in enumerate(parts, 1):
+        value = getattr(value, part, None)
+        if value is None:
+            try:
+                value = importlib.import_module(".".join(parts[:end]))
+            except ImportError:
+                return None
+    return value
+
+
+def rows():
+    """Yields (old name, new name) for the rows that need no other package."""
+    for name in sorted(old_names.MOVED):
+        fate = old_names.FATES[name]
+        if fate.package == "tf":
+            yield name, fate.now
+
+
+def is_here(target):
+    """Whether a target may be missing on this TensorFlow: Estimators, and v1's layers."""
+    return versions.has_own_estimator() or not target.startswith(
+        ("tf.compat.v1.estimator.", "tf.compat.v1.layers.", "tf.compat.v1.nn.rnn_cell.")
+    )
+
+
+def test_every_target_exists():
+    with compat.patch_tensorflow():
+        missing = [now for _, now in rows() if is_here(now) and found(now) is None]
+        homes = {home for home in moved_names.MODULES.values() if home.startswith("tf.")}
+        assert not missing and all(found(home) is not None for home in homes)
+
+
+if versions.has_contrib():
+
+    def test_targets_are_the_same_objects_on_tensorflow_1():
+        others = {old for old, now in rows() if found(old) is not found(now)}
+        missing = {old for old, _ in rows() if found(old) is None}
+        # Names that had been removed, or renamed, before 1.15.
+        assert missing == {"tf.histogram_summary"}
+        assert others - missing == OTHER_OBJECTS & {old for old, _ in rows()}
+
+    @pytest.mark.parametrize("module", sorted(moved_names.MODULES))
+    def test_modules_have_the_names_of_contrib(module):
+        """Those of tf_slim: see tests/clients/client_moved_names.py."""
+        home = moved_names.MODULES[module]
+        if home.startswith("tf."):
+            old, new = found(module), found(home)
+            names = {name for name in dir(old) if not name.startswith("_")}
+            names -= {"absolute_import", "division", "print_function"}
+            names -= {name for name in names if f"{module}.{name}" in old_names.FATES}
+            names -= {name for name in names if isinstance(getattr(old, name), types.ModuleType)}
+            assert names <= set(dir(new))
+            for name in names if module != "tf.contrib.data" else ():
+                assert getattr(old, name) is getattr(new, name)
+
+    TRANSFORMATIONS = {
+        "map_and_batch": lambda data: data.map_and_batch(lambda x: x * 2, 3),
+        "shuffle_and_repeat": lambda data: data.shuffle_and_repeat(5, 2, seed=3),
+        "unbatch": lambda data: data.unbatch(),
+        "enumerate_dataset": lambda data: data.enumerate_dataset(3),
+        "ignore_errors": lambda data: data.ignore_errors(),
+        "scan": lambda data: data.scan(np.int64(0), lambda total, x: (total + x, total)),
+        "unique": lambda data: data.unique(),
+        "dense_to_sparse_batch": lambda data: data.dense_to_sparse_batch(2, [4]),
+    }
+
+    @pytest.mark.parametrize("name", sorted(TRANSFORMATIONS))
+    def test_transformations_of_datasets_do_the_same(name):
+        def elements(module):
+            with tf.Graph().as_default(), v1.Session() as session:
+                v1.set_random_seed(1)
+                data = tf.data.Dataset.from_tensor_slices(np.arange(12) % 5)
+                data = data.batch(2) if "batch" in name and name != "map_and_batch" else data
+                data = data.apply(TRANSFORMATIONS[name](module))
+                following = v1.data.make_one_shot_iterator(data).get_next()
+                values = []
+                with contextlib.suppress(tf.errors.OutOfRangeError):
+                    while len(values) < 40:
+                        found = tf.nest.flatten(session.run(following), expand_composites=True)
+                        values.extend(map(np.asarray, found))
+                return values
+
+        one, other = elements(tf.contrib.data), elements(v1.data.experimental)
+        assert len(one) == len(other) > 3 and all(map(np.array_equal, one, other))
+
+    def test_other_objects_compute_the_same():
+        with tf.Graph().as_default(), v1.Session() as session:
+            table = tf.constant(np.random.RandomState(0).rand(5, 2).astype(np.float32))
+            ids = tf.SparseTensor([[0, 0], [0, 1], [2, 0]], np.int64([1, 3, 4]), [3, 2])
+            pairs = [
+                function(table, ids)
+                for function in (
+                    tf.contrib.layers.safe_embedding_lookup_sparse,
+                    v1.nn.safe_embedding_lookup_sparse,
+                )
+            ]
+            pairs += [
+                function([1, 2, 0], [1, 0, 0])
+                for function in (tf.contrib.metrics.confusion_matrix, v1.confusion_matrix)
+            ]
+            values = session.run(pairs)
+        np.testing.assert_array_equal(values[0], values[1])
+        np.testing.assert_array_equal(values[2], values[3])
+
+else:
+
+    def test_names_are_there_by_attributes_and_by_import():
+        with compat.patch_tensorflow() as patch:
+            for old, now in rows():
+                if not is_here(now):
+                    continue
+                home, _, name = old.rpartition(".")
+                imported = importlib.import_module(found(home).__name__)
+                assert getattr(imported, name) is found(now), old
+                is_private_and_here = old.startswith("tf.python.") and old not in patch.names
+                assert is_private_and_here or patch.names[old] == now
+
+    def test_what_lives_nowhere_says_so():
+        with compat.patch_tensorflow():
+            with pytest.raises(AttributeError, match="'crossed_column'.*tf.feature_column has new"):
+                _ = tf.contrib.layers.crossed_column
+            if importlib.util.find_spec("tf_slim") is None:
+                with pytest.raises(AttributeError, match=r"tf_slim has it \(pip install tf-slim\)"):
+                    _ = tf.contrib.slim.conv2d
+
+    def test_a_patch_ends():
+        nest = importlib.import_module("tensorflow.python.util.nest")
+        finders = list(sys.meta_path)
+        before = inspect.getattr_static(nest, "__getattr__", None)
+        with compat.patch_tensorflow():
+            assert nest.is_sequence([1]) and not nest.is_sequence(1)
+            assert sys.meta_path != finders
+        assert sys.meta_path == finders and not hasattr(tf, "contrib")
+        assert inspect.getattr_static(nest, "__getattr__", None) is before
+        if not hasattr(nest, "is_sequence"):
+            with pytest.raises(AttributeError, match="has no attribute 'is_sequence'"):
+                _ = nest.is_sequence
+
+    SLIM = {
+        "__init__.py": "from . import learning\nfrom .layers import *\nconv2d = 'conv2d'\n",
+        "learning.py": "train = 'train'\n",
+        "layers/__init__.py": "from .initializers import xavier_initializer\n",
+        "layers/initializers.py": "xavier_initializer = 'xavier'\n",
+        "data/__init__.py": "",
+        "data/parallel_reader.py": "reader = object()\n",
+        "nets/__init__.py": "",
+        "nets/resnet_v1.py": "resnet = 50\n",
+    }
+    PROGRAM = """
+        import sys
+        import tensorflow as tf
+        from legacy_opt import compat
+
+        with compat.patch_tensorflow() as patch:
+            assert "tf_slim" not in sys.modules
+            import tensorflow.contrib.slim as slim
+            import tensorflow.contrib.slim.learning
+            from tensorflow.contrib import slim as again, layers
+            from tensorflow.contrib.layers import xavier_initializer
+            from tensorflow.contrib.layers.python.layers import initializers
+            from tensorflow.contrib.slim.nets import resnet_v1
+            from tensorflow.contrib.slim.python.slim.data import parallel_reader
+            import tf_slim
+            import tf_slim.data.parallel_reader
+
+            assert slim is again and slim.conv2d is tf_slim.conv2d == "conv2d"
+            assert slim.learning is tensorflow.contrib.slim.learning is tf_slim.learning
+            assert layers.xavier_initializer == xavier_initializer == "xavier"
+            assert initializers is tf_slim.layers.initializers
+            assert resnet_v1 is sys.modules["tf_slim.nets.resnet_v1"]
+            assert parallel_reader is tf_slim.data.parallel_reader
+            try:
+                slim.nothing
+            except AttributeError as error:
+                assert "tf_slim has no nothing" in str(error), error
+            else:
+                assert False
+        assert slim.conv2d == "conv2d"
+        print("done")
+    """
+
+    def test_names_of_tf_slim(tmp_path):
+        for name, text in SLIM.items():
+            file = tmp_path / "tf_slim" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
+        path = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+        done = programs.run(tmp_path / "program.py", seconds=300, environment={"PYTHONPATH": path})
+        assert done.stdout.strip().endswith("done"), done.stderr
