@@ -20,7 +20,7 @@ GONE = "tf.get_embedding_variable"
 
 @pytest.fixture
 def missing(tmp_path, monkeypatch):
-    """Returns a function that writes a script and modules, and returns the missing names.
+    """Yields a function that writes a script and modules, and returns the missing names.
 
     The function returns strings: "line name" for the script, "module:line name" for other modules.
     """
@@ -43,7 +43,9 @@ def missing(tmp_path, monkeypatch):
             for f in found
         ]
 
-    return find
+    yield find
+    for name in [each for each in sys.modules if each.partition(".")[0] == "tf_slim"]:
+        del sys.modules[name]  # a test may have written it
 
 
 WAYS_TO_WRITE_IT = [
