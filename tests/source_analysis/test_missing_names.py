@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
+from legacy_opt.compat.old_names import patching
 from legacy_opt.compat.source_analysis import missing_names
 from tests.support import estimators
 
@@ -25,6 +26,7 @@ def missing(tmp_path, monkeypatch):
     The function returns strings: "line name" for the script, "module:line name" for other modules.
     """
     monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr(patching, "_own_modules", {})  # they depend on the packages that are here
 
     def find(code, files=()):
         for name, content in dict(files).items():
