@@ -198,18 +198,23 @@ def _put_later(old, fate):
         return  # TensorFlow has the name
     for module in modules:
         if not _is_own(module) and module not in _forwarding:
-            _forward_from(module)
+            _forward_from(module, home)
     _names[old] = fate.now
 
 
-def _forward_from(module):
-    """Lets a module of TensorFlow have the names of `old_names.MOVED` that it lacks."""
+def _forward_from(module, old_name):
+    """Lets a module of TensorFlow have the names of `old_names.MOVED` that it lacks.
+
+    Args:
+      module: the module.
+      old_name: its name in the table; `__name__` may be that of a private module.
+    """
     names = vars(versions.plain_module(module))
     original = names.get("__getattr__")
 
     def getattr_(name):
-        if old_names.public_name(f"{module.__name__}.{name}") in old_names.MOVED:
-            return _moved(module.__name__, name)
+        if f"{old_name}.{name}" in old_names.MOVED:
+            return _moved(old_name, name)
         if original is not None:
             return original(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")

@@ -151,8 +151,10 @@ else:
                 if not is_here(now):
                     continue
                 home, _, name = old.rpartition(".")
-                imported = importlib.import_module(found(home).__name__)
+                imported = importlib.import_module("tensorflow" + home[2:])
                 assert getattr(imported, name) is found(now), old
+                if not home.startswith("tf.python"):
+                    assert found(old.replace("tf", "tf.compat.v1", 1)) is found(now), old
                 is_private_and_here = old.startswith("tf.python.") and old not in patch.names
                 assert is_private_and_here or patch.names[old] == now
 
