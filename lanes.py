@@ -75,8 +75,9 @@ OLDEST_KERAS_3 = "3.6.0"
 
 # Third-party packages that train with legacy-opt's optimizers, and the lanes where they can be
 # installed.
-CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
-CLIENT_LANES = ("1.15", "2.10", "2.15")
+TF_SLIM = "tf-slim==1.1.0"
+CLIENTS = ("deepctr==0.9.4", TF_SLIM)
+CLIENT_LANES = {"1.15": CLIENTS, "2.10": CLIENTS, "2.15": CLIENTS, "2.21": (TF_SLIM,)}
 # Dynamic embedding tables, and the lane where they can be installed.
 DYNAMIC_EMBEDDINGS = "tensorflow-recommenders-addons==0.7.2"
 DYNAMIC_EMBEDDINGS_LANE = "2.15"

@@ -230,12 +230,13 @@ def oldest_keras(session):
 def clients(session, lane):
     """Runs the tests with third-party packages on a lane. Arguments after -- go to pytest."""
     python = environment(session, lane)
-    needed = ["requests"]  # by deepctr
-    tests, alone = (
-        {str(path.relative_to(ROOT)) for path in ROOT.glob(f"tests/clients/{name}*.py")}
-        for name in ("client_", "client_dynamic_")
-    )
-    run_clients(session, lane, python, lanes.CLIENTS, needed, tests - alone)
+    packages = lanes.CLIENT_LANES[lane.name]
+    pattern, needed = "client_*.py", ["requests"]  # by deepctr
+    if packages == (lanes.TF_SLIM,):
+        pattern, needed = "client_*slim.py", []
+    tests = {str(path.relative_to(ROOT)) for path in ROOT.glob(f"tests/clients/{pattern}")}
+    alone = {each for each in tests if "client_dynamic_" in each}
+    run_clients(session, lane, python, packages, needed, tests - alone)
     # TensorFlow Recommenders Addons replaces functions of TensorFlow, so its tests run alone.
     if lane.name == lanes.DYNAMIC_EMBEDDINGS_LANE:
         run_clients(session, lane, python, (lanes.DYNAMIC_EMBEDDINGS,), [], alone)
@@ -255,6 +256,8 @@ def run_clients(session, lane, python, packages, needed, tests):
     # deepctr looks for its newest version on the network. This proxy does not exist, so the request
     # fails immediately.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
+    if lane.requirements_alone:
+        env["TF_USE_LEGACY_KERAS"] = "1"  # tf-slim's layers are those of Keras 2
     session.run(
         python, "-m", "pytest", "-q", *sorted(tests), *session.posargs, env=env, external=True
     )

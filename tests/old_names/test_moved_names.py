@@ -82,7 +82,7 @@ if versions.has_contrib():
 
     @pytest.mark.parametrize("module", sorted(moved_names.MODULES))
     def test_modules_have_the_names_of_contrib(module):
-        """Those of tf_slim: see tests/clients/client_moved_names.py."""
+        """Those of tf_slim: see tests/clients/client_names_of_slim.py."""
         home = moved_names.MODULES[module]
         if home.startswith("tf."):
             old, new = found(module), found(home)
