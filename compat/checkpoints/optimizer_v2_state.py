@@ -55,8 +55,8 @@ class OptimizerV2State:
                 f"model_or_variables, or that name_map leaves out: {', '.join(foreign)}."
             )
         self._trained = {names[id(each)]: each for each in trained}
-        self.tensors = {(name, ""): each for name, each in variables.items()}
-        self.tensors.update(_of_optimizer(self.inner, self._trained))
+        own = _of_optimizer(self.inner, self._trained)
+        self.tensors = {**{(name, ""): each for name, each in variables.items()}, **own}
 
     def label(self, pair):
         """Returns the name of a variable or slot that is shown to users."""
