@@ -15,7 +15,7 @@ from ..script_runner.runner import (
     run_file,
     run_module,
 )
-from ..source_analysis import missing_names
+from ..source_analysis import global_steps, missing_names, script_modules
 from . import terminal
 
 _DESCRIPTION = """\
@@ -82,12 +82,24 @@ def execute(arguments):
     except (ImportError, OSError) as error:
         print(f"legacy-opt run: {terminal.one_line(error)}", file=sys.stderr)
         return terminal.BAD_INPUT
-    missing = missing_names.find(path, name, tensorflow)
+    modules = script_modules.read(path, name)
+    _warn_of_races(modules)
+    missing = missing_names.find(modules, tensorflow)
     if _report(missing, arguments.force):
         return terminal.MANUAL_WORK
     missing_errors.install(missing, tensorflow)
     sys.argv = list(arguments.argv)
     return outcome(functools.partial(run_module if is_module else run_file, script))
+
+
+def _warn_of_races(modules):
+    for path, line in global_steps.races(modules):
+        text = plain_text.printable(
+            f"{path}:{line}: nothing orders this increment of the global step after the learning "
+            "rate that is computed from the step, so two runs may differ (docs/weight_decay.md, "
+            '"BERT\'s schedule").'
+        )
+        print(f"legacy-opt run: warning: {text}", file=sys.stderr)
 
 
 def _report(missing, force):

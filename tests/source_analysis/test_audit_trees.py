@@ -180,7 +180,10 @@ def test_hostile_names_of_files_are_one_row(name, tmp_path, capsys):
 
 def test_parsing_does_not_warn(tmp_path):
     (tmp_path / "a.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer('\\d')\n")
-    cell = {"cell_type": "code", "source": "'\\d'\nimport tensorflow as tf\ntf.train.AdamOptimizer(1)"}
+    cell = {
+        "cell_type": "code",
+        "source": "'\\d'\nimport tensorflow as tf\ntf.train.AdamOptimizer(1)",
+    }
     (tmp_path / "b.ipynb").write_text(json.dumps({"cells": [cell]}))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
