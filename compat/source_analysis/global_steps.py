@@ -42,7 +42,7 @@ def verdicts(module, names, classes):
       names: the `Names` of the audited code.
       classes: the `Classes` of the audited code.
     """
-    for scope, nodes in _scopes(module):
+    for scope, nodes in _nodes_by_scope(module):
         steps = _Steps(scope, names)
         calls, increments = steps.calls_and_increments(nodes)
         if increments:
@@ -64,7 +64,7 @@ def races(modules):
     modules = list(modules)
     names = Names(modules)
     for module in modules:
-        for scope, nodes in _scopes(module):
+        for scope, nodes in _nodes_by_scope(module):
             steps = _Steps(scope, names)
             calls, increments = steps.calls_and_increments(nodes)
             read = [step for call in calls for step in _steps_of_schedule(call)]
@@ -116,7 +116,7 @@ def _applied(call, scope, optimizers):
         yield call, name, step
 
 
-def _scopes(module):
+def _nodes_by_scope(module):
     """Yields (scope, list of nodes) of a module, and of its classes and functions."""
     for definition, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
         yield scope, list(_nodes(definition, module))

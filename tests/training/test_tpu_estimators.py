@@ -146,6 +146,7 @@ def serving_input_fn():
     return estimator.export.ServingInputReceiver({"x": x, "label": label}, {"x": x})
 
 
+@pytest.mark.every_lane
 def test_berts_flow_trains_evaluates_and_predicts(tmp_path, checkpoint):
     host_calls = []
     model = made(tmp_path / "model", checkpoint, host_calls=host_calls)
