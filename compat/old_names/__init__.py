@@ -10,7 +10,9 @@ In this package, only `patching.py` imports TensorFlow.
 """
 
 import functools
+import glob
 import importlib.util
+import os
 import re
 from typing import NamedTuple, Optional
 
@@ -46,10 +48,20 @@ class Fate(NamedTuple):
     @property
     def is_here(self):
         """Whether there is a replacement, and its package is installed."""
-        package = self.package
-        return package in ("tf", "legacy_opt") or bool(
-            package and importlib.util.find_spec(package)
-        )
+        return self.package in ("tf", "legacy_opt") or is_installed(self.package)
+
+
+def is_installed(package):
+    """Whether a package is installed, which has metadata beside it.
+
+    A folder of that name beside the user's script is not: it must not be imported before the script
+    runs.
+    """
+    spec = importlib.util.find_spec(package) if package else None
+    if spec is None or not spec.origin:
+        return False
+    folder = glob.escape(os.path.dirname(os.path.dirname(spec.origin)))
+    return bool(glob.glob(os.path.join(folder, f"{package}-*.dist-info")))
 
 
 class Found(NamedTuple):
@@ -136,7 +148,7 @@ def advice(name, is_missing=False):
     entry = find(name)
     text = entry.fate.advice if entry else ""
     package = re.search(r"pip install ([\w-]+)", text)
-    if package and importlib.util.find_spec(package.group(1).replace("-", "_")):
+    if package and is_installed(package.group(1).replace("-", "_")):
         if is_missing and entry.fate.now:
             home, _, last = entry.fate.now.rpartition(".")
             return f"{home} has no {last}."

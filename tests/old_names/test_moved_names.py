@@ -180,6 +180,7 @@ else:
                 _ = nest.is_sequence
 
     SLIM = {
+        "../tf_slim-1.1.0.dist-info/METADATA": "",
         "__init__.py": "from . import learning\nfrom .layers import *\nconv2d = 'conv2d'\n",
         "learning.py": "train = 'train'\n",
         "layers/__init__.py": "from .initializers import xavier_initializer\n",

@@ -250,5 +250,8 @@ if not versions.has_contrib():
         code = "import tensorflow.contrib.slim as slim\nslim.conv2d"
         assert missing(code) == ["1 tf.contrib.slim", "2 tf.contrib.slim.conv2d"]
         assert missing.advice == {"The package tf_slim has it (pip install tf-slim)."}
-        missing(code, {"tf_slim/__init__.py": ""})
+        # A folder of the user is not imported.
+        missing(code, {"tf_slim/__init__.py": "raise SystemExit('imported')"})
+        assert missing.advice == {"The package tf_slim has it (pip install tf-slim)."}
+        missing(code, {"tf_slim/__init__.py": "", "tf_slim-1.1.0.dist-info/METADATA": ""})
         assert missing.advice == {"tf_slim has no conv2d."}
