@@ -8,7 +8,7 @@ if __name__ == "compat":  # `import compat` in a checkout: return the module leg
     _sys.modules[__name__] = _importlib.import_module("legacy_opt.compat")
 
 if _FOR_TOOLS:
-    from . import estimator
+    from . import contrib, estimator
     from .checkpoint_files import CheckpointError
     from .checkpoints.optimizer_v2_checkpoint import load_optimizer_v2, save_optimizer_v2
     from .checkpoints.report import CheckpointMismatch
@@ -22,6 +22,7 @@ if _FOR_TOOLS:
     from .plain_keras.translation import from_plain_keras, to_plain_keras
     from .v1_optimizers.serialization import register_optimizer
 
+_MODULES = ("contrib", "estimator")
 # Maps each public name to its module. The module is imported when the name is first used, so that
 # `diagnose` works even if another module cannot be imported.
 _HOMES = {
@@ -47,6 +48,7 @@ __all__ = [
     "CheckpointError",
     "CheckpointMismatch",
     "compare_with_session",
+    "contrib",
     "custom_objects",
     "diagnose",
     "estimator",
@@ -65,8 +67,8 @@ __all__ = [
 
 
 def __getattr__(name):
-    if name == "estimator":
-        return _importlib.import_module("legacy_opt.compat.estimator")
+    if name in _MODULES:
+        return _importlib.import_module(f"legacy_opt.compat.{name}")
     if name not in _HOMES:
         nearest_names = _importlib.import_module("legacy_opt.core.nearest_names")
         hint = "" if name.startswith("_") else nearest_names.did_you_mean(name, __all__)
@@ -75,4 +77,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted({*globals(), *_HOMES, "estimator"})
+    return sorted({*globals(), *_HOMES, *_MODULES})

@@ -11,6 +11,7 @@ from legacy_opt.versions.estimators import (
     estimator_problem,
     has_own_estimator,
     removed_modules,
+    rnn_cell,
 )
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
@@ -119,6 +120,7 @@ __all__ = [
     "register_with_keras_3",
     "regroups_constant_factors",
     "removed_modules",
+    "rnn_cell",
     "runs_in_order",
     "saveable",
     "slot_key",

@@ -164,6 +164,18 @@ def _needs_keras_2(lazy_module):
     return is_keras_3 or os.environ.get("TF_USE_LEGACY_KERAS") not in ("true", "True", "1")
 
 
+def rnn_cell():
+    """Returns the module `tf.compat.v1.nn.rnn_cell`, or the same module of the package tf_keras.
+
+    Raises:
+      ImportError: TensorFlow 2.16 or newer is installed and tf-keras is not. The message contains
+        the pip command.
+    """
+    module = tf.compat.v1.nn.rnn_cell
+    is_removed = not hasattr(tf, "estimator") and _needs_keras_2(module)
+    return _legacy_keras("rnn_cell") if is_removed else module
+
+
 def _legacy_keras(name):
     """Returns Keras 2's module for `tf.compat.v1.layers` or `tf.compat.v1.nn.rnn_cell`."""
     return getattr(_keras_2_of("v1").__internal__.legacy, name)

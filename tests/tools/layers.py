@@ -29,6 +29,7 @@ ALLOWED = {
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
     ".arrays": [],
+    ".contrib": ["versions", "core"],
     ".embedding_rows": ["versions", "core"],
     ".estimator": ["versions", "core"],
     ".messages": [],
@@ -72,7 +73,7 @@ ALLOWED = {
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
         *[".plain_keras", ".checkpoints", ".old_names", ".diagnosis", ".embedding_rows"],
-        *[".estimator", "core"],
+        *[".contrib", ".estimator", "core"],
     ],
 }
 EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]

@@ -1,0 +1,20 @@
+"""Small parts of `tf.contrib` on every TensorFlow: `from legacy_opt.compat import contrib`.
+
+A name has the place that it had in `tf.contrib`: `tf.contrib.training.HParams` is
+`contrib.training.HParams`. docs/contrib_pieces.md lists the names. Names, arguments, defaults and
+results are those of `tf.contrib` in TensorFlow 1.15. Optimizers are in `legacy_opt`.
+"""
+
+from . import crf, layers, learn, legacy_seq2seq, lookup, metrics, rnn, seq2seq, training
+
+__all__ = [
+    "crf",
+    "layers",
+    "learn",
+    "legacy_seq2seq",
+    "lookup",
+    "metrics",
+    "rnn",
+    "seq2seq",
+    "training",
+]

@@ -1,0 +1,208 @@
+"""Linear-chain conditional random fields of `tf.contrib.crf`.
+
+The score of a sequence of tags is the sum of its unary potentials ``inputs[t, tag[t]]`` and of its
+transitions ``transition_params[tag[t - 1], tag[t]]``. The likelihood of a sequence is the
+exponential of its score, divided by the sum of these exponentials over all sequences.
+"""
+
+from __future__ import annotations
+
+from typing import Any, List, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = [
+    "crf_binary_score",
+    "crf_decode",
+    "crf_log_likelihood",
+    "crf_log_norm",
+    "crf_multitag_sequence_score",
+    "crf_sequence_score",
+    "crf_unary_score",
+    "viterbi_decode",
+]
+
+_where = tf.compat.v2.where  # broadcasts on TensorFlow 1.15, too
+
+
+def crf_log_likelihood(
+    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
+) -> Tuple[tf.Tensor, Any]:
+    """Returns the log-likelihood of each sequence of tags.
+
+    Args:
+      inputs: unary potentials of shape [batch, time, tags].
+      tag_indices: int32 or int64 tags of shape [batch, time].
+      sequence_lengths: integers of shape [batch].
+      transition_params: potentials of shape [tags, tags]; by default the variable `transitions`,
+        which is created if necessary.
+
+    Returns:
+      A pair: log-likelihoods of shape [batch], and `transition_params`.
+    """
+    inputs = tf.convert_to_tensor(inputs)
+    if transition_params is None:
+        tags = int(inputs.shape[2])
+        transition_params = tf.compat.v1.get_variable("transitions", [tags, tags])
+    scores = crf_sequence_score(inputs, tag_indices, sequence_lengths, transition_params)
+    return scores - crf_log_norm(inputs, sequence_lengths, transition_params), transition_params
+
+
+def crf_sequence_score(
+    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
+) -> tf.Tensor:
+    """Returns the score of each sequence of tags, of shape [batch].
+
+    Args:
+      inputs: unary potentials of shape [batch, time, tags].
+      tag_indices: int32 or int64 tags of shape [batch, time].
+      sequence_lengths: integers of shape [batch].
+      transition_params: potentials of shape [tags, tags].
+    """
+    unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
+    return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
+
+
+def crf_multitag_sequence_score(
+    inputs: Any, tag_bitmap: Any, sequence_lengths: Any, transition_params: Any
+) -> tf.Tensor:
+    """Returns the log of the sum of exp(score) over sequences of allowed tags, of shape [batch].
+
+    Args:
+      inputs: unary potentials of shape [batch, time, tags].
+      tag_bitmap: booleans of shape [batch, time, tags], true for the allowed tags.
+      sequence_lengths: integers of shape [batch].
+      transition_params: potentials of shape [tags, tags].
+    """
+    inputs = tf.convert_to_tensor(inputs)
+    allowed = _where(tag_bitmap, inputs, tf.constant(-np.inf, inputs.dtype))
+    return crf_log_norm(allowed, sequence_lengths, transition_params)
+
+
+def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.Tensor:
+    """Returns the sum of the unary potentials of each sequence of tags, of shape [batch].
+
+    Args:
+      tag_indices: int32 or int64 tags of shape [batch, time].
+      sequence_lengths: integers of shape [batch].
+      inputs: unary potentials of shape [batch, time, tags].
+    """
+    tags = tf.convert_to_tensor(tag_indices)
+    rows = tf.reshape(tf.range(tf.size(tags)), tf.shape(tags))
+    mask = tf.sequence_mask(sequence_lengths, tf.shape(tags)[1])
+    return _masked_sum(_elements(inputs, tf.cast(rows, tags.dtype), tags), mask)
+
+
+def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
+    """Returns the sum of the transitions of each sequence of tags, of shape [batch].
+
+    Args:
+      tag_indices: int32 or int64 tags of shape [batch, time].
+      sequence_lengths: integers of shape [batch].
+      transition_params: potentials of shape [tags, tags].
+    """
+    tags = tf.convert_to_tensor(tag_indices)
+    mask = tf.sequence_mask(sequence_lengths, tf.shape(tags)[1])
+    return _masked_sum(_elements(transition_params, tags[:, :-1], tags[:, 1:]), mask[:, 1:])
+
+
+def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
+    """Returns the log of the sum of exp(score) over all sequences of tags, of shape [batch].
+
+    Args:
+      inputs: unary potentials of shape [batch, time, tags].
+      sequence_lengths: integers of shape [batch]; if one is not positive, the result is zero.
+      transition_params: potentials of shape [tags, tags].
+    """
+    inputs = tf.convert_to_tensor(inputs)
+
+    def step(alphas, of_step):
+        potentials, moves = of_step
+        paths = alphas[:, :, None] + transition_params
+        return _where(moves, potentials + tf.reduce_logsumexp(paths, 1), alphas)
+
+    alphas = tf.foldl(step, _by_step(inputs, sequence_lengths), inputs[:, 0])
+    norms = tf.reduce_logsumexp(alphas, 1)
+    return _where(tf.convert_to_tensor(sequence_lengths) > 0, norms, tf.zeros_like(norms))
+
+
+def crf_decode(
+    potentials: Any, transition_params: Any, sequence_length: Any
+) -> Tuple[tf.Tensor, tf.Tensor]:
+    """Returns the sequences of tags with the highest scores.
+
+    Args:
+      potentials: unary potentials of shape [batch, time, tags].
+      transition_params: potentials of shape [tags, tags].
+      sequence_length: integers of shape [batch]; values below 1 mean 1.
+
+    Returns:
+      A pair: int32 tags of shape [batch, time], zero after the end of a sequence, and the scores of
+      shape [batch].
+    """
+    potentials = tf.convert_to_tensor(potentials)
+    first = potentials[:, 0]
+    same_tag = tf.range(tf.shape(first)[1])
+
+    def forward(state, of_step):
+        scores, (unary, moves) = state[0], of_step
+        paths = scores[:, :, None] + transition_params
+        pointers = tf.cast(tf.argmax(paths, 1), tf.int32)
+        return (
+            _where(moves, unary + tf.reduce_max(paths, 1), scores),
+            _where(moves, pointers, same_tag),
+        )
+
+    start = first, tf.zeros_like(first, tf.int32)
+    scores, pointers = tf.scan(forward, _by_step(potentials, sequence_length), start)
+    last = tf.cast(tf.argmax(scores[-1], 1), tf.int32)
+
+    def backward(tags, of_step):
+        return tf.gather(of_step, tags, axis=1, batch_dims=1)
+
+    before = tf.scan(backward, pointers, last, reverse=True)  # the tag before each step
+    tags = tf.transpose(tf.concat([before[1:], last[None]], 0))
+    mask = tf.sequence_mask(tf.maximum(sequence_length, 1), tf.shape(potentials)[1])
+    return _where(mask, tags, 0), tf.reduce_max(scores[-1], 1)
+
+
+def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[int], Any]:
+    """Returns the sequence of tags with the highest score, computed by NumPy.
+
+    Args:
+      score: an array of unary potentials of shape [time, tags].
+      transition_params: an array of shape [tags, tags].
+
+    Returns:
+      A pair: the list of tags, and the score.
+    """
+    score = np.asarray(score)
+    best, pointers = score[0], []
+    for unary in score[1:]:
+        paths = best[:, None] + transition_params
+        pointers.append(np.argmax(paths, 0))
+        best = (unary + np.max(paths, 0)).astype(score.dtype)
+    tags = [np.argmax(best)]
+    for pointer in reversed(pointers):
+        tags.append(pointer[tags[-1]])
+    return tags[::-1], np.max(best)
+
+
+def _by_step(inputs, lengths):
+    """Returns inputs [time, batch, tags], and whether a transition leads there [time, batch, 1]."""
+    steps = tf.shape(inputs)[1]
+    moves = tf.sequence_mask(lengths, steps) & (tf.range(steps) > 0)
+    return tf.transpose(inputs, [1, 0, 2]), tf.transpose(moves)[:, :, None]
+
+
+def _elements(table, rows, columns):
+    """Returns table[row, column] for tensors of indices; all axes but the last make the rows."""
+    # tf.gather with two batch_dims would have no gradient on TensorFlow 1.15.
+    table = tf.convert_to_tensor(table)
+    width = tf.cast(tf.shape(table)[-1], rows.dtype)
+    return tf.gather(tf.reshape(table, [-1]), rows * width + columns)
+
+
+def _masked_sum(values, mask):
+    return tf.reduce_sum(values * tf.cast(mask, values.dtype), 1)

@@ -1,0 +1,280 @@
+"""Words and bytes as ids, as in `tf.contrib.learn.preprocessing`."""
+
+from __future__ import annotations
+
+import collections
+import io
+import pickle
+import re
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+__all__ = ["ByteProcessor", "CategoricalVocabulary", "VocabularyProcessor", "tokenizer"]
+
+# Abbreviations, the first words of CamelCase, and words with apostrophes and hyphens.
+_TOKEN = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|['\w\-]+")
+
+
+def tokenizer(iterator: Iterable[str]) -> Iterator[List[str]]:
+    """Yields the list of words of each text."""
+    for value in iterator:
+        yield _TOKEN.findall(value)
+
+
+class ByteProcessor:
+    """Documents as arrays of bytes.
+
+    Args:
+      max_document_length: the length of the arrays; longer documents are cut, shorter ones padded
+        with zeros.
+    """
+
+    def __init__(self, max_document_length: int) -> None:
+        self.max_document_length = max_document_length
+
+    def fit(self, x: Any) -> None:
+        """Does nothing."""
+
+    def fit_transform(self, x: Iterable[Any]) -> Iterator[np.ndarray]:
+        """Returns `transform(x)`."""
+        return self.transform(x)
+
+    def transform(self, x: Iterable[Any]) -> Iterator[np.ndarray]:
+        """Yields a uint8 array for each document, a str or bytes."""
+        for document in x:
+            text = document.encode("utf-8") if isinstance(document, str) else bytes(document)
+            text = text[: self.max_document_length].ljust(self.max_document_length, b"\0")
+            yield np.array(bytearray(text))
+
+    def reverse(self, x: Iterable[np.ndarray]) -> Iterator[str]:
+        """Yields the text of each array, or "" if it is not UTF-8."""
+        for data in x:
+            try:
+                yield data.astype(np.uint8).tobytes().rstrip(b"\0").decode("utf-8")
+            except UnicodeDecodeError:
+                yield ""
+
+
+class CategoricalVocabulary:
+    """Ids of categories, such as words, in the order in which the categories first occur.
+
+    Args:
+      unknown_token: the category with the id 0, which all unknown categories get.
+      support_reverse: whether `reverse` can be called.
+    """
+
+    def __init__(self, unknown_token: Any = "<UNK>", support_reverse: bool = True) -> None:
+        self._unknown_token = unknown_token
+        self._support_reverse = support_reverse
+        self._set_categories([])
+        self._freq: Dict[Any, int] = {}
+        self._freeze = False
+
+    def _set_categories(self, categories):
+        categories = [self._unknown_token, *categories]
+        self._mapping = {category: number for number, category in enumerate(categories)}
+        if self._support_reverse:
+            self._reverse_mapping = categories
+
+    def __len__(self) -> int:
+        return len(self._mapping)
+
+    def freeze(self, freeze: bool = True) -> None:
+        """Stops adding categories, or, with `freeze=False`, adds them again."""
+        self._freeze = freeze
+
+    def get(self, category: Any) -> int:
+        """Returns the id of a category. Adds a new category, unless the vocabulary is frozen."""
+        if category not in self._mapping:
+            if self._freeze:
+                return 0
+            self._mapping[category] = len(self._mapping)
+            if self._support_reverse:
+                self._reverse_mapping.append(category)
+        return self._mapping[category]
+
+    def add(self, category: Any, count: int = 1) -> None:
+        """Adds a category that occurred `count` times."""
+        if self.get(category) > 0:
+            self._freq[category] = self._freq.get(category, 0) + count
+
+    def trim(self, min_frequency: int, max_frequency: int = -1) -> None:
+        """Removes rare and frequent categories, and sorts the others, the most frequent first.
+
+        Args:
+          min_frequency: the largest number of occurrences that is too small.
+          max_frequency: the smallest number that is too large, if it is positive.
+        """
+        by_name = sorted(self._freq.items(), key=lambda item: (isinstance(item[0], str), item[0]))
+        by_count = sorted(by_name, key=lambda item: item[1], reverse=True)
+        kept = [
+            (category, count)
+            for category, count in by_count
+            if count > min_frequency and not 0 < max_frequency <= count
+        ]
+        self._set_categories([category for category, _ in kept])
+        self._freq = dict(kept)
+
+    def reverse(self, class_id: int) -> Any:
+        """Returns the category of an id.
+
+        Raises:
+          ValueError: the vocabulary was made with `support_reverse=False`.
+        """
+        if not self._support_reverse:
+            raise ValueError(
+                "This vocabulary wasn't initialized with support_reverse to support reverse() "
+                "function."
+            )
+        return self._reverse_mapping[class_id]
+
+
+class VocabularyProcessor:
+    """Documents as arrays of word ids.
+
+    Args:
+      max_document_length: the length of the arrays; longer documents are cut, shorter ones padded
+        with zeros.
+      min_frequency: words that occur no more often than this are unknown; 0 keeps all.
+      vocabulary: a `CategoricalVocabulary`, instead of a new one.
+      tokenizer_fn: a function that yields a list of words for each document, instead of
+        `tokenizer`.
+    """
+
+    def __init__(
+        self,
+        max_document_length: int,
+        min_frequency: int = 0,
+        vocabulary: Optional[CategoricalVocabulary] = None,
+        tokenizer_fn: Optional[Callable[[Iterable[Any]], Iterable[List[Any]]]] = None,
+    ) -> None:
+        self.max_document_length = max_document_length
+        self.min_frequency = min_frequency
+        self.vocabulary_ = vocabulary or CategoricalVocabulary()
+        self._tokenizer = tokenizer_fn or tokenizer
+
+    def fit(self, raw_documents: Iterable[Any], unused_y: Any = None) -> VocabularyProcessor:
+        """Adds the words of documents to the vocabulary, freezes it, and returns this object."""
+        for tokens in self._tokenizer(raw_documents):
+            for token in tokens:
+                self.vocabulary_.add(token)
+        if self.min_frequency > 0:
+            self.vocabulary_.trim(self.min_frequency)
+        self.vocabulary_.freeze()
+        return self
+
+    def fit_transform(
+        self, raw_documents: Iterable[Any], unused_y: Any = None
+    ) -> Iterator[np.ndarray]:
+        """Calls `fit`, and returns `transform(raw_documents)`."""
+        return self.fit(raw_documents).transform(raw_documents)
+
+    def transform(self, raw_documents: Iterable[Any]) -> Iterator[np.ndarray]:
+        """Yields an int64 array with the ids of the words of each document."""
+        for tokens in self._tokenizer(raw_documents):
+            ids = np.zeros(self.max_document_length, np.int64)
+            for position, token in zip(range(self.max_document_length), tokens):
+                ids[position] = self.vocabulary_.get(token)
+            yield ids
+
+    def reverse(self, documents: Iterable[Iterable[int]]) -> Iterator[str]:
+        """Yields the words of each array of ids, separated by spaces."""
+        for ids in documents:
+            yield " ".join(self.vocabulary_.reverse(number) for number in ids)
+
+    def save(self, filename: str) -> None:
+        """Writes this object to a file (a pickle, which `restore` reads)."""
+        with tf.io.gfile.GFile(filename, "wb") as file:
+            file.write(pickle.dumps(self, protocol=2))
+
+    @classmethod
+    def restore(
+        cls,
+        filename: str,
+        tokenizer_fn: Optional[Callable[[Iterable[Any]], Iterable[List[Any]]]] = None,
+    ) -> VocabularyProcessor:
+        """Reads a file that `save` or `tf.contrib` has written. Never runs code from the file.
+
+        Args:
+          filename: the path of the file.
+          tokenizer_fn: the tokenizer, if the saved object did not have the default one.
+
+        Raises:
+          ValueError: the file is damaged, contains other objects than words, numbers and a
+            vocabulary, or names a tokenizer and `tokenizer_fn` is None.
+        """
+        with tf.io.gfile.GFile(filename, "rb") as file:
+            content = file.read()
+        try:
+            saved = _Unpickler(content).load()
+            fields = _fields(saved, _OF_PROCESSOR)
+            vocabulary = CategoricalVocabulary.__new__(CategoricalVocabulary)
+            vars(vocabulary).update(_fields(saved.vocabulary_, _OF_VOCABULARY))
+        except Exception as error:  # pickle raises errors of many classes
+            raise ValueError(
+                f"filename={filename!r} has no VocabularyProcessor that can be read: {error!r}"
+            ) from None
+        saved_tokenizer = fields.pop("_tokenizer")
+        if tokenizer_fn is None and not saved_tokenizer.is_default():
+            raise ValueError(
+                f"filename={filename!r} names the tokenizer {saved_tokenizer.module}."
+                f"{saved_tokenizer.name}. Functions are not imported from files: call restore with "
+                "tokenizer_fn=<this function>."
+            )
+        processor = cls.__new__(cls)
+        vars(processor).update(fields, vocabulary_=vocabulary, _tokenizer=tokenizer_fn or tokenizer)
+        return processor
+
+
+class _Named(NamedTuple):
+    """Replaces an object that a pickle names and that is not imported. It cannot be called."""
+
+    module: str
+    name: str
+
+    def is_default(self) -> bool:
+        """Whether this is the function `tokenizer` of this module or of `tf.contrib`."""
+        homes = __name__ + ".", "tensorflow.contrib.learn.python.learn.preprocessing."
+        return self.name == "tokenizer" and (self.module + ".").startswith(homes)
+
+
+class _Unpickler(pickle.Unpickler):
+    """Reads a pickled `VocabularyProcessor` as an empty object with attributes. Imports nothing."""
+
+    def __init__(self, content):
+        super().__init__(io.BytesIO(content), encoding="utf-8")  # for strings of Python 2
+        # New for each file, because a pickle can change the attributes of whatever it names.
+        names = "VocabularyProcessor", "CategoricalVocabulary"
+        self.known = {name: type(name, (), {}) for name in names}
+        self.known.update(
+            defaultdict=collections.defaultdict,
+            int=int,
+            object=object,
+            _reconstructor=lambda cls, base, state: object.__new__(cls),
+        )
+
+    def find_class(self, module, name):
+        return self.known.get(name) or _Named(module, name)
+
+
+_OF_PROCESSOR = {"max_document_length": int, "min_frequency": (int, float), "_tokenizer": _Named}
+_OF_VOCABULARY = {
+    "_unknown_token": object,
+    "_mapping": dict,
+    "_support_reverse": bool,
+    "_reverse_mapping": list,
+    "_freq": dict,
+    "_freeze": bool,
+}
+
+
+def _fields(saved, types):
+    """Returns the attributes of a saved object whose names and types are given."""
+    found = {name: vars(saved)[name] for name in types if name in vars(saved)}
+    wrong = [name for name in found if not isinstance(found[name], types[name])]
+    missing = set(types) - set(found) - {"_reverse_mapping"}
+    if wrong or missing:
+        raise ValueError(f"wrong attributes: {sorted([*wrong, *missing])}")
+    return found

@@ -1,0 +1,164 @@
+"""The recurrent networks and cells of `tf.contrib.rnn` that `tf.compat.v1.nn` lacks.
+
+From TensorFlow 2.16 on, the cells need the package tf-keras, as those of TensorFlow do.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, List, Optional, Tuple
+
+import tensorflow as tf
+
+from legacy_opt.core.nearest_names import did_you_mean
+
+if TYPE_CHECKING:
+    from .rnn_cells import CoupledInputForgetGateLSTMCell, LayerNormBasicLSTMCell
+    from .rnn_wrappers import (
+        AttentionCellWrapper,
+        EmbeddingWrapper,
+        HighwayWrapper,
+        InputProjectionWrapper,
+        OutputProjectionWrapper,
+    )
+
+__all__ = [
+    "AttentionCellWrapper",
+    "CoupledInputForgetGateLSTMCell",
+    "EmbeddingWrapper",
+    "HighwayWrapper",
+    "InputProjectionWrapper",
+    "LayerNormBasicLSTMCell",
+    "OutputProjectionWrapper",
+    "stack_bidirectional_dynamic_rnn",
+    "stack_bidirectional_rnn",
+]
+
+v1 = tf.compat.v1
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:  # a cell: it is imported on first use, because its base may be missing
+        from . import rnn_cells, rnn_wrappers
+
+        return getattr(rnn_wrappers if name.endswith("Wrapper") else rnn_cells, name)
+    hint = did_you_mean(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
+
+
+def stack_bidirectional_rnn(
+    cells_fw: List[Any],
+    cells_bw: List[Any],
+    inputs: List[Any],
+    initial_states_fw: Optional[List[Any]] = None,
+    initial_states_bw: Optional[List[Any]] = None,
+    dtype: Any = None,
+    sequence_length: Any = None,
+    scope: Any = None,
+) -> Tuple[List[tf.Tensor], Tuple[Any, ...], Tuple[Any, ...]]:
+    """Runs layers of `static_bidirectional_rnn`, each over the outputs of the layer below.
+
+    Args:
+      cells_fw: a cell for each layer, for the forward direction.
+      cells_bw: a cell for each layer, for the backward direction.
+      inputs: a list of tensors of shape [batch, input size], one for each time step.
+      initial_states_fw: a state for each layer; zeros by default.
+      initial_states_bw: a state for each layer; zeros by default.
+      dtype: the dtype of the initial states, needed if they are not given.
+      sequence_length: the lengths of the sequences, of shape [batch].
+      scope: the variable scope, or its name; "stack_bidirectional_rnn" by default.
+
+    Returns:
+      A list of outputs, whose last axis contains both directions, and the last states of all layers
+      in each direction.
+
+    Raises:
+      ValueError: cells or states are no lists, or are not as many in both directions.
+    """
+
+    def layer(cells, below, states, layer_scope):
+        return v1.nn.static_bidirectional_rnn(
+            *(*cells, below, *states, dtype, sequence_length, layer_scope)
+        )
+
+    return _stacked(
+        layer, (cells_fw, cells_bw), inputs, initial_states_fw, initial_states_bw, scope
+    )
+
+
+def stack_bidirectional_dynamic_rnn(
+    cells_fw: List[Any],
+    cells_bw: List[Any],
+    inputs: Any,
+    initial_states_fw: Optional[List[Any]] = None,
+    initial_states_bw: Optional[List[Any]] = None,
+    dtype: Any = None,
+    sequence_length: Any = None,
+    parallel_iterations: Optional[int] = None,
+    time_major: bool = False,
+    scope: Any = None,
+    swap_memory: bool = False,
+) -> Tuple[tf.Tensor, Tuple[Any, ...], Tuple[Any, ...]]:
+    """Runs layers of `bidirectional_dynamic_rnn`, each over the outputs of the layer below.
+
+    Args:
+      cells_fw: a cell for each layer, for the forward direction.
+      cells_bw: a cell for each layer, for the backward direction.
+      inputs: a tensor of shape [batch, time, input size].
+      initial_states_fw: a state for each layer; zeros by default.
+      initial_states_bw: a state for each layer; zeros by default.
+      dtype: the dtype of the initial states, needed if they are not given.
+      sequence_length: the lengths of the sequences, of shape [batch].
+      parallel_iterations: how many iterations may run at the same time.
+      time_major: whether inputs and outputs have the shape [time, batch, size].
+      scope: the variable scope, or its name; "stack_bidirectional_rnn" by default.
+      swap_memory: whether tensors may be moved from the GPU to the memory of the CPU.
+
+    Returns:
+      The outputs, whose last axis contains both directions, and the last states of all layers in
+      each direction.
+
+    Raises:
+      ValueError: cells or states are no lists, or are not as many in both directions.
+    """
+
+    def layer(cells, below, states, _):
+        outputs, (state_fw, state_bw) = v1.nn.bidirectional_dynamic_rnn(
+            *(*cells, below, sequence_length, *states, dtype),
+            parallel_iterations=parallel_iterations,
+            swap_memory=swap_memory,
+            time_major=time_major,
+        )
+        return tf.concat(outputs, 2), state_fw, state_bw
+
+    return _stacked(
+        layer, (cells_fw, cells_bw), inputs, initial_states_fw, initial_states_bw, scope
+    )
+
+
+def _stacked(layer, cells, outputs, first_states, scope):
+    """Calls `layer` with the cells and the states of each layer, in the scope of the layer."""
+    _check_cells(*cells)
+    for way, states in zip(("fw", "bw"), first_states):
+        if states is not None and not (isinstance(states, list) and len(states) == len(cells[0])):
+            raise ValueError(
+                f"initial_states_{way} must be a list of state tensors (one per layer)."
+            )
+    starts = [states or [None] * len(cells[0]) for states in first_states]
+    last_states = []
+    with v1.variable_scope(scope or "stack_bidirectional_rnn"):
+        for number, (of_layer, start) in enumerate(zip(zip(*cells), zip(*starts))):
+            with v1.variable_scope(f"cell_{number}") as layer_scope:
+                outputs, *last = layer(of_layer, outputs, start, layer_scope)
+            last_states.append(last)
+    last_fw, last_bw = zip(*last_states)
+    return outputs, last_fw, last_bw
+
+
+def _check_cells(cells_fw, cells_bw):
+    for way, cells in ("fw", cells_fw), ("bw", cells_bw):
+        if not cells:
+            raise ValueError(f"Must specify at least one {way} cell for BidirectionalRNN.")
+        if not isinstance(cells, list):
+            raise ValueError(f"cells_{way} must be a list of RNNCells (one per layer).")
+    if len(cells_fw) != len(cells_bw):
+        raise ValueError("Forward and Backward cells must have the same depth.")

@@ -1,0 +1,204 @@
+"""LSTM cells of `contrib.rnn`. The import fails on TensorFlow 2.16 and newer without tf-keras."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional, Tuple
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+v1 = tf.compat.v1
+_RNN_CELL = versions.rnn_cell()
+LSTMStateTuple = _RNN_CELL.LSTMStateTuple
+Activation = Callable[[tf.Tensor], tf.Tensor]
+
+
+class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
+    """An LSTM cell with layer normalization (Ba et al., 2016) and dropout of new values.
+
+    Args:
+      num_units: the size of the output.
+      forget_bias: the bias that is added to the forget gate.
+      input_size: ignored.
+      activation: the function of new values and of the output.
+      layer_norm: whether gates, new values and the state are normalized.
+      norm_gain: the initial value of the variables `gamma`.
+      norm_shift: the initial value of the variables `beta`.
+      dropout_keep_prob: the share of new values that is kept, a float or a tensor.
+      dropout_prob_seed: the seed of the dropout.
+      reuse: whether the variables exist already.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        forget_bias: float = 1.0,
+        input_size: Any = None,
+        activation: Activation = tf.tanh,
+        layer_norm: bool = True,
+        norm_gain: float = 1.0,
+        norm_shift: float = 0.0,
+        dropout_keep_prob: Any = 1.0,
+        dropout_prob_seed: Optional[int] = None,
+        reuse: Optional[bool] = None,
+    ) -> None:
+        super().__init__(_reuse=reuse)
+        self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
+        self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
+        self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
+
+    @property
+    def state_size(self) -> Any:
+        return LSTMStateTuple(self._num_units, self._num_units)
+
+    @property
+    def output_size(self) -> int:
+        return self._num_units
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        c, h = state
+        gates = linear([inputs, h], 4 * self._num_units, has_bias=not self._layer_norm)
+        i, j, f, o = tf.split(gates, 4, 1)
+        i, j, f, o = [
+            self._norm(value, scope)
+            for value, scope in ((i, "input"), (j, "transform"), (f, "forget"), (o, "output"))
+        ]
+        new = self._activation(j)
+        if not isinstance(self._keep_prob, float) or self._keep_prob < 1:
+            new = v1.nn.dropout(new, rate=1 - self._keep_prob, seed=self._seed)
+        c = c * tf.sigmoid(f + self._forget_bias) + tf.sigmoid(i) * new
+        c = self._norm(c, "state")
+        h = self._activation(c) * tf.sigmoid(o)
+        return h, LSTMStateTuple(c, h)
+
+    def _norm(self, value, scope):
+        return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
+
+
+class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
+    """An LSTM cell whose input gate is 1 - forget gate (Greff et al., 2015).
+
+    Args:
+      num_units: the size of the state c.
+      use_peepholes: whether the gates depend on c, too.
+      initializer: ignored, as in `tf.contrib`: the initializer of the scope is used.
+      num_proj: the size of the output, if it is to be projected.
+      proj_clip: the largest absolute value of a projected output.
+      num_unit_shards: into how many variables the weights are divided.
+      num_proj_shards: into how many variables the weights of the projection are divided.
+      forget_bias: the bias that is added to the forget gate.
+      state_is_tuple: whether states are an `LSTMStateTuple` instead of one tensor.
+      activation: the function of new values and of the output.
+      reuse: whether the variables exist already.
+      layer_norm: whether gates, new values and the state are normalized.
+      norm_gain: the initial value of the variables `gamma`.
+      norm_shift: the initial value of the variables `beta`.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        use_peepholes: bool = False,
+        initializer: Any = None,
+        num_proj: Optional[int] = None,
+        proj_clip: Optional[float] = None,
+        num_unit_shards: int = 1,
+        num_proj_shards: int = 1,
+        forget_bias: float = 1.0,
+        state_is_tuple: bool = True,
+        activation: Activation = tf.tanh,
+        reuse: Optional[bool] = None,
+        layer_norm: bool = False,
+        norm_gain: float = 1.0,
+        norm_shift: float = 0.0,
+    ) -> None:
+        super().__init__(_reuse=reuse)
+        self._num_units, self._forget_bias, self._activation = num_units, forget_bias, activation
+        self._use_peepholes, self._state_is_tuple = use_peepholes, state_is_tuple
+        self._num_proj, self._proj_clip = num_proj, proj_clip
+        self._shards = num_unit_shards, num_proj_shards
+        self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
+
+    @property
+    def state_size(self) -> Any:
+        sizes = self._num_units, self.output_size
+        return LSTMStateTuple(*sizes) if self._state_is_tuple else sum(sizes)
+
+    @property
+    def output_size(self) -> int:
+        return self._num_proj or self._num_units
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        if not self._state_is_tuple:
+            state = tf.split(state, [self._num_units, self.output_size], 1)
+        c, m = state
+        j, f, o = [
+            _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
+            for value, scope in zip(self._gates(inputs, m), ("transform", "forget", "output"))
+        ]
+        forget = tf.sigmoid(f + self._forget_bias + self._peephole("W_F_diag", c))
+        c = forget * c + (1 - forget) * self._activation(j)
+        if self._layer_norm:
+            c = _layer_norm(c, "state", *self._norm_start)
+        m = tf.sigmoid(o + self._peephole("W_O_diag", c)) * self._activation(c)
+        if self._num_proj is not None:
+            m = tf.matmul(m, _sharded("W_P", [self._num_units, self._num_proj], m, self._shards[1]))
+            if self._proj_clip is not None:
+                m = tf.clip_by_value(m, -self._proj_clip, self._proj_clip)
+        return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
+
+    def _gates(self, inputs, m):
+        inputs = tf.concat([inputs, m], 1)
+        shape = [columns(inputs), 3 * self._num_units]
+        gates = tf.matmul(inputs, _sharded("W", shape, inputs, self._shards[0]))
+        # The variable exists with layer normalization, too, as in tf.contrib.
+        bias = v1.get_variable("B", shape[1:], inputs.dtype, v1.zeros_initializer())
+        return tf.split(gates if self._layer_norm else tf.nn.bias_add(gates, bias), 3, 1)
+
+    def _peephole(self, name, c):
+        return v1.get_variable(name, [self._num_units], c.dtype) * c if self._use_peepholes else 0
+
+
+def columns(tensor):
+    """Returns the size of the last axis, which must be known when the graph is built."""
+    size = tf.compat.dimension_value(tensor.shape[-1])
+    if size is None:
+        raise ValueError(f"Could not infer input size from the shape of {tensor}")
+    return size
+
+
+def linear(values, size, has_bias=True):
+    """Returns the product of values, side by side, with the variable `kernel`, plus `bias`."""
+    inputs = values[0] if len(values) == 1 else tf.concat(values, 1)
+    kernel = v1.get_variable("kernel", [columns(inputs), size], inputs.dtype)
+    outputs = tf.matmul(inputs, kernel)
+    if not has_bias:
+        return outputs
+    # The bias is not divided by the partitioner of the scope.
+    with v1.variable_scope(v1.get_variable_scope()) as scope:
+        scope.set_partitioner(None)
+        bias = v1.get_variable("bias", [size], inputs.dtype, v1.zeros_initializer())
+    return tf.nn.bias_add(outputs, bias)
+
+
+def _layer_norm(value, scope, gain, shift):
+    with v1.variable_scope(scope):
+        shape = [columns(value)]
+        gamma = v1.get_variable("gamma", shape, value.dtype, v1.constant_initializer(gain))
+        beta = v1.get_variable("beta", shape, value.dtype, v1.constant_initializer(shift))
+    mean, variance = tf.nn.moments(value, [1], keepdims=True)
+    epsilon = 1e-3 if value.dtype == tf.float16 else 1e-12
+    return tf.nn.batch_normalization(value, mean, variance, beta, gamma, epsilon)
+
+
+def _sharded(name, shape, like, shards):
+    """Returns a matrix that is stored in variables with about as many rows each."""
+    if shards > shape[0]:
+        raise ValueError(f"Too many shards: shape={shape}, num_shards={shards}")
+    rows, more = divmod(shape[0], shards)
+    parts = [
+        v1.get_variable(f"{name}_{number}", [rows + (number < more), shape[1]], like.dtype)
+        for number in range(shards)
+    ]
+    return parts[0] if shards == 1 else tf.concat(parts, 0)

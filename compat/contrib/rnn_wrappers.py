@@ -1,0 +1,256 @@
+"""The cells of `contrib.rnn` that wrap another cell.
+
+The import fails on TensorFlow 2.16 and newer without tf-keras.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Tuple
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from .rnn_cells import Activation, columns, linear
+
+v1 = tf.compat.v1
+
+
+class _Wrapper(versions.rnn_cell().RNNCell):
+    """A cell that wraps another cell."""
+
+    def __init__(self, cell, reuse=None):
+        super().__init__(_reuse=reuse)
+        if not (callable(cell) and hasattr(cell, "state_size") and hasattr(cell, "output_size")):
+            raise TypeError(f"cell must be an RNNCell, got {cell!r}")
+        self._cell = cell
+
+    @property
+    def state_size(self) -> Any:
+        return self._cell.state_size
+
+    @property
+    def output_size(self) -> int:
+        return self._cell.output_size
+
+
+class AttentionCellWrapper(_Wrapper):
+    """A cell with attention to its last outputs (Cheng et al., 2016).
+
+    Args:
+      cell: an RNNCell.
+      attn_length: how many outputs are looked at.
+      attn_size: the size of the output; by default that of the cell.
+      attn_vec_size: the size of the hidden layer of the attention; by default `attn_size`.
+      input_size: the size of the input of the cell; by default that of the input.
+      state_is_tuple: whether states are tuples instead of one tensor.
+      reuse: whether the variables exist already.
+
+    Raises:
+      TypeError: `cell` is no RNNCell.
+      ValueError: `attn_length` is not positive, or only the cell has tuples as states.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        attn_length: int,
+        attn_size: Optional[int] = None,
+        attn_vec_size: Optional[int] = None,
+        input_size: Optional[int] = None,
+        state_is_tuple: bool = True,
+        reuse: Optional[bool] = None,
+    ) -> None:
+        super().__init__(cell, reuse)
+        if isinstance(cell.state_size, (list, tuple)) and not state_is_tuple:
+            raise ValueError(
+                "Cell returns tuple of states, but the flag state_is_tuple is not set. "
+                f"State size is: {cell.state_size}"
+            )
+        if attn_length <= 0:
+            raise ValueError(f"attn_length should be greater than zero, got {attn_length}")
+        self._length, self._input_size, self._is_tuple = attn_length, input_size, state_is_tuple
+        self._size = cell.output_size if attn_size is None else attn_size
+        self._vec_size = self._size if attn_vec_size is None else attn_vec_size
+
+    @property
+    def state_size(self) -> Any:
+        sizes = self._cell.state_size, self._size, self._size * self._length
+        return sizes if self._is_tuple else sum(sizes)
+
+    @property
+    def output_size(self) -> int:
+        return self._size
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        if not self._is_tuple:
+            sizes = self._cell.state_size, self._size, self._size * self._length
+            state = tf.split(state, sizes, 1)
+        state, attention, window = state
+        window = tf.reshape(window, [-1, self._length, self._size])
+        output, state = self._cell(
+            linear([inputs, attention], self._input_size or columns(inputs)), state
+        )
+        attention = self._attention(tf.concat(tf.nest.flatten(state), 1), window)
+        with v1.variable_scope("attn_output_projection"):
+            output = linear([output, attention], self._size)
+        window = tf.concat([window[:, 1:], output[:, None]], 1)
+        states = state, attention, tf.reshape(window, [-1, self._length * self._size])
+        return output, states if self._is_tuple else tf.concat(states, 1)
+
+    def _attention(self, query, window):
+        """Returns the mean of the outputs in the window, weighted by a softmax of their scores."""
+        with v1.variable_scope("attention"):
+            k = v1.get_variable("attn_w", [1, 1, self._size, self._vec_size])
+            v = v1.get_variable("attn_v", [self._vec_size])
+            hidden = window[:, :, None]
+            features = tf.nn.conv2d(hidden, k, [1, 1, 1, 1], "SAME")
+            y = linear([query], self._vec_size)[:, None, None]
+            shares = tf.nn.softmax(tf.reduce_sum(v * tf.tanh(features + y), [2, 3]))
+            return tf.reduce_sum(shares[:, :, None, None] * hidden, [1, 2])
+
+
+class InputProjectionWrapper(_Wrapper):
+    """A cell after a linear layer.
+
+    Args:
+      cell: an RNNCell.
+      num_proj: the size of the cell's input.
+      activation: a function of the cell's input.
+      input_size: ignored.
+      reuse: whether the variables exist already.
+
+    Raises:
+      TypeError: `cell` is no RNNCell.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        num_proj: int,
+        activation: Optional[Activation] = None,
+        input_size: Any = None,
+        reuse: Optional[bool] = None,
+    ) -> None:
+        super().__init__(cell, reuse)
+        self._num_proj, self._activation = num_proj, activation or tf.identity
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        return self._cell(self._activation(linear([inputs], self._num_proj)), state)
+
+
+class OutputProjectionWrapper(_Wrapper):
+    """A cell before a linear layer.
+
+    Args:
+      cell: an RNNCell.
+      output_size: the size of the output.
+      activation: a function of the output.
+      reuse: whether the variables exist already.
+
+    Raises:
+      TypeError: `cell` is no RNNCell.
+      ValueError: `output_size` is not positive.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        output_size: int,
+        activation: Optional[Activation] = None,
+        reuse: Optional[bool] = None,
+    ) -> None:
+        super().__init__(cell, reuse)
+        if output_size < 1:
+            raise ValueError(f"Parameter output_size must be > 0: {output_size}.")
+        self._output_size, self._activation = output_size, activation or tf.identity
+
+    @property
+    def output_size(self) -> int:
+        return self._output_size
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        output, state = self._cell(inputs, state)
+        return self._activation(linear([output], self._output_size)), state
+
+
+class EmbeddingWrapper(_Wrapper):
+    """A cell whose inputs are ids.
+
+    Args:
+      cell: an RNNCell.
+      embedding_classes: the number of ids.
+      embedding_size: the size of the cell's input.
+      initializer: the initializer of the variable `embedding`; by default that of the scope, or
+        uniform random numbers with variance 1.
+      reuse: whether the variable exists already.
+
+    Raises:
+      TypeError: `cell` is no RNNCell.
+      ValueError: a size is not positive.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        embedding_classes: int,
+        embedding_size: int,
+        initializer: Any = None,
+        reuse: Optional[bool] = None,
+    ) -> None:
+        super().__init__(cell, reuse)
+        if embedding_classes <= 0 or embedding_size <= 0:
+            raise ValueError(
+                "Both embedding_classes and embedding_size must be > 0: "
+                f"{embedding_classes}, {embedding_size}."
+            )
+        self._shape, self._initializer = [embedding_classes, embedding_size], initializer
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        initializer = self._initializer or v1.get_variable_scope().initializer
+        bound = 3**0.5  # uniform random numbers between -bound and bound have the variance 1
+        with tf.device("/cpu:0"):
+            embedding = v1.get_variable(
+                "embedding",
+                self._shape,
+                tf.nest.flatten(state)[0].dtype,
+                initializer or v1.random_uniform_initializer(-bound, bound),
+            )
+            embedded = tf.nn.embedding_lookup(embedding, tf.reshape(inputs, [-1]))
+            return self._cell(embedded, state)
+
+
+class HighwayWrapper(_Wrapper):
+    """A cell whose outputs are mixed with its inputs (Srivastava et al., 2015).
+
+    Args:
+      cell: an RNNCell whose input and output have the same size.
+      couple_carry_transform_gates: whether the share of the output is 1 - share of the input.
+      carry_bias_init: the initial bias of the gate of the input.
+
+    Raises:
+      TypeError: `cell` is no RNNCell.
+    """
+
+    def __init__(
+        self, cell: Any, couple_carry_transform_gates: bool = True, carry_bias_init: float = 1.0
+    ) -> None:
+        super().__init__(cell)
+        self._is_coupled, self._bias_start = couple_carry_transform_gates, carry_bias_init
+
+    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> Tuple[Any, Any]:
+        outputs, state = self._cell(inputs, state, scope=scope)
+        return tf.nest.map_structure(self._mixed, inputs, outputs), state
+
+    def _mixed(self, inputs, outputs):
+        inputs.shape.assert_is_compatible_with(outputs.shape)
+        carry = self._gate(inputs, "carry", self._bias_start)
+        is_coupled = self._is_coupled
+        transform = 1 - carry if is_coupled else self._gate(inputs, "transform", -self._bias_start)
+        return inputs * carry + outputs * transform
+
+    def _gate(self, inputs, name, bias_start):
+        size, start = columns(inputs), v1.constant_initializer(bias_start)
+        weights = v1.get_variable(name + "_w", [size, size])
+        bias = v1.get_variable(name + "_b", [size], initializer=start)
+        return tf.sigmoid(v1.nn.xw_plus_b(inputs, weights, bias))

@@ -1,0 +1,248 @@
+"""The hyperparameters of `tf.contrib.training`."""
+
+from __future__ import annotations
+
+import json
+import numbers
+import re
+from typing import Any, Dict, Mapping, NoReturn, Tuple
+
+from legacy_opt.core.nearest_names import did_you_mean
+
+__all__ = ["HParams", "parse_values"]
+
+# name=value, name=[value,value] or name[index]=value; a comma or the end follows.
+_ASSIGNMENT = re.compile(
+    r"(?P<name>[a-zA-Z][\w.]*)(?:\[\s*(?P<index>\d+)\s*\])?\s*=\s*"
+    r"(?:(?P<scalar>[^,\[]*)|\[(?P<elements>[^\]]*)\])(?:$|,\s*)"
+)
+
+
+class HParams:
+    """Hyperparameters, as attributes with fixed types.
+
+    The type of a hyperparameter is that of its first value: int, float, bool, str, or a list of one
+    of these types.
+
+    Args:
+      hparam_def: must be None: the protocol buffer HParamDef was part of `tf.contrib`.
+      model_structure: any object, for `get_model_structure`.
+      **kwargs: names and values.
+
+    Raises:
+      ValueError: `hparam_def` is given, a name is that of a method, or a list is empty.
+    """
+
+    def __init__(self, hparam_def: None = None, model_structure: Any = None, **kwargs: Any) -> None:
+        if hparam_def:
+            raise ValueError(
+                "hparam_def must be None, because only tf.contrib has the protocol buffer "
+                f"HParamDef. Pass names and values. Got: {hparam_def!r}"
+            )
+        self._hparam_types: Dict[str, Tuple[type, bool]] = {}  # name: (type, whether it is a list)
+        self._model_structure = model_structure
+        for name, value in kwargs.items():
+            self.add_hparam(name, value)
+
+    def add_hparam(self, name: str, value: Any) -> None:
+        """Adds a hyperparameter.
+
+        Raises:
+          ValueError: an attribute `name` exists already, or `value` is an empty list.
+        """
+        if getattr(self, name, None) is not None:
+            raise ValueError(f"Hyperparameter name is reserved: {name}")
+        is_list = isinstance(value, (list, tuple))
+        if is_list and not value:
+            raise ValueError(f"Multi-valued hyperparameters cannot be empty: {name}")
+        self._hparam_types[name] = (type(value[0] if is_list else value), is_list)
+        setattr(self, name, value)
+
+    def set_hparam(self, name: str, value: Any) -> None:
+        """Sets a hyperparameter, and converts the value to its type.
+
+        Raises:
+          KeyError: there is no such hyperparameter.
+          ValueError: the value cannot be converted without loss, or only one of both is a list.
+        """
+        if name not in self._hparam_types:
+            raise KeyError(f"{name}: no such hyperparameter.{did_you_mean(name, self.values())}")
+        kind, is_list = self._hparam_types[name]
+        if isinstance(value, list):
+            if not is_list:
+                raise ValueError(f"Must not pass a list for single-valued parameter: {name}")
+            setattr(self, name, [_converted(name, kind, each) for each in value])
+        elif is_list:
+            raise ValueError(f"Must pass a list for multi-valued parameter: {name}.")
+        else:
+            setattr(self, name, _converted(name, kind, value))
+
+    def del_hparam(self, name: str) -> None:
+        """Removes a hyperparameter, if it exists."""
+        if hasattr(self, name):
+            delattr(self, name)
+            del self._hparam_types[name]
+
+    def parse(self, values: str) -> HParams:
+        """Sets hyperparameters from a string such as "rate=0.1,units=[64,32]".
+
+        Args:
+          values: assignments in the form that `parse_values` reads. Assignments to a single element
+            ("units[0]=64") are refused.
+
+        Returns:
+          This object.
+
+        Raises:
+          ValueError: the string has another form, a name is unknown, or a value has a wrong type.
+        """
+        types = {name: kind for name, (kind, _) in self._hparam_types.items()}
+        return self.override_from_dict(parse_values(values, types))
+
+    def parse_json(self, values_json: str) -> HParams:
+        """Sets hyperparameters from a JSON object. Raises like `set_hparam`, and returns itself."""
+        return self.override_from_dict(json.loads(values_json))
+
+    def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
+        """Sets hyperparameters from a dict. Raises like `set_hparam`, and returns itself."""
+        for name, value in values_dict.items():
+            self.set_hparam(name, value)
+        return self
+
+    def set_from_map(self, values_map: Mapping[str, Any]) -> HParams:
+        """The old name of `override_from_dict`."""
+        return self.override_from_dict(values_map)
+
+    def set_model_structure(self, model_structure: Any) -> None:
+        """Sets the object that `get_model_structure` returns."""
+        self._model_structure = model_structure
+
+    def get_model_structure(self) -> Any:
+        """Returns the object that the constructor or `set_model_structure` was given."""
+        return self._model_structure
+
+    def values(self) -> Dict[str, Any]:
+        """Returns the hyperparameters as a dict."""
+        return {name: getattr(self, name) for name in self._hparam_types}
+
+    def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+        """Returns the hyperparameters as a JSON object; the arguments are those of `json.dumps`."""
+        return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Returns a hyperparameter, or `default` if it does not exist.
+
+        Raises:
+          ValueError: the hyperparameter exists and has another type than `default`.
+        """
+        if key not in self._hparam_types:
+            return default
+        if default is not None:
+            kind, is_list = self._hparam_types[key]
+            title = f"list<{kind}>" if is_list else str(kind)
+            message = f"Hparam '{key}' of type '{title}' is incompatible with default={default}"
+            if is_list != isinstance(default, list):
+                raise ValueError(message)
+            try:
+                for value in default if is_list else [default]:
+                    _converted(key, kind, value)
+            except ValueError as error:
+                raise ValueError(f"{message}. {error}") from error
+        return getattr(self, key)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._hparam_types
+
+    def __str__(self) -> str:
+        return ",".join(f"{name}={value}" for name, value in self.values().items())
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({sorted(self.values().items())})"
+
+
+def parse_values(
+    values: str, type_map: Mapping[str, type], ignore_unknown: bool = False
+) -> Dict[str, Any]:
+    """Reads assignments: "rate=0.1,units=[64,32],rates[1]=0.5".
+
+    Args:
+      values: assignments, separated by commas.
+      type_map: the type of each name; that of the elements if the value is a list.
+      ignore_unknown: whether to leave out names that `type_map` lacks.
+
+    Returns:
+      A dict from names to values, to lists, or, for "name[index]=value", to dicts from indices to
+      values.
+
+    Raises:
+      ValueError: the string has another form, a name is unknown or assigned twice, or a value has a
+        wrong type.
+    """
+    results: Dict[str, Any] = {}
+    position = 0
+    while position < len(values):
+        match = _ASSIGNMENT.match(values, position)
+        if match is None:
+            raise ValueError(f"Malformed hyperparameter value: {values[position:]}")
+        position = match.end()
+        name, index, scalar, elements = match.group("name", "index", "scalar", "elements")
+        if name in type_map:
+            value = _parsed(name, type_map[name], index, scalar, elements, values)
+            _assign(results, name, index, value, values)
+        elif not ignore_unknown:
+            raise ValueError(f"Unknown hyperparameter type for {name}")
+    return results
+
+
+def _parsed(name, kind, index, scalar, elements, values):
+    """Returns the value of an assignment: a list if `scalar` is None."""
+    if scalar is None and index is not None:
+        raise ValueError("Assignment of a list to a list index.")
+    convert = _bool if kind is bool else kind
+    try:
+        if scalar is not None:
+            return convert(scalar)
+        return [convert(each) for each in re.split("[ ,]", elements) if each]
+    except ValueError:
+        text = elements if scalar is None else scalar
+        raise ValueError(
+            f"Could not parse hparam '{name}' of type '{kind.__name__}' with value '{text}' "
+            f"in {values}"
+        ) from None
+
+
+def _bool(text):
+    words = {"true": True, "True": True, "false": False, "False": False}
+    return words[text] if text in words else bool(int(text))
+
+
+def _assign(results, name, index, value, values):
+    if index is None:
+        if name in results:
+            _refuse_second(name, values)
+        results[name] = value
+        return
+    of_index = results.setdefault(name, {})
+    if not isinstance(of_index, dict):
+        _refuse_second(name, values)
+    if int(index) in of_index:
+        _refuse_second(f"{name}[{int(index)}]", values)
+    of_index[int(index)] = value
+
+
+def _refuse_second(name: str, values: str) -> NoReturn:
+    raise ValueError(f"Multiple assignments to variable '{name}' in {values}")
+
+
+def _converted(name, kind, value):
+    """Returns `value` as an instance of the class `kind`, if nothing is lost by that."""
+    if type(value) is kind or kind is type(None):
+        return value
+    compatible = issubclass(kind, bool) == isinstance(value, bool) and all(
+        isinstance(value, types)
+        for types in ((str, bytes), numbers.Integral, numbers.Number)
+        if issubclass(kind, types)
+    )
+    if not compatible:
+        raise ValueError(f"Could not cast hparam '{name}' of type '{kind}' from value {value!r}")
+    return kind(value)
