@@ -6,7 +6,7 @@ import os
 import sys
 
 from .. import plain_text
-from ..script_runner import missing_errors
+from ..script_runner import missing_errors, packages
 from ..script_runner.runner import (
     module_called,
     outcome,
@@ -15,7 +15,7 @@ from ..script_runner.runner import (
     run_file,
     run_module,
 )
-from ..source_analysis import missing_names
+from ..source_analysis import global_steps, missing_names, script_modules
 from . import terminal
 
 _DESCRIPTION = """\
@@ -25,7 +25,8 @@ and helpers of tf.contrib and DeepRec that the installed TensorFlow lacks come f
 
 While the script runs, builtins.__import__ is replaced, so that `import tensorflow` returns
 tf.compat.v1 in the script and in your own modules. Installed packages import the installed
-TensorFlow as usual.
+TensorFlow as usual, except for packages that are named with --package: these were written for
+TensorFlow 1, too.
 
 Before the run, the command lists the names in the script that neither TensorFlow nor legacy_opt
 has. If the script is certain to use one of these names, the script is not run.
@@ -56,6 +57,14 @@ def add_command(commands):
         "--native", action="store_true", help="use native kernels for optimizers (docs/native.md)"
     )
     parser.add_argument(
+        "--package",
+        action="append",
+        default=[],
+        dest="packages",
+        metavar="NAME",
+        help="give an installed package TensorFlow 1's names, too; may be repeated",
+    )
+    parser.add_argument(
         "argv",
         metavar="SCRIPT",
         nargs=argparse.PARSER,  # all arguments after SCRIPT belong to the script, even options
@@ -78,16 +87,30 @@ def execute(arguments):
         sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(script))
     try:
         path, name = module_called(script) if is_module else (path_of_script(script), "__main__")
+        for package in arguments.packages:
+            packages.include(package)
         tensorflow = prepare(arguments.native)
     except (ImportError, OSError) as error:
         print(f"legacy-opt run: {terminal.one_line(error)}", file=sys.stderr)
         return terminal.BAD_INPUT
-    missing = missing_names.find(path, name, tensorflow)
+    modules = script_modules.read(path, name)
+    _warn_of_races(modules)
+    missing = missing_names.find(modules, tensorflow)
     if _report(missing, arguments.force):
         return terminal.MANUAL_WORK
     missing_errors.install(missing, tensorflow)
     sys.argv = list(arguments.argv)
     return outcome(functools.partial(run_module if is_module else run_file, script))
+
+
+def _warn_of_races(modules):
+    for path, line in global_steps.races(modules):
+        text = plain_text.printable(
+            f"{path}:{line}: nothing orders this increment of the global step after the learning "
+            "rate that is computed from the step, so two runs may differ (docs/weight_decay.md, "
+            '"BERT\'s schedule").'
+        )
+        print(f"legacy-opt run: warning: {text}", file=sys.stderr)
 
 
 def _report(missing, force):

@@ -51,9 +51,12 @@ class Parser(argparse.ArgumentParser):
     def _words_of_this_parser(self, words):
         """Yields the arguments up to "--", or to a command or script that has its own options."""
         rest_is_foreign = any(action.nargs == argparse.PARSER for action in self._actions)
+        with_value = [each.option_strings for each in self._actions if each.nargs != 0]
+        is_value = False
         for word in words:
-            if word == "--" or (rest_is_foreign and word[:1] != "-"):
+            if word == "--" or (rest_is_foreign and not is_value and word[:1] != "-"):
                 return
+            is_value = any(word in options for options in with_value)
             yield word
 
     def _check_value(self, action, value):

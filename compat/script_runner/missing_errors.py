@@ -40,10 +40,7 @@ def is_users_own(names):
     """
     if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
         return False
-    return "__file__" not in names or _is_local(names["__file__"])
-
-
-_is_local = functools.lru_cache(maxsize=None)(script_modules.is_local)
+    return "__file__" not in names or script_modules.is_local(names["__file__"])
 
 
 def _plain(module):
@@ -116,13 +113,14 @@ def _uses_of(missing, name):
 def _users_frame():
     """Returns the frame that uses the missing name; None if this frame is not in user code."""
     frame = sys._getframe(1)
-    while frame is not None and _is_machinery(str(frame.f_globals.get("__name__"))):
+    while frame is not None and is_machinery(frame):
         frame = frame.f_back
     return frame if frame is not None and is_users_own(frame.f_globals) else None
 
 
-def _is_machinery(module):
-    """Returns whether a module's frames can be between user code and this file on the stack."""
+def is_machinery(frame):
+    """Returns whether a frame may be between the code that uses a name and the name's lookup."""
+    module = str(frame.f_globals.get("__name__"))
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 

@@ -12,7 +12,7 @@ from importlib.machinery import SourceFileLoader
 
 from .. import special_files
 from ..source_analysis import script_modules
-from . import missing_errors
+from . import missing_errors, packages
 
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
@@ -124,7 +124,7 @@ def run_module(name):
 def outcome(start):
     """Runs the script and returns its exit code. Prints an uncaught exception as Python does.
 
-    A SystemExit is raised again.
+    If `packages.include` would avoid the exception, a line says so. A SystemExit is raised again.
 
     Args:
       start: a function that runs the script.
@@ -136,6 +136,10 @@ def outcome(start):
     except BaseException as error:
         _hide_our_frames(error, set())
         sys.excepthook(type(error), error, error.__traceback__)
+        package = packages.of_tensorflow_1(error)
+        if package is not None:
+            text = f"legacy-opt run: the package {package} needs TensorFlow 1's names: add "
+            print(f"{text}`--package {package}` before the script.", file=sys.stderr)
         return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 

@@ -8,6 +8,9 @@ ignores its argument `global_step`. The scripts increment the global step after 
     train_op = tf.group(train_op, [global_step.assign(new_global_step)])
 
 The classes of legacy_opt increment the global step themselves, like TensorFlow's own optimizers.
+
+Nothing orders the last line after a learning rate that is computed from the global step; `races`
+finds such lines.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import ast
 from . import name_verdicts
 from .instances import Instances, argument
 from .name_verdicts import CHANGE, Verdict
+from .scopes import Names
 
 _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
 _GRAPHS_STEP = ("get_global_step", "get_or_create_global_step", "create_global_step")
@@ -38,15 +42,59 @@ def verdicts(module, names, classes):
       names: the `Names` of the audited code.
       classes: the `Classes` of the audited code.
     """
-    for definition, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
-        calls = [each for each in _nodes(definition, module) if isinstance(each, ast.Call)]
+    for scope, nodes in _nodes_by_scope(module):
         steps = _Steps(scope, names)
-        increments = [(call, step) for call in calls for step in steps.incremented(call)]
+        calls, increments = steps.calls_and_increments(nodes)
         if increments:
             optimizers = Instances(names, classes, _CLASSES)
             applied = [each for call in calls for each in _applied(call, scope, optimizers)]
             for call, step in increments:
                 yield from _counted_twice(call, step, applied, steps, module)
+
+
+def races(modules):
+    """Yields (path, line) of each increment of a global step in a race with a schedule.
+
+    The increment is an argument of `tf.group`. In the same function, a learning rate is computed
+    from the same step, and no control dependency orders the increment after this computation.
+
+    Args:
+      modules: a list of `Module`.
+    """
+    modules = list(modules)
+    names = Names(modules)
+    for module in modules:
+        for scope, nodes in _nodes_by_scope(module):
+            steps = _Steps(scope, names)
+            calls, increments = steps.calls_and_increments(nodes)
+            read = [step for call in calls for step in _steps_of_schedule(call)]
+            grouped = _within(call for call in calls if _last_name(call.func) == "group")
+            ordered = _within(node for node in nodes if _orders(node))
+            for call, step in increments:
+                is_read = any(steps.are_the_same(step, each) for each in read)
+                if is_read and call in grouped - ordered:
+                    yield module.source.place(call.lineno)
+
+
+def _steps_of_schedule(call):
+    """Returns the arguments of a call that may be a schedule's global step."""
+    is_schedule = _last_name(call.func).endswith(("_decay", "piecewise_constant"))
+    return call.args + [each.value for each in call.keywords] if is_schedule else []
+
+
+def _orders(node):
+    """Returns whether a node is `with tf.control_dependencies(…)`."""
+    items = node.items if isinstance(node, ast.With) else []
+    calls = [each.context_expr for each in items if isinstance(each.context_expr, ast.Call)]
+    return any(_last_name(call.func) == "control_dependencies" for call in calls)
+
+
+def _within(nodes):
+    return {inner for node in nodes for inner in ast.walk(node)}
+
+
+def _last_name(function):
+    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def _counted_twice(call, step, applied, steps, module):
@@ -68,6 +116,12 @@ def _applied(call, scope, optimizers):
         yield call, name, step
 
 
+def _nodes_by_scope(module):
+    """Yields (scope, list of nodes) of a module, and of its classes and functions."""
+    for definition, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
+        yield scope, list(_nodes(definition, module))
+
+
 def _nodes(definition, module):
     """Yields the nodes of a module, class or function, without nodes of nested definitions."""
     waiting = list(ast.iter_child_nodes(definition))
@@ -84,9 +138,14 @@ class _Steps:
     def __init__(self, scope, names):
         self._scope, self._names = scope, names
 
+    def calls_and_increments(self, nodes):
+        """Returns the calls among nodes, and a pair (call, step) for each increment of a step."""
+        calls = [each for each in nodes if isinstance(each, ast.Call)]
+        return calls, [(call, step) for call in calls for step in self.incremented(call)]
+
     def incremented(self, call):
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
-        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        name = _last_name(call.func)
         meanings = self._names.resolve(call.func, self._scope)
         name = next((each.rpartition(".")[2] for each in meanings if _is_tf(each)), name)
         if name not in ("assign", "assign_add"):

@@ -13,7 +13,7 @@ import types
 from typing import NamedTuple
 
 from .. import old_names, plain_text
-from . import scopes, script_modules
+from . import scopes
 from .uses_of_missing_names import Finder
 
 
@@ -45,21 +45,19 @@ class Missing(NamedTuple):
         return plain_text.printable(f"{path}:{line}: {name}: {why}")
 
 
-def find(path, name, tensorflow):
+def find(reached_nodes, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
     Uses in guarded code (see `uses_of_missing_names`) are left out, and so are uses of names that
     guarded code has imported.
 
     Args:
-      path: the script's path.
-      name: the name under which the script runs: "__main__", or the full name of a module.
+      reached_nodes: the modules, from `script_modules.read`.
       tensorflow: the module that the script's `import tensorflow` returns.
 
     Returns:
       A list of `Missing`, sorted.
     """
-    reached_nodes = script_modules.read(path, name)
     names = scopes.Names(list(reached_nodes))
     provides = _Provides(tensorflow)
     finders = [Finder(module, names, lambda name: not provides(name)) for module in reached_nodes]

@@ -1,6 +1,7 @@
 """Finds the local modules that a script imports, without running the script."""
 
 import ast
+import functools
 import os
 import sys
 import sysconfig
@@ -8,6 +9,7 @@ from importlib import machinery
 
 from . import reached, scopes, sources
 
+_included = []  # files and folders of installed packages, see `include`
 _STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 
 
@@ -26,12 +28,28 @@ def file_of(name, folders):
     return spec.origin if spec.origin and spec.origin.endswith(".py") else None
 
 
+def include(path):
+    """Makes a file, or the files in a folder, count as local, though they are installed."""
+    _included.append(os.path.abspath(path))
+    is_local.cache_clear()
+
+
+@functools.lru_cache(maxsize=None)  # `import` asks for the importing file each time
 def is_local(path):
-    """Returns whether a file belongs to neither the standard library nor an installed package."""
+    """Returns whether a file is local: neither installed (see `include`) nor Python's own."""
     path = os.path.abspath(path)
-    if {"site-packages", "dist-packages"} & set(path.split(os.sep)):
-        return False
-    return not path.startswith(tuple(_STANDARD_LIBRARY))
+    if any(path == each or path.startswith(each + os.sep) for each in _included):
+        return True
+    return not (_is_installed(path) or is_standard(path))
+
+
+def is_standard(path):
+    """Returns whether a file or folder belongs to the standard library."""
+    return path.startswith(tuple(_STANDARD_LIBRARY)) and not _is_installed(path)
+
+
+def _is_installed(path):
+    return not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep))
 
 
 def read(path, name):

@@ -6,6 +6,7 @@ import os
 import re
 import sys
 import tokenize
+import warnings
 from typing import Callable, List, NamedTuple
 
 from .. import file_endings, special_files
@@ -144,7 +145,11 @@ def read(path):
 
 def _parse(path, lines):
     try:
-        return ast.parse("\n".join(lines) + "\n")
+        with warnings.catch_warnings():
+            warnings.simplefilter(
+                "ignore"
+            )  # for example of "\\d"; Python warns if it runs the file
+            return ast.parse("\n".join(lines) + "\n")
     except SyntaxError as error:
         line = min(error.lineno or 1, len(lines) or 1)
         why = _why(error, lines[line - 1 : line], lines)

@@ -12,6 +12,7 @@ import functools
 import importlib
 import importlib.abc
 import importlib.machinery
+import inspect
 import os
 import sys
 import types
@@ -24,7 +25,8 @@ from legacy_opt.versions.pip_commands import ESTIMATOR_VERSION, pip_command
 
 _DISTRIBUTION = "tensorflow-estimator"
 _PACKAGE = "tensorflow_estimator"
-_TPU = _PACKAGE + ".python.estimator.tpu."
+_TPU_ESTIMATOR = _PACKAGE + ".python.estimator.tpu.tpu_estimator"
+_TPU_EMBEDDING = _PACKAGE + ".python.estimator.tpu._tpu_estimator_embedding"
 
 
 def has_own_estimator():
@@ -196,8 +198,8 @@ class _Finder(importlib.abc.MetaPathFinder):
         self.builtins = dict(vars(builtins), __import__=functools.partial(_import, view))
 
     def find_spec(self, name, path, target=None):
-        if name.startswith(_TPU):
-            return importlib.machinery.ModuleSpec(name, _TpuLoader())
+        if name == _TPU_EMBEDDING:
+            return importlib.machinery.ModuleSpec(name, _RemovedLoader())
         if name.partition(".")[0] != _PACKAGE:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
@@ -213,13 +215,12 @@ class _Loader(importlib.machinery.SourceFileLoader):
     def exec_module(self, module):
         vars(module)["__builtins__"] = self.builtins
         super().exec_module(module)
+        if module.__name__ == _TPU_ESTIMATOR:
+            _refuse_tpus(module.TPUEstimator)
 
 
-class _TpuLoader(importlib.abc.Loader):
-    """Replaces a TPU module, which needs removed parts of TensorFlow, by classes that raise errors.
-
-    The error is raised when a class is instantiated.
-    """
+class _RemovedLoader(importlib.abc.Loader):
+    """Replaces a module that needs removed parts of TensorFlow; see `_removed_class`."""
 
     def create_module(self, spec):
         return None
@@ -228,18 +229,46 @@ class _TpuLoader(importlib.abc.Loader):
         module.__getattr__ = _removed_class
 
 
+def _removed_module(name):
+    """Returns a replacement for a removed module; see `_removed_class`."""
+    module = types.ModuleType(name)
+    module.__getattr__ = _removed_class
+    return module
+
+
 @functools.lru_cache(maxsize=None)
 def _removed_class(name):
+    """Returns a class that raises an error when it is instantiated."""
     if name.startswith("__"):
         raise AttributeError(name)
 
     def refuse(cls, *args, **kwargs):
-        raise NotImplementedError(
-            f"{name} is not available with TensorFlow {tf.__version__}: TensorFlow 2.16 removed "
-            "modules that it needs. Use tf.distribute.TPUStrategy for TPUs."
-        )
+        raise NotImplementedError(f"{name} is not available with {_NO_TPUS}")
 
     return type(name, (), {"__new__": refuse})
+
+
+_NO_TPUS = (
+    f"TensorFlow {tf.__version__}: TensorFlow 2.16 removed modules that it needs. Use "
+    "TensorFlow 2.15 or tf.distribute.TPUStrategy for TPUs."
+)
+
+
+def _refuse_tpus(cls):
+    """Makes the constructor of TPUEstimator raise an error if `use_tpu` is true."""
+    original = cls.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def __init__(self, *args, **kwargs):
+        if signature.bind(self, *args, **kwargs).arguments.get("use_tpu", True):
+            raise NotImplementedError(
+                f"{cls.__name__} with use_tpu=True (the default) is not available with "
+                f"{_NO_TPUS} Pass use_tpu=False to train on CPUs or GPUs."
+            )
+        original(self, *args, **kwargs)
+
+    cls.__init__ = __init__
 
 
 class _View(types.ModuleType):
@@ -317,6 +346,9 @@ _REPLACED = {
             init_run_config=_init_run_config,
             should_run_distribute_coordinator=lambda config: False,
         )
+    },
+    "tensorflow.python.tpu": {
+        name: _removed_module(name) for name in ("session_support", "tpu_embedding_gradient")
     },
     "tensorflow.python.util": {
         "tf_export": types.SimpleNamespace(api_export=_Export, ESTIMATOR_API_NAME="estimator")

@@ -162,10 +162,29 @@ def test_an_unchanged_script_with_estimators_trains_and_exports(tmp_path):
 @pytest.mark.parametrize("name", ["tf.get_embedding_variable"])
 def test_missing_names_stop_the_script(name, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text(f"print('begun')\nimport tensorflow as tf\n{name}\n")
+    script.write_text(f"print('begun')\nimport tensorflow as tf\n{name}\n'\\d'\n")
     code, output, errors = run_to_the_end(script)
     assert (code, output) == (1, "")
+    assert "SyntaxWarning" not in errors  # Python warns only of files that it runs
     assert f"{script}:3: {name}: " in errors and "nothing was run" in errors
+
+
+def test_a_race_of_berts_schedule_is_said_once(tmp_path):
+    (tmp_path / "optimization.py").write_text(
+        "import tensorflow as tf\n"
+        "def create_optimizer(pairs):\n"
+        "  step = tf.train.get_or_create_global_step()\n"
+        "  rate = tf.train.polynomial_decay(0.1, step, 9)\n"
+        "  train_op = tf.train.AdamOptimizer(rate).apply_gradients(pairs)\n"
+        "  return tf.group(train_op, [step.assign(step + 1)])\n"
+    )
+    script = tmp_path / "script.py"
+    script.write_text("import optimization\nfrom optimization import create_optimizer\n")
+    code, output, errors = run_to_the_end(script)
+    assert (code, output) == (0, "")
+    (line,) = [each for each in errors.splitlines() if "legacy-opt run" in each]
+    place = f"legacy-opt run: warning: {tmp_path}{os.sep}optimization.py:6: nothing orders this "
+    assert line.startswith(place) and "docs/weight_decay.md" in line
 
 
 @pytest.mark.full

@@ -3,7 +3,9 @@
 If a base class is known only at run time, the audit guesses whether the class is an optimizer.
 """
 
+import json
 import os
+import warnings
 
 import pytest
 
@@ -174,3 +176,16 @@ def test_hostile_names_of_files_are_one_row(name, tmp_path, capsys):
     assert ".py:2:1" in lines[2]
     facts = Screen(capsys).json("audit", tmp_path, code=1)
     assert os.path.basename(facts["uses"][0]["path"]) == name + ".py"
+
+
+def test_parsing_does_not_warn(tmp_path):
+    (tmp_path / "a.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer('\\d')\n")
+    cell = {
+        "cell_type": "code",
+        "source": "'\\d'\nimport tensorflow as tf\ntf.train.AdamOptimizer(1)",
+    }
+    (tmp_path / "b.ipynb").write_text(json.dumps({"cells": [cell]}))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found, _ = audit([str(tmp_path)])
+    assert [use.kind for use in found] == ["constructor", "constructor"]

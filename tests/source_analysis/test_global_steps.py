@@ -10,6 +10,7 @@ import textwrap
 
 import pytest
 
+from legacy_opt.compat.source_analysis import global_steps, script_modules
 from legacy_opt.compat.source_analysis.optimizer_uses import audit
 
 pytestmark = pytest.mark.once
@@ -164,3 +165,36 @@ def test_attributes_of_self(counted_twice):
     """
     (use,) = counted_twice(a=code)
     assert (use.name, use.line) == (BERTS, 13)
+
+
+# Increments in a race with the schedule that reads the global step.
+
+BERTS_RATE = """
+def create_optimizer(init_lr, steps):
+  global_step = tf.train.get_or_create_global_step()
+  rate = tf.train.polynomial_decay(init_lr, global_step, steps, end_learning_rate=0.0)
+  train_op = AdamWeightDecayOptimizer(rate).apply_gradients(pairs, global_step=global_step)
+  new_global_step = global_step + 1
+  train_op = tf.group(train_op, [global_step.assign(new_global_step)])
+  return train_op
+"""
+IN_ORDER = "  with tf.control_dependencies([train_op]):\n    train_op = tf.group("
+BY_NAME = "init_lr, decay_steps=steps, global_step=global_step"
+RACES = {
+    ("", ""): True,
+    ("init_lr, global_step, steps", BY_NAME): True,
+    ("global_step.assign(", "tf.assign(global_step, "): True,
+    ("assign(new_global_step)", "assign_add(1)"): True,
+    ("polynomial_decay", "inverse"): False,
+    ("init_lr, global_step", "init_lr, other_step"): False,
+    ("  train_op = tf.group(", IN_ORDER): False,
+    ("tf.group(", "("): False,
+}
+
+
+@pytest.mark.parametrize("change", RACES)
+def test_a_race_of_the_schedule_with_the_increment(change, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import tensorflow as tf" + BERTS_RATE.replace(*change))
+    races = list(global_steps.races(script_modules.read(str(script), "__main__")))
+    assert races == ([(str(script), 7)] if RACES[change] else [])

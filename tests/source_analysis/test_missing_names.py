@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat.old_names import patching
-from legacy_opt.compat.source_analysis import missing_names
+from legacy_opt.compat.source_analysis import missing_names, script_modules
 from tests.support import estimators
 
 pytestmark = pytest.mark.once
@@ -37,7 +37,7 @@ def missing(tmp_path, monkeypatch):
         script.write_text(textwrap.dedent(code).lstrip("\n"))
         with compat.patch_tensorflow():
             root = tf if versions.speaks_v1() else v1
-            found = missing_names.find(str(script), "__main__", root)
+            found = missing_names.find(script_modules.read(str(script), "__main__"), root)
         find.advice = {each.advice for each in found}
         assert all(advice.endswith(".") for advice in find.advice)
         return [
@@ -174,7 +174,7 @@ def test_a_module_is_read_with_its_packages(missing, tmp_path):
     missing("", files)
     for module in "__main__", "one":
         path = str(tmp_path / "pack" / (module + ".py"))
-        found = missing_names.find(path, "pack." + module, tf)
+        found = missing_names.find(script_modules.read(path, "pack." + module), tf)
         assert [Path(each.path).stem for each in found] == ["__init__", "one"]
 
 

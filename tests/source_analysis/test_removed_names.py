@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat import old_names
-from legacy_opt.compat.source_analysis import missing_names
+from legacy_opt.compat.source_analysis import missing_names, script_modules
 from legacy_opt.compat.source_analysis.optimizer_uses import audit
 from tests.support.paths import ROOT
 from tests.support.processes.command_line import Screen
@@ -260,7 +260,7 @@ def test_audit_has_the_advice_of_run(tmp_path):
     (tmp_path / "a.py").write_text(textwrap.dedent(code))
     with compat.patch_tensorflow():
         root = tf if versions.speaks_v1() else tf.compat.v1
-        missing = missing_names.find(str(tmp_path / "a.py"), "__main__", root)
+        missing = missing_names.find(script_modules.read(str(tmp_path / "a.py"), "__main__"), root)
     advice = {(use.line, use.name): use.advice for use in audit([str(tmp_path)])[0]}
     assert len(missing) == (1 if versions.has_contrib() else 6)
     assert {(each.line, each.name): each.advice for each in missing}.items() <= advice.items()

@@ -67,7 +67,9 @@ ALLOWED = {
     ],
     ".old_names": ["legacy_opt", "optimizers", "versions"],
     ".source_analysis": [".file_endings", ".plain_text", ".special_files", ".old_names"],
-    ".script_runner": ["versions", "public", ".special_files", ".old_names", ".source_analysis"],
+    ".script_runner": [
+        *["versions", "core", "public", ".special_files", ".old_names", ".source_analysis"],
+    ],
     ".native_diagnosis": ["native", "optimizers"],
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [

@@ -87,14 +87,6 @@ def test_tf_config_must_be_a_json_object(text, monkeypatch):
 if IS_REVIVED:
 
     @estimators.needed
-    def test_what_tensorflow_has_removed_says_so():
-        message = "TPUEstimator is not available with .*: TensorFlow 2.16 removed"
-        with pytest.raises(NotImplementedError, match=message):
-            estimator.tpu.TPUEstimator(model_fn=None)
-        with pytest.raises(NotImplementedError, match="EmbeddingConfigSpec is not"):
-            estimator.tpu.experimental.EmbeddingConfigSpec()
-
-    @estimators.needed
     @pytest.mark.parametrize("argument", ["train_distribute", "eval_distribute"])
     def test_no_strategy_in_a_cluster(argument, monkeypatch):
         cluster = '{"cluster": {"chief": ["a:1"]}, "task": {"type": "chief", "index": 0}}'

@@ -71,9 +71,9 @@ def forget_module(name, monkeypatch):
     del sys.modules[name]
 
 
-def start(*words, **options):
-    """Starts `python -m legacy_opt` in a new process."""
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
+def start(*words, path=(), **options):
+    """Starts `python -m legacy_opt` in a new process, with further folders in `sys.path`."""
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, [ROOT, *path])))
     return subprocess.Popen(
         [sys.executable, "-m", "legacy_opt"] + [str(word) for word in words],
         env=environment,

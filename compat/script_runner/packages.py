@@ -1,0 +1,101 @@
+"""Installed packages that need TensorFlow 1's names: `legacy-opt run --package`."""
+
+import pkgutil
+import re
+import sys
+import traceback
+from importlib import machinery
+
+from legacy_opt.core.nearest_names import did_you_mean
+
+from .. import old_names
+from ..source_analysis import missing_names, script_modules
+from . import missing_errors
+
+# Packages that need the installed TensorFlow's names.
+_MODERN = {
+    "keras",
+    "legacy_opt",
+    "tensorflow",
+    "tensorflow_core",
+    "tensorflow_estimator",
+    "tf_keras",
+}
+# The messages of Python's errors for missing names.
+_MISSING = (
+    re.compile(r"module '(?P<module>tensorflow[\w.]*)' has no attribute '(?P<name>\w+)'"),
+    re.compile(r"cannot import name '(?P<name>\w+)' from '(?P<module>tensorflow[\w.]*)'"),
+    re.compile(r"No module named '(?P<module>tensorflow[\w.]*)\.(?P<name>\w+)'"),
+)
+
+
+def include(name):
+    """Gives an installed package, or a module outside of packages, TensorFlow 1's names, too.
+
+    Args:
+      name: the name by which the package is imported.
+
+    Raises:
+      ImportError: no package with this name is installed, or it needs TensorFlow 2's names.
+    """
+    for path in _paths(name):
+        script_modules.include(path)
+
+
+def _paths(name):
+    """Returns the folders of an installed package, or the file of a module."""
+    is_whole = name and "." not in name
+    spec = machinery.PathFinder.find_spec(name, sys.path) if is_whole else None
+    if spec is None:
+        hint = did_you_mean(name.partition(".")[0], (each.name for each in pkgutil.iter_modules()))
+        raise ImportError(f"--package: no package {name!r} is installed.{hint}")
+    paths = list(spec.submodule_search_locations or [spec.origin])
+    if name in _MODERN or any(map(script_modules.is_standard, paths)):
+        raise ImportError(
+            f"--package: {name!r} is part of Python, TensorFlow or legacy_opt. Name a package that "
+            "was written for TensorFlow 1."
+        )
+    return paths
+
+
+def of_tensorflow_1(error):
+    """Returns the name of an installed package if `include` would avoid an error, or None.
+
+    Args:
+      error: an exception that the package's code may have raised, or its cause or context.
+    """
+    from legacy_opt import versions  # not above: see `missing_errors`
+
+    seen = set()
+    while error is not None and id(error) not in seen and not versions.speaks_v1():
+        seen.add(id(error))
+        package = _package_of(error)
+        if package is not None and _is_of_tensorflow_1(str(error)):
+            return package
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _package_of(error):
+    """Returns the name of the installed package whose code raised an error, or None."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    frames = [frame for frame in frames if not missing_errors.is_machinery(frame)]
+    if not frames or missing_errors.is_users_own(frames[-1].f_globals):
+        return None
+    name = frames[-1].f_globals["__name__"].partition(".")[0]
+    try:
+        _paths(name)
+    except ImportError:
+        return None
+    return name
+
+
+def _is_of_tensorflow_1(message):
+    """Returns whether the message of an error says that a name of TensorFlow 1 is missing."""
+    import tensorflow as tf
+
+    for match in filter(None, (each.match(message) for each in _MISSING)):
+        full_name = ".".join(match.group("module", "name")).replace("._api.v2", "")
+        _, missing = missing_names.look_up(full_name, tf.compat.v1)
+        return missing is None or old_names.is_removed(full_name)
+    return False
