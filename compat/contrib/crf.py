@@ -159,7 +159,7 @@ def crf_decode(
     last = tf.cast(tf.argmax(scores[-1], 1), tf.int32)
 
     def backward(tags, of_step):
-        return tf.gather(of_step, tags, axis=1, batch_dims=1)
+        return _elements(of_step, tf.range(tf.size(tags)), tags)
 
     before = tf.scan(backward, pointers, last, reverse=True)  # the tag before each step
     tags = tf.transpose(tf.concat([before[1:], last[None]], 0))
@@ -198,7 +198,7 @@ def _by_step(inputs, lengths):
 
 def _elements(table, rows, columns):
     """Returns table[row, column] for tensors of indices; all axes but the last make the rows."""
-    # tf.gather with two batch_dims would have no gradient on TensorFlow 1.15.
+    # On TensorFlow 1.15, tf.gather with batch_dims fails, or has no gradient.
     table = tf.convert_to_tensor(table)
     width = tf.cast(tf.shape(table)[-1], rows.dtype)
     return tf.gather(tf.reshape(table, [-1]), rows * width + columns)

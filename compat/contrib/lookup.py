@@ -191,11 +191,11 @@ def index_table_from_tensor(
     check_key_dtype(dtype)
     with v1.name_scope(name, "string_to_index"):
         keys = tf.convert_to_tensor(mapping)
-        if keys.dtype.is_integer != dtype.is_integer or not (
-            dtype.is_integer or keys.dtype == dtype
-        ):
-            expected = "integer" if dtype.is_integer else dtype
+        if keys.dtype.is_integer != dtype.is_integer:
+            expected = "integer" if dtype.is_integer else "non-integer"
             raise ValueError(f"Expected {expected}, got {keys.dtype}.")
+        if not dtype.is_integer and keys.dtype != dtype:
+            raise ValueError(f"Expected {dtype}, got {keys.dtype}.")
         keys = tf.cast(keys, tf.int64) if dtype.is_integer else keys
         values = tf.range(tf.size(keys, out_type=tf.int64))
         initializer = tf.lookup.KeyValueTensorInitializer(keys, values, name="table_init")

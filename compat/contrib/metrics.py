@@ -154,11 +154,9 @@ def streaming_false_positive_rate(
       updates_collections: the graph collections to which the update is added.
       name: the variable scope.
     """
-    collections = metrics_collections, updates_collections
     with v1.variable_scope(name, "false_positive_rate", (predictions, labels, weights)):
-        return _share(
-            "false_positives", "true_negatives", predictions, labels, weights, collections
-        )
+        share = _share("false_positives", "true_negatives", predictions, labels, weights)
+    return _collected(share, metrics_collections, updates_collections)
 
 
 def streaming_false_negative_rate(
@@ -179,11 +177,9 @@ def streaming_false_negative_rate(
       updates_collections: the graph collections to which the update is added.
       name: the variable scope.
     """
-    collections = metrics_collections, updates_collections
     with v1.variable_scope(name, "false_negative_rate", (predictions, labels, weights)):
-        return _share(
-            "false_negatives", "true_positives", predictions, labels, weights, collections
-        )
+        share = _share("false_negatives", "true_positives", predictions, labels, weights)
+    return _collected(share, metrics_collections, updates_collections)
 
 
 def _share(counted, others, predictions, labels, weights):

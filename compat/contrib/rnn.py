@@ -80,9 +80,8 @@ def stack_bidirectional_rnn(
             *(*cells, below, *states, dtype, sequence_length, layer_scope)
         )
 
-    return _stacked(
-        layer, (cells_fw, cells_bw), inputs, initial_states_fw, initial_states_bw, scope
-    )
+    states = initial_states_fw, initial_states_bw
+    return _stacked(layer, (cells_fw, cells_bw), inputs, states, scope)
 
 
 def stack_bidirectional_dynamic_rnn(
@@ -130,9 +129,8 @@ def stack_bidirectional_dynamic_rnn(
         )
         return tf.concat(outputs, 2), state_fw, state_bw
 
-    return _stacked(
-        layer, (cells_fw, cells_bw), inputs, initial_states_fw, initial_states_bw, scope
-    )
+    states = initial_states_fw, initial_states_bw
+    return _stacked(layer, (cells_fw, cells_bw), inputs, states, scope)
 
 
 def _stacked(layer, cells, outputs, first_states, scope):

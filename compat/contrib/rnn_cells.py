@@ -58,7 +58,7 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         c, h = state
-        gates = linear([inputs, h], 4 * self._num_units, has_bias=not self._layer_norm)
+        gates = self._gates(tf.concat([inputs, h], 1))
         i, j, f, o = tf.split(gates, 4, 1)
         i, j, f, o = [
             self._norm(value, scope)
@@ -71,6 +71,15 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
         c = self._norm(c, "state")
         h = self._activation(c) * tf.sigmoid(o)
         return h, LSTMStateTuple(c, h)
+
+    def _gates(self, inputs):
+        size = 4 * self._num_units
+        kernel = v1.get_variable("kernel", [columns(inputs), size], inputs.dtype)
+        gates = tf.matmul(inputs, kernel)
+        if self._layer_norm:
+            return gates
+        # As in tf.contrib, the initializer of the scope gives the bias random start values.
+        return tf.nn.bias_add(gates, v1.get_variable("bias", [size], inputs.dtype))
 
     def _norm(self, value, scope):
         return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
@@ -137,11 +146,13 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
             _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
             for value, scope in zip(self._gates(inputs, m), ("transform", "forget", "output"))
         ]
-        forget = tf.sigmoid(f + self._forget_bias + self._peephole("W_F_diag", c))
+        peepholes = self._peepholes(c.dtype)
+        f = f + self._forget_bias
+        forget = tf.sigmoid(f + peepholes[0] * c if peepholes else f)
         c = forget * c + (1 - forget) * self._activation(j)
         if self._layer_norm:
             c = _layer_norm(c, "state", *self._norm_start)
-        m = tf.sigmoid(o + self._peephole("W_O_diag", c)) * self._activation(c)
+        m = tf.sigmoid(o + peepholes[1] * c if peepholes else o) * self._activation(c)
         if self._num_proj is not None:
             m = tf.matmul(m, _sharded("W_P", [self._num_units, self._num_proj], m, self._shards[1]))
             if self._proj_clip is not None:
@@ -149,15 +160,16 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
 
     def _gates(self, inputs, m):
-        inputs = tf.concat([inputs, m], 1)
-        shape = [columns(inputs), 3 * self._num_units]
-        gates = tf.matmul(inputs, _sharded("W", shape, inputs, self._shards[0]))
+        shape = [columns(inputs) + self.output_size, 3 * self._num_units]
+        weights = _sharded("W", shape, inputs, self._shards[0])
         # The variable exists with layer normalization, too, as in tf.contrib.
         bias = v1.get_variable("B", shape[1:], inputs.dtype, v1.zeros_initializer())
+        gates = tf.matmul(tf.concat([inputs, m], 1), weights)
         return tf.split(gates if self._layer_norm else tf.nn.bias_add(gates, bias), 3, 1)
 
-    def _peephole(self, name, c):
-        return v1.get_variable(name, [self._num_units], c.dtype) * c if self._use_peepholes else 0
+    def _peepholes(self, dtype):
+        names = ("W_F_diag", "W_O_diag") if self._use_peepholes else ()
+        return [v1.get_variable(name, [self._num_units], dtype) for name in names]
 
 
 def columns(tensor):
@@ -166,20 +178,6 @@ def columns(tensor):
     if size is None:
         raise ValueError(f"Could not infer input size from the shape of {tensor}")
     return size
-
-
-def linear(values, size, has_bias=True):
-    """Returns the product of values, side by side, with the variable `kernel`, plus `bias`."""
-    inputs = values[0] if len(values) == 1 else tf.concat(values, 1)
-    kernel = v1.get_variable("kernel", [columns(inputs), size], inputs.dtype)
-    outputs = tf.matmul(inputs, kernel)
-    if not has_bias:
-        return outputs
-    # The bias is not divided by the partitioner of the scope.
-    with v1.variable_scope(v1.get_variable_scope()) as scope:
-        scope.set_partitioner(None)
-        bias = v1.get_variable("bias", [size], inputs.dtype, v1.zeros_initializer())
-    return tf.nn.bias_add(outputs, bias)
 
 
 def _layer_norm(value, scope, gain, shift):

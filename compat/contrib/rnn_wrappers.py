@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .rnn_cells import Activation, columns, linear
+from .rnn_cells import Activation, columns
 
 v1 = tf.compat.v1
 
@@ -89,11 +89,11 @@ class AttentionCellWrapper(_Wrapper):
         state, attention, window = state
         window = tf.reshape(window, [-1, self._length, self._size])
         output, state = self._cell(
-            linear([inputs, attention], self._input_size or columns(inputs)), state
+            _linear([inputs, attention], self._input_size or columns(inputs)), state
         )
         attention = self._attention(tf.concat(tf.nest.flatten(state), 1), window)
         with v1.variable_scope("attn_output_projection"):
-            output = linear([output, attention], self._size)
+            output = _linear([output, attention], self._size)
         window = tf.concat([window[:, 1:], output[:, None]], 1)
         states = state, attention, tf.reshape(window, [-1, self._length * self._size])
         return output, states if self._is_tuple else tf.concat(states, 1)
@@ -105,7 +105,7 @@ class AttentionCellWrapper(_Wrapper):
             v = v1.get_variable("attn_v", [self._vec_size])
             hidden = window[:, :, None]
             features = tf.nn.conv2d(hidden, k, [1, 1, 1, 1], "SAME")
-            y = linear([query], self._vec_size)[:, None, None]
+            y = _linear([query], self._vec_size)[:, None, None]
             shares = tf.nn.softmax(tf.reduce_sum(v * tf.tanh(features + y), [2, 3]))
             return tf.reduce_sum(shares[:, :, None, None] * hidden, [1, 2])
 
@@ -136,7 +136,7 @@ class InputProjectionWrapper(_Wrapper):
         self._num_proj, self._activation = num_proj, activation or tf.identity
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        return self._cell(self._activation(linear([inputs], self._num_proj)), state)
+        return self._cell(self._activation(_linear([inputs], self._num_proj)), state)
 
 
 class OutputProjectionWrapper(_Wrapper):
@@ -171,7 +171,7 @@ class OutputProjectionWrapper(_Wrapper):
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         output, state = self._cell(inputs, state)
-        return self._activation(linear([output], self._output_size)), state
+        return self._activation(_linear([output], self._output_size)), state
 
 
 class EmbeddingWrapper(_Wrapper):
@@ -254,3 +254,15 @@ class HighwayWrapper(_Wrapper):
         weights = v1.get_variable(name + "_w", [size, size])
         bias = v1.get_variable(name + "_b", [size], initializer=start)
         return tf.sigmoid(v1.nn.xw_plus_b(inputs, weights, bias))
+
+
+def _linear(values, size):
+    """Returns the product of values, side by side, with the variable `kernel`, plus `bias`."""
+    shape = [sum(columns(value) for value in values), size]
+    kernel = v1.get_variable("kernel", shape, values[0].dtype)
+    # The bias is not divided by the partitioner of the scope.
+    with v1.variable_scope(v1.get_variable_scope()) as scope:
+        scope.set_partitioner(None)
+        bias = v1.get_variable("bias", [size], values[0].dtype, v1.zeros_initializer())
+    inputs = values[0] if len(values) == 1 else tf.concat(values, 1)
+    return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)

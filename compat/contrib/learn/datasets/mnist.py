@@ -186,7 +186,8 @@ def read_data_sets(
             f"{', '.join(missing)} missing. Nothing is downloaded: put the four files of MNIST "
             f"({', '.join(_FILES)}) into the folder train_dir={train_dir!r}."
         )
-    images, labels, test_images, test_labels = [_read(path, one_hot) for path in paths]
+    images, test_images = [_read(path, extract_images) for path in paths[::2]]
+    labels, test_labels = [_read(path, extract_labels, one_hot) for path in paths[1::2]]
     if not 0 <= validation_size <= len(images):
         raise ValueError(
             f"Validation size should be between 0 and {len(images)}. Received: {validation_size}."
@@ -204,9 +205,9 @@ def load_mnist(train_dir: str = "MNIST-data") -> Datasets:
     return read_data_sets(train_dir)
 
 
-def _read(path, one_hot):
+def _read(path, extract, *arguments):
     with tf.io.gfile.GFile(path, "rb") as file:
-        return extract_images(file) if "images" in path else extract_labels(file, one_hot)
+        return extract(file, *arguments)
 
 
 def extract_images(f: Any) -> np.ndarray:
