@@ -167,7 +167,7 @@ def crf_decode(
     return _where(mask, tags, 0), tf.reduce_max(scores[-1], 1)
 
 
-def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[int], Any]:
+def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
     """Returns the sequence of tags with the highest score, computed by NumPy.
 
     Args:

@@ -23,7 +23,7 @@ class _Wrapper(versions.rnn_cell().RNNCell):
         super().__init__(_reuse=reuse)
         if not (callable(cell) and hasattr(cell, "state_size") and hasattr(cell, "output_size")):
             raise TypeError(f"cell must be an RNNCell, got {cell!r}")
-        self._cell = cell
+        self._cell: Any = cell
 
     @property
     def state_size(self) -> Any:

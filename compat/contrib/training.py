@@ -241,7 +241,7 @@ def _refuse_second(name: str, values: str) -> NoReturn:
     raise ValueError(f"Multiple assignments to variable '{name}' in {values}")
 
 
-def _converted(name, kind, value):
+def _converted(name, kind: Any, value):
     """Returns `value` as an instance of the class `kind`, if nothing is lost by that."""
     if type(value) is kind or kind is type(None):
         return value
