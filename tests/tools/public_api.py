@@ -104,10 +104,11 @@ def first_line(value):
 
 def signature(function, skipped=0):
     """Returns a function's parameters after the first `skipped` ones, and its return annotation."""
-    found = inspect.signature(function)
-    if inspect.isclass(function) and type(function).__call__ is not type.__call__:
-        # inspect.signature may describe the metaclass: that of tables in TensorFlow 1.15.
+    if inspect.isclass(function) and inspect.isfunction(function.__init__):
+        # Metaclasses and `__new__` of TensorFlow and Keras have other parameters.
         found, skipped = inspect.signature(function.__init__), 1
+    else:
+        found = inspect.signature(function)
     parameters = list(found.parameters.values())[skipped:]
     words, is_starred = [], False
     for each in parameters:
