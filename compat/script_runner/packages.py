@@ -69,9 +69,10 @@ def of_tensorflow_1(error):
     seen = set()
     while error is not None and id(error) not in seen and not versions.speaks_v1():
         seen.add(id(error))
-        package = _package_of(error)
-        if package is not None and _is_of_tensorflow_1(str(error)):
-            return package
+        if isinstance(error, (AttributeError, ImportError)):
+            package = _package_of(error)
+            if package is not None and _is_of_tensorflow_1(str(error)):
+                return package
         error = error.__cause__ or error.__context__
     return None
 
@@ -82,7 +83,7 @@ def _package_of(error):
     frames = [frame for frame in frames if not missing_errors.is_machinery(frame)]
     if not frames or missing_errors.is_users_own(frames[-1].f_globals):
         return None
-    name = frames[-1].f_globals["__name__"].partition(".")[0]
+    name = str(frames[-1].f_globals.get("__name__")).partition(".")[0]
     try:
         _paths(name)
     except ImportError:
