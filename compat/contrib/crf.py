@@ -7,7 +7,7 @@ exponential of its score, divided by the sum of these exponentials over all sequ
 
 from __future__ import annotations
 
-from typing import Any, List, Tuple
+from typing import Any, List, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +27,7 @@ _where = tf.compat.v2.where  # broadcasts on TensorFlow 1.15, too
 
 
 def crf_log_likelihood(
-    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any = None
+    inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Optional[Any] = None
 ) -> Tuple[tf.Tensor, Any]:
     """Returns the log-likelihood of each sequence of tags.
 
@@ -167,7 +167,7 @@ def crf_decode(
     return _where(mask, tags, 0), tf.reduce_max(scores[-1], 1)
 
 
-def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[int], Any]:
+def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
     """Returns the sequence of tags with the highest score, computed by NumPy.
 
     Args:

@@ -55,7 +55,7 @@ class IdTableWithHashBuckets:
         num_oov_buckets: int,
         hasher_spec: HasherSpec = FastHashSpec,
         name: Optional[str] = None,
-        key_dtype: Any = None,
+        key_dtype: Optional[Any] = None,
     ) -> None:
         if table is None and num_oov_buckets <= 0:
             raise ValueError("oov_buckets must be > 0 if no table is supplied.")

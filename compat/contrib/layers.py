@@ -16,10 +16,10 @@ def embed_sequence(
     vocab_size: Optional[int] = None,
     embed_dim: Optional[int] = None,
     unique: bool = False,
-    initializer: Any = None,
+    initializer: Optional[Any] = None,
     regularizer: Optional[Callable[[Any], Any]] = None,
     trainable: bool = True,
-    scope: Any = None,
+    scope: Optional[Any] = None,
     reuse: Optional[bool] = None,
 ) -> tf.Tensor:
     """Looks up sequences of ids in the variable `embeddings` of shape [vocab_size, embed_dim].

@@ -16,7 +16,7 @@ def rnn_decoder(
     initial_state: Any,
     cell: Callable[..., Any],
     loop_function: Optional[Callable[[tf.Tensor, int], tf.Tensor]] = None,
-    scope: Any = None,
+    scope: Optional[Any] = None,
 ) -> Tuple[List[tf.Tensor], Any]:
     """Runs a cell over a list of inputs, or over its own outputs.
 

@@ -121,7 +121,7 @@ def TextFileStringTableInitializer(
 
 
 def index_table_from_file(
-    vocabulary_file: Any = None,
+    vocabulary_file: Optional[Any] = None,
     num_oov_buckets: int = 0,
     vocab_size: Optional[int] = None,
     default_value: int = -1,

@@ -75,14 +75,8 @@ _DEFAULTS = {
 
 def _metric(name, target, arguments):
     """Returns the function `name`, which calls `tf.compat.v1.metrics.<target>`."""
-    empty = inspect.Parameter.empty
-    parameters = [
-        inspect.Parameter(
-            each, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_DEFAULTS.get(each, empty)
-        )
-        for each in arguments.split()
-    ]
-    signature = inspect.Signature(parameters)
+    parameters = [_parameter(each) for each in arguments.split()]
+    signature = inspect.Signature(parameters, return_annotation="Metric")
 
     def metric(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
@@ -92,7 +86,16 @@ def _metric(name, target, arguments):
     metric.__name__ = metric.__qualname__ = name
     metric.__doc__ = f"Returns `tf.compat.v1.metrics.{target}` of arguments in another order."
     metric.__signature__ = signature
+    metric.__annotations__ = {each.name: each.annotation for each in parameters}
+    metric.__annotations__["return"] = "Metric"
     return metric
+
+
+def _parameter(name):
+    default = _DEFAULTS.get(name, inspect.Parameter.empty)
+    annotation = "Any" if default is not None else "Optional[Any]"
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
 
 
 globals().update({name: _metric(name, *row) for name, *row in _TABLE})
@@ -109,7 +112,10 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def accuracy(
-    predictions: tf.Tensor, labels: tf.Tensor, weights: Any = None, name: Optional[str] = None
+    predictions: tf.Tensor,
+    labels: tf.Tensor,
+    weights: Optional[Any] = None,
+    name: Optional[str] = None,
 ) -> tf.Tensor:
     """Returns the share of labels in one batch that are predicted, a float32 tensor.
 
@@ -139,9 +145,9 @@ def accuracy(
 def streaming_false_positive_rate(
     predictions: Any,
     labels: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Optional[Any] = None,
+    metrics_collections: Optional[Any] = None,
+    updates_collections: Optional[Any] = None,
     name: Optional[str] = None,
 ) -> Metric:
     """Returns the share of false labels that are predicted to be true.
@@ -162,9 +168,9 @@ def streaming_false_positive_rate(
 def streaming_false_negative_rate(
     predictions: Any,
     labels: Any,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Optional[Any] = None,
+    metrics_collections: Optional[Any] = None,
+    updates_collections: Optional[Any] = None,
     name: Optional[str] = None,
 ) -> Metric:
     """Returns the share of true labels that are predicted to be false.
@@ -201,9 +207,9 @@ def streaming_recall_at_k(
     predictions: Any,
     labels: Any,
     k: int,
-    weights: Any = None,
-    metrics_collections: Any = None,
-    updates_collections: Any = None,
+    weights: Optional[Any] = None,
+    metrics_collections: Optional[Any] = None,
+    updates_collections: Optional[Any] = None,
     name: Optional[str] = None,
 ) -> Metric:
     """Returns the share of labels that are among the k highest predictions.

@@ -51,9 +51,9 @@ def stack_bidirectional_rnn(
     inputs: List[Any],
     initial_states_fw: Optional[List[Any]] = None,
     initial_states_bw: Optional[List[Any]] = None,
-    dtype: Any = None,
-    sequence_length: Any = None,
-    scope: Any = None,
+    dtype: Optional[Any] = None,
+    sequence_length: Optional[Any] = None,
+    scope: Optional[Any] = None,
 ) -> Tuple[List[tf.Tensor], Tuple[Any, ...], Tuple[Any, ...]]:
     """Runs layers of `static_bidirectional_rnn`, each over the outputs of the layer below.
 
@@ -90,11 +90,11 @@ def stack_bidirectional_dynamic_rnn(
     inputs: Any,
     initial_states_fw: Optional[List[Any]] = None,
     initial_states_bw: Optional[List[Any]] = None,
-    dtype: Any = None,
-    sequence_length: Any = None,
+    dtype: Optional[Any] = None,
+    sequence_length: Optional[Any] = None,
     parallel_iterations: Optional[int] = None,
     time_major: bool = False,
-    scope: Any = None,
+    scope: Optional[Any] = None,
     swap_memory: bool = False,
 ) -> Tuple[tf.Tensor, Tuple[Any, ...], Tuple[Any, ...]]:
     """Runs layers of `bidirectional_dynamic_rnn`, each over the outputs of the layer below.

@@ -23,7 +23,7 @@ class _Wrapper(versions.rnn_cell().RNNCell):
         super().__init__(_reuse=reuse)
         if not (callable(cell) and hasattr(cell, "state_size") and hasattr(cell, "output_size")):
             raise TypeError(f"cell must be an RNNCell, got {cell!r}")
-        self._cell = cell
+        self._cell: Any = cell
 
     @property
     def state_size(self) -> Any:
@@ -129,7 +129,7 @@ class InputProjectionWrapper(_Wrapper):
         cell: Any,
         num_proj: int,
         activation: Optional[Activation] = None,
-        input_size: Any = None,
+        input_size: Optional[Any] = None,
         reuse: Optional[bool] = None,
     ) -> None:
         super().__init__(cell, reuse)
@@ -195,7 +195,7 @@ class EmbeddingWrapper(_Wrapper):
         cell: Any,
         embedding_classes: int,
         embedding_size: int,
-        initializer: Any = None,
+        initializer: Optional[Any] = None,
         reuse: Optional[bool] = None,
     ) -> None:
         super().__init__(cell, reuse)
@@ -238,7 +238,7 @@ class HighwayWrapper(_Wrapper):
         super().__init__(cell)
         self._is_coupled, self._bias_start = couple_carry_transform_gates, carry_bias_init
 
-    def __call__(self, inputs: Any, state: Any, scope: Any = None) -> Tuple[Any, Any]:
+    def __call__(self, inputs: Any, state: Any, scope: Optional[Any] = None) -> Tuple[Any, Any]:
         outputs, state = self._cell(inputs, state, scope=scope)
         return tf.nest.map_structure(self._mixed, inputs, outputs), state
 

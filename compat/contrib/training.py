@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import numbers
 import re
-from typing import Any, Dict, Mapping, NoReturn, Tuple
+from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -33,7 +33,9 @@ class HParams:
       ValueError: `hparam_def` is given, a name is that of a method, or a list is empty.
     """
 
-    def __init__(self, hparam_def: None = None, model_structure: Any = None, **kwargs: Any) -> None:
+    def __init__(
+        self, hparam_def: None = None, model_structure: Optional[Any] = None, **kwargs: Any
+    ) -> None:
         if hparam_def:
             raise ValueError(
                 "hparam_def must be None, because only tf.contrib has the protocol buffer "
@@ -125,11 +127,16 @@ class HParams:
         """Returns the hyperparameters as a dict."""
         return {name: getattr(self, name) for name in self._hparam_types}
 
-    def to_json(self, indent: Any = None, separators: Any = None, sort_keys: bool = False) -> str:
+    def to_json(
+        self,
+        indent: Optional[Any] = None,
+        separators: Optional[Any] = None,
+        sort_keys: bool = False,
+    ) -> str:
         """Returns the hyperparameters as a JSON object; the arguments are those of `json.dumps`."""
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
-    def get(self, key: str, default: Any = None) -> Any:
+    def get(self, key: str, default: Optional[Any] = None) -> Any:
         """Returns a hyperparameter, or `default` if it does not exist.
 
         Raises:
@@ -234,7 +241,7 @@ def _refuse_second(name: str, values: str) -> NoReturn:
     raise ValueError(f"Multiple assignments to variable '{name}' in {values}")
 
 
-def _converted(name, kind, value):
+def _converted(name, kind: Any, value):
     """Returns `value` as an instance of the class `kind`, if nothing is lost by that."""
     if type(value) is kind or kind is type(None):
         return value

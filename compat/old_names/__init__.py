@@ -2,7 +2,8 @@
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
 that docs/from_to.md agrees with the table. The rows are in `table.py` (optimizers and helpers),
-`moved_names.py` (other names that live elsewhere now) and `removed_names.py` (names that are gone).
+`moved_names.py` (other names that live elsewhere now), `pieces.py` (names that live in
+`compat.contrib`) and `removed_names.py` (names that are gone).
 Old names of TensorFlow begin with `tf`, its usual alias. The entry of a module applies to all names
 in the module, except for names that have their own entry.
 
@@ -16,7 +17,7 @@ import os
 import re
 from typing import NamedTuple, Optional
 
-from . import moved_names, removed_names, table
+from . import moved_names, pieces, removed_names, table
 
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -184,13 +185,14 @@ def _full_names(module, names):
 
 FATES = {
     old: Fate(new_module and f"{new_module}.{new}", advice)
-    for module, names, new_module, advice in (table.NAMES + moved_names.NAMES + removed_names.NAMES)
+    for rows in (table.NAMES, moved_names.NAMES, pieces.NAMES, removed_names.NAMES)
+    for module, names, new_module, advice in rows
     for old, new in _full_names(module, names)
 }
 # The names whose objects `patch_tensorflow` looks up when they are used.
 MOVED = {
     old
-    for module, names, new_module, _ in moved_names.NAMES
+    for module, names, new_module, _ in moved_names.NAMES + pieces.NAMES
     for old, _ in _full_names(module, names)
     if new_module is not None
 }

@@ -105,6 +105,7 @@ NAMES = (
         "tf.python.util.deprecation",
         "",
     ),
+    ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim", SLIM),  # a module, too
     ("tf.contrib.framework", "zero_initializer", None, "There is no replacement."),
     ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond", ""),
     ("tf.contrib.framework", "nest", "tf.python.util", ""),
@@ -170,12 +171,6 @@ NAMES = (
     (
         "tf.contrib.lookup",
         "KeyValueTensorInitializer TextFileIndex TextFileInitializer",
-        "tf.compat.v1.lookup",
-        "",
-    ),
-    (
-        "tf.contrib.lookup",
-        "HashTable=StaticHashTable",
         "tf.compat.v1.lookup",
         "",
     ),
@@ -332,7 +327,10 @@ MODULES = {
     "tf.contrib.cluster_resolver": "tf.compat.v1.distribute.cluster_resolver",
     "tf.contrib.data": "tf.compat.v1.data.experimental",
     "tf.contrib.framework": "tf_slim",
-    "tf.contrib.framework.python.ops": "tf_slim.ops",
+    "tf.contrib.framework.python.ops": "tf_slim",
+    "tf.contrib.framework.python.ops.arg_scope": "tf_slim.ops.arg_scope",
+    "tf.contrib.framework.python.ops.ops": "tf_slim.ops.framework_ops",
+    "tf.contrib.framework.python.ops.variables": "tf_slim.ops.variables",
     "tf.contrib.keras": "tf.keras",
     "tf.contrib.layers": "tf_slim",
     "tf.contrib.layers.python.layers": "tf_slim.layers",

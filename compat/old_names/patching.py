@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import re
 import sys
 import threading
 import types
@@ -160,12 +161,12 @@ def _accelerate_new_optimizers():
 
 
 def _put_all():
-    has_contrib = versions.has_contrib()
+    has_contrib = versions.has_contrib()  # and tf.examples
     private_names = {}
     for name, public in old_names.PUBLIC_NAMES.items():
         private_names.setdefault(public, []).append(name)
     for old, fate in old_names.FATES.items():
-        in_contrib = old.startswith("tf.contrib.")
+        in_contrib = old.startswith(("tf.contrib.", "tf.examples."))
         is_ours = old.startswith("tf.") and fate.kind == old_names.OURS
         is_moved = old in old_names.MOVED
         if not (in_contrib or is_ours or is_moved) or (in_contrib and has_contrib):
@@ -302,7 +303,8 @@ def _module(root, name, path):
                 child = importlib.import_module(name)  # TensorFlow has not imported it yet
         if child is None:
             child = _new_module(name.replace(".compat.v1.", "."))
-            _set(root, part, child)
+            if old_names.public_name(name) not in old_names.MOVED:  # a function has the name
+                _set(root, part, child)
         _register(name, child)
         root = child
     return root
@@ -356,7 +358,7 @@ class _MovedModules:
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         """Returns the `ModuleSpec` of a module of tf.contrib; None for other modules."""
         parent, _, last = name.rpartition(".")
-        if not parent.startswith(("tensorflow.contrib", "tensorflow.compat.v1.contrib")):
+        if not re.match(r"tensorflow\.(compat\.v1\.)?(contrib|examples)\b", parent):
             return None
         module = getattr(sys.modules[parent], last, None)
         if module is None and not _is_own(sys.modules[parent]):

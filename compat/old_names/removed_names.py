@@ -105,7 +105,7 @@ MODULES = {
     "tf.contrib.tensorboard": "The package tensorboard has it: tensorboard.plugins.projector.",
     "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
-    "tf-slim); instead of HParams use argparse.Namespace.",
+    "tf-slim).",
     "tf.contrib.util": "Use tf.make_tensor_proto, tf.make_ndarray, and tf.get_static_value in "
     "place of constant_value.",
     # Modules of `tf` itself.

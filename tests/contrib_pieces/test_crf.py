@@ -10,6 +10,7 @@ from legacy_opt.compat import contrib
 from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
+FULL = pytest.mark.full
 TAGS = 3
 TRANSITIONS = np.random.RandomState(1).normal(size=[TAGS, TAGS]).astype(np.float32)
 
@@ -81,7 +82,7 @@ def test_all_paths(origin, steps, is_known):
 
 @pytest.mark.contrib
 @pytest.mark.parametrize("is_known", [True, False])
-@pytest.mark.parametrize("steps", [1, 2, 4, 9])
+@pytest.mark.parametrize("steps", [1, 4, *(pytest.param(each, marks=FULL) for each in (2, 9))])
 def test_the_bits_of_contrib(steps, is_known):
     found, original = computed(OURS, steps, is_known), computed("tf", steps, is_known)
     for number, (one, other) in enumerate(zip(found, original)):

@@ -28,6 +28,7 @@ def embedded(origin, unique):
     return run(build)
 
 
+@pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices")  # the gradient's rows
 @pytest.mark.parametrize("origin", ORIGINS)
 @pytest.mark.parametrize("unique", [False, True])
 def test_rows_of_the_table(origin, unique):

@@ -80,6 +80,9 @@ def test_each_epoch_has_its_own_order(origin, folder):
     for _ in range(3):
         parts = [train.next_batch(5) for _ in range(5)]
         epochs.append(np.concatenate([images for images, _ in parts]))
+    order = np.arange(25)
+    np.random.RandomState(3).shuffle(order)
+    np.testing.assert_array_equal(epochs[0], read(origin, folder).train.images[order])
     rows = [sorted(map(tuple, epoch)) for epoch in epochs]
     assert rows[0] == rows[1] == rows[2]
     assert not np.array_equal(epochs[0], epochs[1])

@@ -97,6 +97,9 @@ CELLS = {
 Unrolled = collections.namedtuple("Unrolled", "names starts values outputs state gradients")
 
 
+RARE = ("layer norm, start", "coupled", "attention, all", "highway")
+
+
 def unrolled(origin, case, has_gradients=False):
     """Runs a cell over sequences, after random values have been assigned to its variables."""
     name, arguments = CELLS[case]
@@ -121,7 +124,9 @@ def unrolled(origin, case, has_gradients=False):
 
 
 @pytest.mark.contrib
-@pytest.mark.parametrize("case", CELLS)
+@pytest.mark.parametrize(
+    "case", [pytest.param(each, marks=pytest.mark.full if each in RARE else ()) for each in CELLS]
+)
 def test_the_bits_of_contrib(case):
     found, original = [unrolled(origin, case, has_gradients=True) for origin in (OURS, "tf")]
     assert found.names == original.names
@@ -208,6 +213,12 @@ def test_numpy_with_wrappers(origin):
     output, values = one_step("highway", inputs)
     np.testing.assert_allclose(output, highway(values, inputs, 0, np.zeros([2, 3]))[0], atol=1e-5)
 
+    output, (*cell, carry_w, carry_b, other_w, other_b) = one_step("highway, not coupled", inputs)
+    assert carry_b.tolist() == [0.5] * 3 and other_b.tolist() == [-0.5] * 3
+    mixed = inputs * sigmoid(inputs @ carry_w + carry_b)
+    mixed += plain(inputs, *cell) * sigmoid(inputs @ other_w + other_b)
+    np.testing.assert_allclose(output, mixed, atol=1e-5)
+
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_attention_to_the_last_outputs(origin):
@@ -226,13 +237,13 @@ def test_attention_to_the_last_outputs(origin):
     np.testing.assert_allclose(attention[0], shares @ hidden, rtol=1e-4, atol=1e-6)
 
 
-def stacked(origin, is_dynamic, with_states=False):
+def stacked(origin, is_dynamic, with_states=False, lengths=LENGTHS):
     """Returns names of variables, outputs, and last states of two layers."""
     with tf.Graph().as_default(), v1.Session() as session:
         cells = [[gru(units) for units in (3, 4)] for _ in range(2)]
         states = [tf.fill([2, units], 0.5) for units in (3, 4)] if with_states else None
         arguments = {"initial_states_fw": states, "initial_states_bw": states}
-        arguments.update(dtype=tf.float32, sequence_length=tf.constant(LENGTHS))
+        arguments.update(dtype=tf.float32, sequence_length=tf.constant(lengths))
         if is_dynamic:
             call = piece(origin, "rnn.stack_bidirectional_dynamic_rnn")
             outputs, *states = call(*cells, tf.constant(INPUTS), **arguments)
@@ -249,7 +260,7 @@ def stacked(origin, is_dynamic, with_states=False):
 
 
 @pytest.mark.contrib
-@pytest.mark.parametrize("with_states", [True, False])
+@pytest.mark.parametrize("with_states", [True, pytest.param(False, marks=pytest.mark.full)])
 @pytest.mark.parametrize("is_dynamic", [True, False])
 def test_stacks_have_the_bits_of_contrib(is_dynamic, with_states):
     found, original = [stacked(each, is_dynamic, with_states) for each in (OURS, "tf")]
@@ -274,6 +285,15 @@ def test_stacks(origin):
     np.testing.assert_array_equal(outputs[1, 1, :4], forward[1][1])
     np.testing.assert_array_equal(outputs[:, 0, 4:], backward[1])
     assert not np.any(outputs[1, 2:])
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("is_dynamic", [True, False])
+def test_stacks_begin_with_the_given_states(origin, is_dynamic):
+    _, _, *states = stacked(origin, is_dynamic, with_states=True, lengths=np.array([0, 4]))
+    for forward, backward in zip(*states):  # the first sequence has no steps
+        assert np.all(forward[0] == 0.5) and np.all(backward[0] == 0.5)
+        assert np.all(forward[1] != 0.5)
 
 
 @pytest.mark.parametrize("origin", ORIGINS)

@@ -181,7 +181,11 @@ else:
 
     SLIM = {
         "../tf_slim-1.1.0.dist-info/METADATA": "",
-        "__init__.py": "from . import learning\nfrom .layers import *\nconv2d = 'conv2d'\n",
+        "__init__.py": "from . import learning\nfrom .layers import *\nconv2d = 'conv2d'\n"
+        "from .ops.arg_scope import arg_scope\n",
+        "ops/__init__.py": "",
+        "ops/arg_scope.py": "arg_scope = 'arg_scope'\n",
+        "ops/variables.py": "",
         "learning.py": "train = 'train'\n",
         "layers/__init__.py": "from .initializers import xavier_initializer\n",
         "layers/initializers.py": "xavier_initializer = 'xavier'\n",
@@ -202,6 +206,8 @@ else:
             from tensorflow.contrib import slim as again, layers
             from tensorflow.contrib.layers import xavier_initializer
             from tensorflow.contrib.layers.python.layers import initializers
+            from tensorflow.contrib.framework.python.ops import arg_scope, variables
+            from tensorflow.contrib.framework.python.ops.arg_scope import arg_scope as inner
             from tensorflow.contrib.slim.nets import resnet_v1
             from tensorflow.contrib.slim.python.slim.data import parallel_reader
             import tf_slim
@@ -210,6 +216,7 @@ else:
             assert slim is again and slim.conv2d is tf_slim.conv2d == "conv2d"
             assert slim.learning is tensorflow.contrib.slim.learning is tf_slim.learning
             assert layers.xavier_initializer == xavier_initializer == "xavier"
+            assert arg_scope == inner == "arg_scope" and variables is tf_slim.ops.variables
             assert initializers is tf_slim.layers.initializers
             assert resnet_v1 is sys.modules["tf_slim.nets.resnet_v1"]
             assert parallel_reader is tf_slim.data.parallel_reader

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.once
 def public_functions():
     """Yields (name, function) for each function and method in docs/public_api.txt."""
     public = [
-        (name, getattr(module, name)) for module in (legacy_opt, compat) for name in module.__all__
+        (f"{module.__name__}.{name}", getattr(module, name))
+        for module in public_api.MODULES
+        for name in module.__all__
     ]
     for name, value in [*public, *((each.__name__, each) for each in public_api.RESULTS)]:
         if inspect.isclass(value):

@@ -65,7 +65,7 @@ ALLOWED = {
         ],
         *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents", ".keras_adapters"],
     ],
-    ".old_names": ["legacy_opt", "optimizers", "versions"],
+    ".old_names": ["legacy_opt", "optimizers", "versions", ".contrib"],
     ".source_analysis": [".file_endings", ".plain_text", ".special_files", ".old_names"],
     ".script_runner": [
         *["versions", "core", "public", ".special_files", ".old_names", ".source_analysis"],

@@ -10,6 +10,7 @@ import inspect
 
 import legacy_opt
 from legacy_opt import compat, native
+from legacy_opt.compat import contrib
 from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.compat.keras_bridge.session_comparison import Comparison
 from legacy_opt.compat.old_names.patching import Patch
@@ -18,6 +19,12 @@ from legacy_opt.compat.plain_keras.report import Moved, Translation, Translation
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"
+MODULES = (
+    *(legacy_opt, compat, native),
+    *(contrib.crf, contrib.layers, contrib.learn.datasets.mnist, contrib.learn.preprocessing),
+    *(contrib.legacy_seq2seq, contrib.lookup, contrib.metrics, contrib.rnn, contrib.seq2seq),
+    contrib.training,
+)
 # Classes that public functions return, and the classes of their attributes.
 RESULTS = (
     *(Comparison, Report, Transfer, Leftover, Patch),
@@ -28,7 +35,7 @@ RESULTS = (
 def text():
     """Returns the content of docs/public_api.txt."""
     parts = []
-    for module in (legacy_opt, compat, native):
+    for module in MODULES:
         names = sorted(module.__all__)
         parts += [heading(module.__name__), *(entry(name, getattr(module, name)) for name in names)]
     parts += [heading("Results")] + [entry(cls.__name__, cls) for cls in RESULTS]
@@ -97,7 +104,11 @@ def first_line(value):
 
 def signature(function, skipped=0):
     """Returns a function's parameters after the first `skipped` ones, and its return annotation."""
-    found = inspect.signature(function)
+    if inspect.isclass(function) and inspect.isfunction(function.__init__):
+        # Metaclasses and `__new__` of TensorFlow and Keras have other parameters.
+        found, skipped = inspect.signature(function.__init__), 1
+    else:
+        found = inspect.signature(function)
     parameters = list(found.parameters.values())[skipped:]
     words, is_starred = [], False
     for each in parameters:

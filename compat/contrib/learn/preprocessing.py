@@ -155,7 +155,9 @@ class VocabularyProcessor:
         self.vocabulary_ = vocabulary or CategoricalVocabulary()
         self._tokenizer = tokenizer_fn or tokenizer
 
-    def fit(self, raw_documents: Iterable[Any], unused_y: Any = None) -> VocabularyProcessor:
+    def fit(
+        self, raw_documents: Iterable[Any], unused_y: Optional[Any] = None
+    ) -> VocabularyProcessor:
         """Adds the words of documents to the vocabulary, freezes it, and returns this object."""
         for tokens in self._tokenizer(raw_documents):
             for token in tokens:
@@ -166,7 +168,7 @@ class VocabularyProcessor:
         return self
 
     def fit_transform(
-        self, raw_documents: Iterable[Any], unused_y: Any = None
+        self, raw_documents: Iterable[Any], unused_y: Optional[Any] = None
     ) -> Iterator[np.ndarray]:
         """Calls `fit`, and returns `transform(raw_documents)`."""
         return self.fit(raw_documents).transform(raw_documents)
