@@ -185,7 +185,7 @@ else:
         "from .ops.arg_scope import arg_scope\n",
         "ops/__init__.py": "",
         "ops/arg_scope.py": "arg_scope = 'arg_scope'\n",
-        "ops/variables.py": "",
+        "ops/variables.py": "model_variable = 'model_variable'\n",
         "learning.py": "train = 'train'\n",
         "layers/__init__.py": "from .initializers import xavier_initializer\n",
         "layers/initializers.py": "xavier_initializer = 'xavier'\n",
@@ -216,7 +216,7 @@ else:
             assert slim is again and slim.conv2d is tf_slim.conv2d == "conv2d"
             assert slim.learning is tensorflow.contrib.slim.learning is tf_slim.learning
             assert layers.xavier_initializer == xavier_initializer == "xavier"
-            assert arg_scope == inner == "arg_scope" and variables is tf_slim.ops.variables
+            assert arg_scope == inner == "arg_scope" and variables.model_variable == "model_variable"
             assert initializers is tf_slim.layers.initializers
             assert resnet_v1 is sys.modules["tf_slim.nets.resnet_v1"]
             assert parallel_reader is tf_slim.data.parallel_reader
