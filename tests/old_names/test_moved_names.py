@@ -216,7 +216,8 @@ else:
             assert slim is again and slim.conv2d is tf_slim.conv2d == "conv2d"
             assert slim.learning is tensorflow.contrib.slim.learning is tf_slim.learning
             assert layers.xavier_initializer == xavier_initializer == "xavier"
-            assert arg_scope == inner == "arg_scope" and variables.model_variable == "model_variable"
+            assert arg_scope == inner == "arg_scope"
+            assert variables.model_variable == "model_variable"
             assert initializers is tf_slim.layers.initializers
             assert resnet_v1 is sys.modules["tf_slim.nets.resnet_v1"]
             assert parallel_reader is tf_slim.data.parallel_reader
