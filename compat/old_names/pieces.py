@@ -86,6 +86,5 @@ NAMES = (
     ("tf.contrib.seq2seq", "sequence_loss", _PIECES + "seq2seq", ""),
     ("tf.contrib.training", "HParams parse_values", _PIECES + "training", ""),
     ("tf.contrib.learn.datasets", "mnist", _MNIST, ""),
-    ("tf.contrib.slim", "embed_sequence", _PIECES + "layers", ""),
     ("tf.examples.tutorials.mnist", "input_data=mnist", _MNIST, "It downloads nothing."),
 )

@@ -174,7 +174,7 @@ if not versions.has_contrib():
                 from tensorflow.contrib import slim  # noqa: F401
             with pytest.raises(ImportError, match="No module named 'tensorflow.contrib.slim'"):
                 importlib.import_module("tensorflow.contrib.slim")
-            assert not hasattr(tf.contrib, "seq2seq")
+            assert not hasattr(tf.contrib, "tensor_forest")
 
     def test_legacy_opt_itself_does_not_mistake_the_patch_for_contrib():
         with compat.patch_tensorflow():
