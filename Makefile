@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix bits native-differences native-wheel sanitize mutations coverage seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits native-differences native-wheel sanitize mutations coverage seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -53,6 +53,9 @@ migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, and
 
 matrix: $(TOOLS) ## measure how exact the Keras bridge is; write docs/keras_exactness.md
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix
+
+scripts: $(TOOLS) ## train old scripts on every lane; write their losses into docs/old_scripts.md
+	LEGACY_OPT_ALL_LANES=1 $(NOX) scripts
 
 bits: $(TOOLS) ## check that native kernels compute the same bits on all lanes, threads and processors
 	$(NOX) bits

@@ -244,8 +244,21 @@ def clients(session, lane):
 
 def run_clients(session, lane, python, packages, needed, tests):
     """Installs third-party packages, and the packages that they need, and runs their tests."""
-    # The packages are in a separate folder on PYTHONPATH, because an installation in the
-    # environment would replace packages of the lane.
+    home = client_packages(session, lane, python, packages, needed)
+    # deepctr looks for its newest version on the network. This proxy does not exist, so the request
+    # fails immediately.
+    env = {"PYTHONPATH": home, "https_proxy": "http://127.0.0.1:9"}
+    if lane.requirements_alone:
+        env["TF_USE_LEGACY_KERAS"] = "1"  # tf-slim's layers are those of Keras 2
+    session.run(
+        python, "-m", "pytest", "-q", *sorted(tests), *session.posargs, env=env, external=True
+    )
+
+
+def client_packages(session, lane, python, packages, needed=()):
+    """Installs third-party packages into a folder for PYTHONPATH, and returns its path."""
+    # The packages are in a separate folder, because an installation in the environment would
+    # replace packages of the lane.
     home = ENVIRONMENTS / "-".join(("clients", lane.name, *packages))
     if not (home / "made").exists():
         shutil.rmtree(str(home), ignore_errors=True)
@@ -253,14 +266,7 @@ def run_clients(session, lane, python, packages, needed, tests):
         if needed:
             install(session, python, "--target", str(home), *needed)
         (home / "made").touch()
-    # deepctr looks for its newest version on the network. This proxy does not exist, so the request
-    # fails immediately.
-    env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
-    if lane.requirements_alone:
-        env["TF_USE_LEGACY_KERAS"] = "1"  # tf-slim's layers are those of Keras 2
-    session.run(
-        python, "-m", "pytest", "-q", *sorted(tests), *session.posargs, env=env, external=True
-    )
+    return str(home)
 
 
 @nox.session(python=False)
@@ -418,6 +424,21 @@ def matrix(session):
         )
     page = str(ROOT / "docs" / "keras_exactness.md")
     session.run(sys.executable, "tests/support/exactness.py", page, *paths, external=True)
+
+
+@nox.session(python=False)
+def scripts(session):
+    """Trains old scripts on every lane, and writes their losses into docs/old_scripts.md."""
+    home = ENVIRONMENTS / "scripts"
+    home.mkdir(parents=True, exist_ok=True)
+    tool = ["-m", "tests.tools.old_scripts"]
+    paths = [str(home / (lane.name + ".json")) for lane in LANES]
+    for lane, path in zip(LANES, paths):
+        python = environment(session, lane)
+        env = {"PYTHONPATH": client_packages(session, lane, python, (lanes.TF_SLIM,))}
+        session.run(python, *tool, path, env=env, external=True)
+    page = str(ROOT / "docs" / "old_scripts.md")
+    session.run(sys.executable, "tests/tools/old_scripts.py", page, *paths, external=True)
 
 
 @nox.session(python=False)

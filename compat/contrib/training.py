@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import numbers
 import re
-from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple, cast
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -252,4 +252,4 @@ def _converted(name, kind: Any, value):
     )
     if not compatible:
         raise ValueError(f"Could not cast hparam '{name}' of type '{kind}' from value {value!r}")
-    return kind(value)
+    return cast(Any, kind)(value)

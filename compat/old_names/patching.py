@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.abc
 import re
 import sys
 import threading
@@ -351,7 +352,7 @@ def _moved(module, name):
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 
-class _MovedModules:
+class _MovedModules(importlib.abc.Loader):
     """A finder for imports of modules that tf.contrib had, and that live elsewhere now."""
 
     @classmethod

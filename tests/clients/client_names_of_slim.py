@@ -11,6 +11,7 @@ import tensorflow as tf
 import tf_slim
 
 from legacy_opt import compat, versions
+from legacy_opt.compat import contrib as pieces
 from legacy_opt.compat import old_names
 from legacy_opt.compat.old_names import moved_names
 
@@ -140,8 +141,8 @@ else:
             if name == "arg_scope":
                 assert tf.contrib.framework.arg_scope is tf_slim.arg_scope
             else:
-                home = tf_slim if module == "layers" else getattr(tf_slim, module)
-                assert getattr(contrib, name) is getattr(home, name)
+                homes = {"layers": tf_slim, "losses": tf_slim.losses, "metrics": pieces.metrics}
+                assert getattr(contrib, name) is getattr(homes[module], name)
                 assert results(CASES[module][name], contrib)
 
 

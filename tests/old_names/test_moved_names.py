@@ -25,7 +25,6 @@ OTHER_OBJECTS = {
     "tf.contrib.framework": "init_from_checkpoint list_variables load_checkpoint load_variable "
     "py_func",
     "tf.contrib.layers": "safe_embedding_lookup_sparse",
-    "tf.contrib.lookup": "HashTable",
     "tf.contrib.metrics": "confusion_matrix",
     "tf.contrib.tensorboard.plugins": "projector",
     "tf.python.util.nest": "is_sequence",
@@ -53,7 +52,7 @@ def rows():
     """Yields (old name, new name) for the rows that need no other package."""
     for name in sorted(old_names.MOVED):
         fate = old_names.FATES[name]
-        if fate.package == "tf":
+        if fate.package in ("tf", "legacy_opt"):
             yield name, fate.now
 
 
@@ -62,6 +61,22 @@ def is_here(target):
     return versions.has_own_estimator() or not target.startswith(
         ("tf.compat.v1.estimator.", "tf.compat.v1.layers.", "tf.compat.v1.nn.rnn_cell.")
     )
+
+
+def pieces_in(module):
+    """Yields the full names of the functions and classes in a package and its public modules."""
+    for name in module.__all__:
+        value = vars(module).get(name)
+        if isinstance(value, types.ModuleType):
+            yield from pieces_in(value)
+        else:
+            yield f"{module.__name__}.{name}"
+
+
+def test_every_piece_of_contrib_has_a_row():
+    for piece in pieces_in(compat.contrib):
+        old = piece.replace("legacy_opt.compat", "tf")
+        assert old_names.FATES[old].now == piece and old in old_names.MOVED
 
 
 def test_every_target_exists():
@@ -75,10 +90,12 @@ if versions.has_contrib():
 
     def test_targets_are_the_same_objects_on_tensorflow_1():
         others = {old for old, now in rows() if found(old) is not found(now)}
+        ours = {old for old, now in rows() if now.startswith("legacy_opt.")}
+        assert ours <= others  # tests/contrib_pieces compares them
         missing = {old for old, _ in rows() if found(old) is None}
-        # Names that had been removed, or renamed, before 1.15.
-        assert missing == {"tf.histogram_summary"}
-        assert others - missing == OTHER_OBJECTS & {old for old, _ in rows()}
+        # A name that had been removed before 1.15, and one that 1.15 has in datasets.base only.
+        assert missing == {"tf.histogram_summary", "tf.contrib.learn.datasets.mnist.Datasets"}
+        assert others - missing - ours == OTHER_OBJECTS & {old for old, _ in rows()}
 
     @pytest.mark.parametrize("module", sorted(moved_names.MODULES))
     def test_modules_have_the_names_of_contrib(module):
@@ -185,7 +202,7 @@ else:
         "from .ops.arg_scope import arg_scope\n",
         "ops/__init__.py": "",
         "ops/arg_scope.py": "arg_scope = 'arg_scope'\n",
-        "ops/variables.py": "model_variable = 'model_variable'\n",
+        "ops/variables.py": "variable = 'variable'\n",
         "learning.py": "train = 'train'\n",
         "layers/__init__.py": "from .initializers import xavier_initializer\n",
         "layers/initializers.py": "xavier_initializer = 'xavier'\n",
@@ -216,8 +233,7 @@ else:
             assert slim is again and slim.conv2d is tf_slim.conv2d == "conv2d"
             assert slim.learning is tensorflow.contrib.slim.learning is tf_slim.learning
             assert layers.xavier_initializer == xavier_initializer == "xavier"
-            assert arg_scope == inner == "arg_scope"
-            assert variables.model_variable == "model_variable"
+            assert arg_scope == inner == "arg_scope" and variables.variable == "variable"
             assert initializers is tf_slim.layers.initializers
             assert resnet_v1 is sys.modules["tf_slim.nets.resnet_v1"]
             assert parallel_reader is tf_slim.data.parallel_reader

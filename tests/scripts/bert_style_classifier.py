@@ -6,6 +6,7 @@ import collections
 import math
 import os
 import random
+import shutil
 import tempfile
 
 import six
@@ -13,10 +14,9 @@ import tensorflow as tf
 
 flags = tf.flags
 FLAGS = flags.FLAGS
-flags.DEFINE_string("output_dir", None, "Where to write records and checkpoints.")
 flags.DEFINE_integer("train_batch_size", 16, "Total batch size for training.")
-flags.DEFINE_float("learning_rate", 1e-2, "The learning rate after the warm-up.")
-flags.DEFINE_float("num_train_epochs", 10.0, "Number of training epochs.")
+flags.DEFINE_float("learning_rate", 4e-3, "The learning rate after the warm-up.")
+flags.DEFINE_float("num_train_epochs", 8.0, "Number of training epochs.")
 flags.DEFINE_bool("use_tpu", False, "Whether to use a TPU.")
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"] + "red blue green cat dog bird".split()
@@ -54,9 +54,9 @@ def convert_examples_to_features(examples, output_file):
 
 
 def file_based_input_fn_builder(input_file, is_training):
-    names = ("input_ids", "input_mask", "segment_ids")
-    name_to_features = {name: tf.FixedLenFeature([SEQ_LENGTH], tf.int64) for name in names}
-    name_to_features["label_ids"] = tf.FixedLenFeature([], tf.int64)
+    shapes = {"label_ids": [], "input_ids": [SEQ_LENGTH], "input_mask": [SEQ_LENGTH]}
+    shapes["segment_ids"] = [SEQ_LENGTH]
+    name_to_features = {name: tf.FixedLenFeature(shapes[name], tf.int64) for name in shapes}
 
     def _decode_record(record):
         example = tf.parse_single_example(record, name_to_features)
@@ -194,8 +194,7 @@ def model_fn_builder(num_train_steps, num_warmup_steps):
 
 
 def main(_):
-    output_dir = FLAGS.output_dir or tempfile.mkdtemp()
-    tf.gfile.MakeDirs(output_dir)
+    output_dir = tempfile.mkdtemp()
     input_fns = {}
     for name, count in (("train", 64), ("eval", 32)):
         path = os.path.join(output_dir, name + ".tf_record")
@@ -215,6 +214,7 @@ def main(_):
     result = estimator.evaluate(input_fn=input_fns["eval"], steps=4)
     for key in ("eval_accuracy", "eval_loss", "global_step"):
         print("%s = %.9g" % (key, result[key]))
+    shutil.rmtree(output_dir)
 
 
 if __name__ == "__main__":

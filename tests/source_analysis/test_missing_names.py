@@ -225,7 +225,7 @@ if not versions.has_contrib():
         import tensorflow as tf
         from tensorflow.contrib import slim
         from tensorflow import contrib
-        import tensorflow.contrib.seq2seq as seq2seq
+        import tensorflow.contrib.tensor_forest as forest
         learn = contrib.learn
         slim.conv2d
         learn.Experiment
@@ -238,8 +238,7 @@ if not versions.has_contrib():
         """
         assert missing(code) == [
             "2 tf.contrib.slim",
-            "4 tf.contrib.seq2seq",
-            "5 tf.contrib.learn",
+            "4 tf.contrib.tensor_forest",
             "6 tf.contrib.slim.conv2d",
             "7 tf.contrib.learn.Experiment",
             "8 tf.contrib.opt.GGTOptimizer",

@@ -89,7 +89,7 @@ WAYS_TO_WRITE_IT = {
     "from tensorflow import *\ntry:\n  f()\nexcept E as layers:\n  layers.args": [],
     "from tensorflow import *\nstr.contrib; print.x; no_such.contrib": [],
     "from tensorflow.examples.tutorials.mnist import input_data as i\ni.read_data_sets(x)": [
-        "2:49 manual tf.examples.tutorials.mnist.input_data",
+        "2:49 change tf.examples.tutorials.mnist.input_data",
         "3:1 manual tf.examples.tutorials.mnist.input_data.read_data_sets",
     ],
     "from tensorflow.contrib.opt.python.training import weight_decay_optimizers as w\nw.x": [
@@ -255,7 +255,7 @@ def test_audit_has_the_advice_of_run(tmp_path):
     tf.contrib.seq2seq.dynamic_decode(x)
     tf.contrib.opt.GGTOptimizer()
     tf.get_embedding_variable("x")
-    tf.contrib.training.HParams
+    tf.contrib.training.SequenceQueueingStateSaver
     """
     (tmp_path / "a.py").write_text(textwrap.dedent(code))
     with compat.patch_tensorflow():
