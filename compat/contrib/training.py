@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import numbers
 import re
-from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple, cast
+from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -241,15 +241,17 @@ def _refuse_second(name: str, values: str) -> NoReturn:
     raise ValueError(f"Multiple assignments to variable '{name}' in {values}")
 
 
-def _converted(name, kind: Any, value):
+def _converted(name, kind, value):
     """Returns `value` as an instance of the class `kind`, if nothing is lost by that."""
-    if type(value) is kind or kind is type(None):
+    if kind in (type(None), type(value)):
         return value
-    compatible = issubclass(kind, bool) == isinstance(value, bool) and all(
-        isinstance(value, types)
-        for types in ((str, bytes), numbers.Integral, numbers.Number)
-        if issubclass(kind, types)
-    )
-    if not compatible:
+    if not _fits(kind, value):
         raise ValueError(f"Could not cast hparam '{name}' of type '{kind}' from value {value!r}")
-    return cast(Any, kind)(value)
+    return kind(value)
+
+
+def _fits(kind, value):
+    groups = (str, bytes), numbers.Integral, numbers.Number
+    return issubclass(kind, bool) == isinstance(value, bool) and all(
+        isinstance(value, group) or not issubclass(kind, group) for group in groups
+    )
