@@ -63,4 +63,4 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=100)
     steps = parser.parse_args().steps
     for way in WAYS:
-        print("%s: loss %.9g at first, %.9g at last" % ((way.__name__,) + fit(way, steps)))
+        print("%s: loss %.3f at first, %.3f at last" % ((way.__name__,) + fit(way, steps)))

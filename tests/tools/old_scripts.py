@@ -17,22 +17,19 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
-# The scripts that print their losses with all digits, and need only names of TensorFlow 1.15.
+# The scripts that need only names of TensorFlow 1.15, and print the same losses in each run.
 NAMES = (
     "bert_style_classifier.py",
     "nmt_style_attention.py",
     "din_style_ranking.py",
     "slim_style_classifier.py",
-    "contrib_opt_style.py",
 )
 START, END = "<!-- losses -->", "<!-- /losses -->"
 
 
 def losses_in(output):
-    """Returns the losses that a script has printed: "loss = 0.1" or "loss 0.2 at first, 0.1"."""
-    number = r"(\d[\d.e+-]*)"
-    found = re.findall(rf"\bloss(?: =)? {number}(?: at first, {number})?", output)
-    return [float(each) for pair in found for each in pair if each]
+    """Returns the losses that a script has printed in the form "loss = 0.1"."""
+    return [float(each) for each in re.findall(r"\bloss = (\S+)", output)]
 
 
 def run_lane(path):
