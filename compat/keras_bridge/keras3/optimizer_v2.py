@@ -199,7 +199,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         # `iterations` counts updates.
         variable, batches = versions.tf_variable(self._iterations), self.gradient_accumulation_steps
         before, updates = variable.read_value(), tf.convert_to_tensor(self.iterations)
-        variable.assign(updates)
+        if batches:
+            variable.assign(updates)
         with self._named_by_paths(), tf.variable_creator_scope(self._refuse_variable):
             self._inner.apply_gradients(pairs)
         more = variable.read_value() - updates - 1
