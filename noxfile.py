@@ -59,6 +59,10 @@ HOROVOD_OPTIONS = {
     "CMAKE_POLICY_VERSION_MINIMUM": "3.5",  # CMake 4 needs it
 }
 
+# With this variable, which images of containers often set, each of the hundreds of processes that
+# import TensorFlow would compile all its modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
 results = {}  # {name of a lane or task: test report, or a text}
