@@ -8,6 +8,7 @@ the package tf_slim (tests compare them).
 SLIM = "The package tf_slim has it (pip install tf-slim)."
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
+_MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
 
 NAMES = (
     ("tf.contrib.checkpoint", "CheckpointManager", _TRAIN, ""),
@@ -67,6 +68,7 @@ NAMES = (
         "",
     ),
     ("tf.contrib.eager", "Checkpoint", _TRAIN, ""),
+    ("tf.contrib.eager", "Iterator=OwnedIterator", "tf.python.data.ops.iterator_ops", ""),
     (
         "tf.contrib.eager",
         "Variable=ResourceVariable",
@@ -334,6 +336,7 @@ MODULES = {
     "tf.contrib.keras": "tf.keras",
     "tf.contrib.layers": "tf_slim",
     "tf.contrib.layers.python.layers": "tf_slim.layers",
+    "tf.contrib.learn.python.learn.datasets.mnist": _MNIST,
     "tf.contrib.losses": "tf_slim.losses",
     "tf.contrib.losses.metric_learning": "tf_slim.losses",
     "tf.contrib.metrics": "tf_slim.metrics",

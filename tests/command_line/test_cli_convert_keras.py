@@ -80,7 +80,6 @@ def options(*words, model="build"):
     return ("--model", "users_model:" + model) + words
 
 
-@pytest.mark.every_lane
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
     """Keras cannot load the Lambda layer from a file, so `convert` takes the layer from --model."""

@@ -70,7 +70,7 @@ def is_daily_in_float32(name, way):
         ((name, way), is_daily_in_float32(name, way)) for name in CASES for way in WAYS
     ),
     keras3=cells(
-        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 2))
+        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 1))
         for name in CASES
         for way in KERAS_3_WAYS
     ),

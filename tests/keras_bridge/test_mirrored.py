@@ -27,7 +27,7 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
 
 @EVERY_API
 def test_two_replicas(api, full):
-    checks = ["bridge", "learning_rate", "clipping", "refusal", "fit"]
+    checks = ["bridge", "refusal", "fit"]
     run(checks + ["v1"] * (api == "optimizer_v2"), full, api)
 
 
@@ -41,7 +41,8 @@ def test_v1_optimizers_in_an_estimator(full):
 def test_the_rest_with_two_replicas(api, full):
     # The check own_sum sums the gradients over replicas. Keras 3 would sum these gradients again,
     # so the check runs only with Keras 2.
-    checks = ["names", "made_outside", "checkpoint", "fit_unknown_length"]
+    checks = ["learning_rate", "clipping", "names", "made_outside", "checkpoint"]
+    checks += ["fit_unknown_length"]
     run(checks + ["multi", "own_sum"] * (api == "optimizer_v2"), full, api)
 
 
