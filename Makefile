@@ -21,10 +21,10 @@ demo: $(TOOLS) ## train on a year of real flights
 	$(NOX) demo -- $(ARGS)
 
 test: $(TOOLS) ## run the tests on every lane (LANE=1.15: on one)
-	$(NOX) $(call lanes,test,test_together) handover report -- $(TURNS) $(ARGS)
+	$(NOX) $(call lanes,test,test) handover report -- $(TURNS) $(ARGS)
 
 test-full: $(TOOLS) ## run the tests with every combination of parameters, and the slow tests
-	$(NOX) $(call lanes,test,test_together) handover report -- --full $(ARGS)
+	$(NOX) $(call lanes,test,test) handover report -- --full $(ARGS)
 
 coverage: $(TOOLS) ## print which lines and branches the tests of all lanes reach
 	$(NOX) coverage -- $(TURNS) $(ARGS)

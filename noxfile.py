@@ -5,19 +5,15 @@ A lane is a version of TensorFlow with a version of Python (lanes.py). The envir
 runs reuse it. (nox itself would create an environment per task.)
 """
 
-import atexit
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
 import re
 import resource
 import shutil
-import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nox
@@ -67,14 +63,10 @@ HOROVOD_OPTIONS = {
 # import TensorFlow would compile all its modules again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-nox.options.sessions = ["test_together", "handover", "report"]
+nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
 results = {}  # {name of a lane or task: test report, or a text}
 spent = {}  # {task: [wall seconds, CPU seconds]}
-# The file into which a process that `test_together` started writes its `results` and `spent`.
-OUTCOME = os.environ.pop("LEGACY_OPT_OUTCOME", None)
-if OUTCOME:
-    atexit.register(lambda: Path(OUTCOME).write_text(json.dumps([results, spent])))
 
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
 
@@ -98,35 +90,20 @@ def environment(session, lane, examples=False):
     inputs.append((ROOT / "setup.py").read_text(encoding="utf-8"))
     whole = hashlib.sha256(repr(inputs).encode()).hexdigest()
     wanted = whole if examples else whole + " without examples"
-    with one_at_a_time():
-        if not stamp.exists() or stamp.read_text() not in (whole, wanted):
-            with counted("environments"):
-                create(
-                    session, base, home, python, lane, "[test,examples]" if examples else "[test]"
-                )
-            stamp.write_text(wanted)
+    if stamp.exists() and stamp.read_text() in (whole, wanted):
+        return python
+    with counted("environments"):
+        session.run(base, "-m", "venv", str(home), external=True)
+        # The pip of an old Python does not support editable installs.
+        install(session, python, "--upgrade", "pip")
+        # One command installs all packages, because a second command that does not name TensorFlow
+        # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
+        extras = "[test,examples]" if examples else "[test]"
+        install(session, python, "-e", "." + extras, *lane.requirements)
+        if lane.requirements_alone:
+            install(session, python, "--no-deps", *lane.requirements_alone)
+    stamp.write_text(wanted)
     return python
-
-
-def create(session, base, home, python, lane, extras):
-    """Creates or updates the environment of a lane in the folder `home`."""
-    session.run(base, "-m", "venv", str(home), external=True)
-    # The pip of an old Python does not support editable installs.
-    install(session, python, "--upgrade", "pip")
-    # One command installs all packages, because a second command that does not name TensorFlow
-    # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
-    install(session, python, "-e", "." + extras, *lane.requirements)
-    if lane.requirements_alone:
-        install(session, python, "--no-deps", *lane.requirements_alone)
-
-
-@contextlib.contextmanager
-def one_at_a_time():
-    """Enters a scope after other processes have left it: installing a checkout writes into it."""
-    ENVIRONMENTS.mkdir(exist_ok=True)
-    with open(str(ENVIRONMENTS / "lock"), "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextlib.contextmanager
@@ -172,39 +149,6 @@ def test(session, lane):
     python = environment(session, lane, lanes.needs_examples(session.posargs))
     session.run(python, "-m", "legacy_opt", "doctor", external=True)
     run_tests(session, lane.name, python, turn_of(lane, session.posargs))
-
-
-@nox.session(python=False)
-def test_together(session):
-    """Runs the session `test` of all lanes, several at once. Arguments after -- go to pytest.
-
-    A lane has idle times, in which its tests wait for processes or for an installation. So one lane
-    more runs than there are processors, and each lane has one process. With more processors than
-    lanes, each lane has several processes.
-    """
-    processors = os.cpu_count() or 1
-    processes = processors // len(LANES)
-    words = [f"-n{processes if processes > 1 else 0}", *session.posargs]
-
-    def run(lane):
-        command = [sys.executable, "-m", "nox", "--session", f"test({lane.name})", "--", *words]
-        outcome = ENVIRONMENTS / f"outcome-{lane.name}.json"
-        env = dict(os.environ, LEGACY_OPT_OUTCOME=str(outcome))
-        with subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=env
-        ) as process:
-            for line in process.stdout:
-                print(f"{lane.name:<5}| {line}", end="", flush=True)
-        return process.returncode, json.loads(outcome.read_text())
-
-    with ThreadPoolExecutor(processors + 1) as pool:
-        outcomes = list(pool.map(run, reversed(LANES)))  # the newest lane has the most tests
-    for _, (its_results, its_spent) in reversed(outcomes):
-        results.update(its_results)
-        for task, seconds in its_spent.items():
-            spent[task] = [a + b for a, b in zip(spent.get(task, (0, 0)), seconds)]
-    if any(code for code, _ in outcomes):
-        session.error("Tests failed.")
 
 
 def run_tests(session, name, python, words, env=None):

@@ -113,7 +113,6 @@ def run_to_the_end(*words, **options):
     return finish(start("run", *words, **options))
 
 
-@pytest.mark.every_lane
 @pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
 def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):
     words = ["probe.py", "--"] + words

@@ -93,7 +93,6 @@ def ours(errors):
     return [line for line in errors.splitlines() if line.startswith("legacy-opt run: ")]
 
 
-@pytest.mark.every_lane
 def test_an_installed_package_gets_tensorflow_2(run):
     code, output, errors = run()
     if IS_V1:

@@ -4,7 +4,6 @@ import fcntl
 import os
 
 import pytest
-import tensorflow as tf
 
 from legacy_opt.native import settings
 from legacy_opt.native.runtime import cache, tensorflow_operations
@@ -24,8 +23,7 @@ def kernels_folder(tmp_path_factory):
         folder = (base.parent if base.name.startswith("popen-") else base) / "kernels"
         patch.setenv(cache.FOLDER_VARIABLE, str(folder))
     folder = cache.folder()
-    # One worker builds; the other workers of this lane wait.
-    with open(folder / f"lock-{tf.__version__}", "w") as lock:
+    with open(folder / "lock", "w") as lock:  # one worker builds; the other workers wait
         fcntl.flock(lock, fcntl.LOCK_EX)
         tensorflow_operations.build()
     yield folder

@@ -283,6 +283,23 @@ def test_tests_with_the_same_slow_fixture_have_the_same_turn(lanes_of):
     assert all(each == found[0] for each in found) and len(found[0]) == 1
 
 
+@pytest.mark.parametrize("days, count", [(0.5, 400), (1, 400), (4, 200), (100, 40), (1e9, 1)])
+def test_long_tests_run_some_of_their_cells(monkeypatch, days, count):
+    cells = [Item("test_cell", number=number) for number in range(400)]
+    short = [Item("test_other", number=number) for number in range(9)]
+    exempt = [Item("test_each", "every_lane", number=number) for number in range(9)]
+    costs = {"tests/test_it.py::test_cell": days * turns.DAY}
+    costs["tests/test_it.py::test_each"] = 100 * turns.DAY
+    monkeypatch.setattr(turns, "seconds", lambda: costs)
+    chosen = list(turns.daily(cells + short + exempt))
+    assert set(chosen) >= {*short, *exempt}
+    found = len(chosen) - 18
+    assert abs(found - count) <= (0 if count in (1, 400) else count / 4)
+    # Each lane chooses the same cells, although its other cells differ.
+    few = cells[::2] + short
+    assert days == 1e9 or set(turns.daily(few)) == set(few) & set(chosen)
+
+
 def test_longest_files_come_first():
     items = [Item(f"test_{number}") for number in range(3)]
     names = "short", "middle", "long"
@@ -422,11 +439,14 @@ def test_it(number):
 """
     suite = tmp_path / "tests" / "support"
     shutil.copytree(str(ROOT / "tests" / "support"), str(suite))
-    (suite / "seconds.json").write_text('{"tests/test_suite.py::test_it": 100}')
+    (suite / "seconds.json").write_text('{"tests/test_suite.py::test_it": 6}')
     code, output, account = run_suite(tmp_path, source, "--turn=1/5")
     assert code == 0, output
-    assert account["outcomes"] == {"passed": 2}
-    assert account["left_out"][turns.ANOTHER_LANES_TURN] == {"tests/test_suite.py::test_it": 8}
+    counts = [account["outcomes"]["passed"]]
+    for reason in turns.TOO_MANY, turns.ANOTHER_LANES_TURN:
+        counts.append(account["left_out"][reason]["tests/test_suite.py::test_it"])
+    assert sum(counts) == 10
     (whole,) = seconds.of_all_cells(account).values()
-    assert whole == pytest.approx(5 * sum(account["seconds_of_tests"].values()))
+    its_mean = sum(account["seconds_of_tests"].values()) / counts[0]
+    assert whole == pytest.approx(10 * its_mean)
     assert whole > 0.1

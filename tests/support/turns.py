@@ -8,7 +8,9 @@ of the parameters.
 If a single lane runs, it runs all daily cells. If all lanes run, each lane gets its number
 (`--turn 2/5` is the second of five lanes). If the cells of a test take longer than `BUDGET`, they
 are then divided among the lanes: each cell runs on as many lanes as the budget allows, but at least
-on one lane. Tests with the mark `every_lane` are never divided.
+on one lane. If the cells take longer than `DAY` on one lane, only some of them run on any lane:
+their share falls with the square root of the duration. Tests with the mark `every_lane` are never
+divided.
 
 If possible, cells of one file with the same optimizer and dtype run on the same lanes, because they
 are compared with the same Session runs, which are cached. If possible, tests of one file that use
@@ -29,11 +31,13 @@ from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
 BUDGET = 0.05  # seconds that all cells of a test may take on one lane
+DAY = 1.5  # seconds; of tests that take longer on one lane, only some cells run on any lane
 # A JSON file with the durations in seconds of shared fixtures, and of tests whose cells together
 # take longer than `BUDGET` on one lane. `python -m tests.tools.seconds` writes this file.
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
+TOO_MANY = "many cells of a long test: make test-full"
 ANOTHER_LANES_TURN = "runs on another lane; `make test-full` runs all cells"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
@@ -62,13 +66,15 @@ def pytest_make_parametrize_id(val):
 
 def pytest_collection_modifyitems(config, items):
     """Deselects slow cells and cells of other lanes; config.left_out gets their counts."""
-    left = {TOO_SLOW: [], ANOTHER_LANES_TURN: []}
+    left = {TOO_SLOW: [], TOO_MANY: [], ANOTHER_LANES_TURN: []}
     if not config.getoption("full"):
         left[TOO_SLOW] = [item for item in items if item.get_closest_marker("full")]
         items[:] = [item for item in items if not item.get_closest_marker("full")]
         if config.getoption("turn"):
-            here = set(share(items, *config.getoption("turn")))
-            left[ANOTHER_LANES_TURN] = [item for item in items if item not in here]
+            chosen = set(daily(items))
+            here = chosen & set(share(items, *config.getoption("turn")))
+            left[TOO_MANY] = [item for item in items if item not in chosen]
+            left[ANOTHER_LANES_TURN] = [item for item in items if item in chosen - here]
             items[:] = [item for item in items if item in here]
     if hasattr(config, "workerinput"):  # with xdist
         items[:] = longest_first(items)
@@ -135,8 +141,22 @@ def turn(text):
     return number, total
 
 
+def daily(items):
+    """Yields the cells that some lane runs: of a long test, at least one cell."""
+    tests = collections.defaultdict(list)
+    for item in items:
+        tests[test_of(item)].append(item)
+    for test, cells in tests.items():
+        # Each lane chooses the same cells, although other lanes may have other cells.
+        places = {item: _number(item.nodeid) / 2**32 for item in cells}
+        few = math.sqrt(DAY / max(DAY, seconds().get(test, 0)))
+        for item, place in places.items():
+            if place <= max(few, min(places.values())) or item.get_closest_marker("every_lane"):
+                yield item
+
+
 def share(items, number, total):
-    """Yields the cells that one lane runs.
+    """Yields the cells that one lane runs, if they are chosen.
 
     Args:
       items: all cells.

@@ -33,8 +33,9 @@ def of_all_cells(report):
         test = name.partition("[")[0]
         seconds[test] += each
         cells[test] += 1
-    left_out = report["left_out"].get(turns.ANOTHER_LANES_TURN, {})
-    tests = {test: seconds[test] * (1 + left_out.get(test, 0) / cells[test]) for test in seconds}
+    left_out = collections.Counter(report["left_out"].get(turns.ANOTHER_LANES_TURN, {}))
+    left_out.update(report["left_out"].get(turns.TOO_MANY, {}))
+    tests = {test: seconds[test] * (1 + left_out[test] / cells[test]) for test in seconds}
     return dict(tests, **report["seconds_of_shared_fixtures"])
 
 
