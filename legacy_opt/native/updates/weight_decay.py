@@ -32,8 +32,17 @@ class DecayedFormulas(ChangedFormulas):
         return decays, super().flags(variable)
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)
-        return dict(super()._scalars(dtype), **{_NAME: factor})
+        own = self.scalars_from(self.optimizer._weight_decay_tensor, dtype)
+        return dict(super()._scalars(dtype), **own)
+
+    def scalars_from(self, weight_decay: Tensor, dtype: DType) -> Dict[str, Tensor]:
+        """Returns the scalars that these formulas add to those of `base`.
+
+        Args:
+          weight_decay: the weight decay of the training step.
+          dtype: the dtype of the variables.
+        """
+        return {_NAME: factor_of(self.optimizer, weight_decay, dtype)}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         base_update = super().function(variable, sparse)
