@@ -295,6 +295,10 @@ class NumpyOptimizer:
         rows: Any = ...
         if is_sparse:
             gradient = gradient.summed()
+            if group.first is not None:
+                value = self._library.rounded(variable[gradient.ids], self.record.dtype)
+                inputs = group.first, {}, gradient.values, value, {}, scalars
+                variable[gradient.ids] = run_program(self._library, *inputs).value
             if program.by_rows:
                 rows, gradient = gradient.ids, gradient.values
             else:

@@ -139,7 +139,7 @@ class _Reader:
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
-        fields = self._fields(group, "dense ranks slots sparse variables")
+        fields = self._fields(group, "dense first ranks slots sparse variables")
         variables = fields["variables"]
         if variables is not None:
             variables = self._list("variables", variables, MOST_GROUPS)
@@ -163,8 +163,13 @@ class _Reader:
         programs = [
             self._program(name, fields[name], dtype, slots, scalars) for name in ("dense", "sparse")
         ]
+        first = fields["first"]
+        if first is not None:
+            first = self._program("first", first, dtype, {}, scalars)
+            if isinstance(first, str) or not first.by_rows:
+                self._refuse("first: expected a program of rows")
         self._at.pop()
-        return Group(variables, (ranks[0], ranks[1]), slots, *programs)
+        return Group(variables, (ranks[0], ranks[1]), slots, *programs, first)
 
     def _program(
         self,

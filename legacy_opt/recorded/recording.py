@@ -52,6 +52,7 @@ _LEVELS = {
 }
 # One shape for each number of axes that may make a difference; the last stands for more axes.
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
+_POWERS = ("beta1_power", "beta2_power")
 _NO_ROWS = "a variable without axes has no rows"
 
 
@@ -73,7 +74,6 @@ def record(
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
     try:
         with tf.Graph().as_default():
-            v1.train.get_or_create_global_step()
             recorder = _Recorder(_copy(optimizer), shapes, dtype)
             groups = recorder.groups()
             if variables is None:
@@ -95,6 +95,11 @@ def _copy(optimizer: V1Optimizer) -> V1Optimizer:
         raise UnsupportedError("it is a wrapper: record the optimizer inside it")
     clean = copy.copy(optimizer)
     vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
+    step = getattr(clean, "_global_step", None)
+    has_step = argument_checks.is_tensor_like(step)
+    new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
+    if has_step:
+        clean._global_step = new_step
     if isinstance(clean, RuleOptimizer):
         clean._new_steps = NewStep()
     if not may_have_kernels(type(clean)):
@@ -103,6 +108,19 @@ def _copy(optimizer: V1Optimizer) -> V1Optimizer:
         except TypeError as error:
             raise UnsupportedError(str(error)) from None
     return clean
+
+
+def _new_step(dtype: Any) -> Variable:
+    """Creates the global step of the default graph."""
+    return v1.get_variable(
+        "global_step",
+        [],
+        dtype,
+        v1.zeros_initializer(dtype),
+        trainable=False,
+        use_resource=True,
+        collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
+    )
 
 
 class _Given(NamedTuple):
@@ -187,12 +205,14 @@ class _Recorder:
             dense = self._program(variable, False)
             if isinstance(dense, str) and isinstance(sparse, str):
                 raise UnsupportedError(dense)
-            found.append(Group((name,), (rank, rank), self._slots(variable), dense, sparse))
+            slots, first = self._slots(variable), None
+            if rank and self._formulas.must_wait(variable):
+                formula = self._formulas.decay_of_rows(variable)
+                first = _program(formula.program(), by_rows=True)
+            found.append(Group((name,), (rank, rank), slots, dense, sparse, first))
         return found
 
     def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
-        if is_sparse and self._formulas.must_wait(variable):
-            return "the rows of a sparse gradient decay, but all rows are updated"
         try:
             formula = self._formulas.formula_of(variable, is_sparse)
             return _program(formula.program(), formula.by_rows)
@@ -233,7 +253,7 @@ def _by_rank(groups: Sequence[Group]) -> List[Group]:
         if found:
             last = found[-1]
             if last.sparse == _NO_ROWS:
-                last = last._replace(sparse=group.sparse)
+                last = last._replace(sparse=group.sparse, first=group.first)
             if last[2:] == group[2:]:
                 found[-1] = last._replace(ranks=(last.ranks[0], group.ranks[1]))
                 continue
@@ -261,7 +281,7 @@ def _given_scalars(parts: Sequence[Formulas]) -> _Given:
             hyperparameters["weight_decay"] = optimizer._weight_decay_tensor, value
         elif isinstance(part, RuleFormulas):
             for name, tensor in optimizer._rule_step.tensors.items():
-                hyperparameters[name] = tensor, getattr(optimizer, "_" + name)
+                hyperparameters[name] = tensor, getattr(optimizer, "_" + name, tensor)
             shared = {name: optimizer._non_slot(name) for name in optimizer.non_slots()}
             step = optimizer._rule_step.global_step
             global_step = None if step is None else step.dtype.base_dtype.name
@@ -269,12 +289,12 @@ def _given_scalars(parts: Sequence[Formulas]) -> _Given:
             for name, tensor in part.scalars(tf.float32).items():
                 if name == "global_step":
                     global_step = tensor.dtype.base_dtype.name
-                elif not name.endswith("_power"):
+                elif name not in _POWERS:
                     with v1.Session() as session:
                         hyperparameters[name] = tensor, session.run(tensor).item()
             if part.rule.powers:
                 powers = optimizer._get_beta_accumulators()
-                shared = dict(zip(("beta1_power", "beta2_power"), powers))
+                shared = dict(zip(_POWERS, powers))
         else:
             raise UnsupportedError(f"{type(part).__name__} have no record")
     return _Given(hyperparameters, shared, global_step)
@@ -306,11 +326,12 @@ def _shared_after(parts: Sequence[Formulas], given: Mapping[str, Tensor]) -> Dic
                 new[beta + "_power"] = given[beta + "_power"] * given[beta]
         elif isinstance(part, RuleFormulas) and optimizer.non_slots():
             values = {name: given[name] for name in optimizer.non_slots()}
-            with part.step_from(given, tf.float32):
-                hyper = optimizer.hyperparameters(tf.float32, non_slots=False)
             method = f"{type(optimizer).__name__}.update_non_slots"
             named = NamedValues.of(f"values of {method}", values)
-            new.update(checked_non_slots(optimizer.update_non_slots(named, hyper), values, method))
+            with part.step_from(given, tf.float32):
+                hyper = optimizer.hyperparameters(tf.float32, non_slots=False)
+                found = optimizer.update_non_slots(named, hyper)
+            new.update(checked_non_slots(found, values, method))
     return new
 
 
@@ -325,7 +346,9 @@ def _layout_name(layout: Any, variable: Variable) -> str:
 
 
 def _number(value: Any, dtype: Any) -> Optional[Union[bool, int, float]]:
-    """Returns a hyperparameter as a number of its dtype; None if it is no number."""
+    """Returns a hyperparameter as a number of its dtype; None if it is no number or constant."""
+    if isinstance(value, tf.Tensor) and not tf.executing_eagerly() and value.op.type == "Const":
+        return tf.make_ndarray(value.op.get_attr("value")).item()
     if argument_checks.is_tensor_like(value) or callable(value):
         return None
     return np.asarray(value).astype(dtype.as_numpy_dtype).item()

@@ -133,6 +133,8 @@ class Group(NamedTuple):
       slots: a dict from names to `Slot`.
       dense: the `Program` for dense gradients; if there is none, a text that says why.
       sparse: the same for sparse gradients.
+      first: a program that changes the variable's rows in a sparse gradient before `sparse`, or
+        None. Weight decay of these rows is such a program, if all rows are updated.
     """
 
     variables: Optional[Tuple[str, ...]]
@@ -140,6 +142,7 @@ class Group(NamedTuple):
     slots: Mapping[str, Slot]
     dense: Union[Program, str]
     sparse: Union[Program, str]
+    first: Optional[Program] = None
 
 
 class Scalar(NamedTuple):

@@ -303,6 +303,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
         rows: Any = ...
         if is_sparse:
             rows, gradient = _summed(gradient)
+            if group.first is not None:
+                inputs = group.first, {}, gradient, variable[rows], {}, scalars
+                variable[rows] = run_program(self._library, *inputs).value
             if not program.by_rows:
                 gradient = torch.zeros_like(variable).index_copy_(0, rows, gradient)
                 rows = ...

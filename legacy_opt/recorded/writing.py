@@ -96,6 +96,7 @@ def _group(group: Group) -> Dict[str, Any]:
         "slots": slots,
         "dense": _program(group.dense),
         "sparse": _program(group.sparse),
+        "first": None if group.first is None else _program(group.first),
     }
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from legacy_opt.core.types import DType, Tensor, Variable
+from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
 from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import ChangedFormulas
+from legacy_opt.native.updates.formulas import ChangedFormulas, Formula
 from legacy_opt.optimizers.decoupled_weight_decay import factor_of
 
 _NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
@@ -53,8 +54,27 @@ class DecayedFormulas(ChangedFormulas):
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
-            decayed = value - scalars[_NAME] * value
+            decayed = _decayed(value, scalars)
             results = base_update(grad, decayed, slots, scalars)
             return Results(None, results.changes, results.new_value(decayed))
 
         return update
+
+    def decay_of_rows(self, variable: Variable) -> Formula:
+        """Returns the formula of the decay that must precede a sparse update; see `must_wait`."""
+        dtype = variable.dtype.base_dtype
+        inputs = [Input(name, ELEMENT, dtype.name) for name in (GRADIENT, VALUE)]
+        inputs += [
+            Input(name, SCALAR, tensor.dtype.base_dtype.name)
+            for name, tensor in self.scalars(dtype).items()
+        ]
+
+        def function(tensors: Dict[Input, Any]) -> Results:
+            named = {each.name: tensor for each, tensor in tensors.items()}
+            return Results(None, {}, _decayed(named[VALUE], named))
+
+        return Formula(inputs, [None, *variable.shape.as_list()[1:]], function, by_rows=True)
+
+
+def _decayed(value: Tensor, scalars: Dict[str, Tensor]) -> Tensor:
+    return value - scalars[_NAME] * value
