@@ -284,7 +284,8 @@ def _given_scalars(parts: Sequence[Formulas]) -> _Given:
                 hyperparameters[name] = tensor, getattr(optimizer, "_" + name, tensor)
             shared = {name: optimizer._non_slot(name) for name in optimizer.non_slots()}
             step = optimizer._rule_step.global_step
-            global_step = None if step is None else step.dtype.base_dtype.name
+            if step is not None and not isinstance(optimizer._global_step, (int, float)):
+                global_step = step.dtype.base_dtype.name
         elif isinstance(part, StockFormulas):
             for name, tensor in part.scalars(tf.float32).items():
                 if name == "global_step":

@@ -75,10 +75,25 @@ class TorchLibrary(Library):
         return torch.where(condition, x, y)
 
     def sqrt(self, x: Any) -> Any:
-        # PyTorch's square root of float32 is not always correctly rounded.
+        # PyTorch's square roots are not always correctly rounded.
         if self._is_exact and x.dtype == torch.float32:
             return torch.sqrt(x.double()).float()
-        return torch.sqrt(x)
+        return self._corrected(x, torch.sqrt(x)) if self._is_exact else torch.sqrt(x)
+
+    def _corrected(self, x: Any, y: Any) -> Any:
+        """Returns the float64 number next to the square root of x; y is this number or a neighbour.
+
+        The sign and size of x - y * y, which is computed without rounding, tell which one.
+        """
+        split = y * 134217729.0  # 2**27 + 1: the upper half of the bits of y, by Veltkamp
+        high = split - (split - y)
+        low = y - high
+        square = y * y
+        rest = (x - square) - (((high * high - square) + 2.0 * high * low) + low * low)
+        above, below = (self.of_bits(self.bits(y) + step) for step in (1, -1))
+        corrected = torch.where(rest <= -y * (y - below), below, y)
+        corrected = torch.where(rest > y * (above - y), above, corrected)
+        return torch.where((x > 0.0) & (x < float("inf")), corrected, y)
 
     def abs(self, x: Any) -> Any:
         """Returns the absolute value."""

@@ -282,11 +282,11 @@ class RuleFormulas(Formulas):
           dtype: the dtype of the variables.
         """
         optimizer, before = self.optimizer, self.optimizer._rule_step
-        step = before._replace(
-            tensors={name: given[name] for name in before.tensors},
-            global_step=given.get("global_step"),
-            once={},
-        )
+        global_step = given.get("global_step")
+        if global_step is None and before.global_step is not None:  # a number: it does not change
+            global_step = tf.convert_to_tensor(optimizer.global_step_variable())
+        tensors = {name: given[name] for name in before.tensors}
+        step = before._replace(tensors=tensors, global_step=global_step, once={})
         optimizer._rule_step = step
         try:
             optimizer._rule_step = step._replace(once=optimizer._once_per_step())
