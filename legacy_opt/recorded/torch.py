@@ -233,9 +233,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Adds a parameter group; see `torch.optim.Optimizer`."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        group.setdefault("global_step", 0)
+        # Tensors, because torch.compile would compile the step again for each number.
+        group.setdefault("global_step", torch.tensor(0))
         for name, scalar in self.record.shared.items():
-            group.setdefault(name, scalar.value)
+            group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
         for name, parameter in _named(group):
             self._group_of(name, parameter)
 
@@ -261,22 +262,23 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 if parameter.grad is not None:
                     self._update(name, parameter, group["axes"], scalars)
             after = run_function(self._library, self.record.after, given)
-            group.update((name, value.item()) for name, value in after.items())
-            group["global_step"] += 1
+            for shared_name, value in after.items():
+                group[shared_name].copy_(value)
+            group["global_step"].add_(1)
         return loss
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
-        record, constant = self.record, self._library.constant
-        given = {
-            name: constant(_number(group[_group_name(name)]), scalar.dtype)
-            for name, scalar in record.hyperparameters.items()
-        }
-        given.update(
-            (name, constant(group[name], scalar.dtype)) for name, scalar in record.shared.items()
-        )
+        record = self.record
+        dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
+        dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
         if record.global_step is not None:
-            given["global_step"] = constant(group["global_step"], record.global_step)
-        return given
+            dtypes["global_step"] = record.global_step
+        return {name: self._scalar(group[_group_name(name)], dtypes[name]) for name in dtypes}
+
+    def _scalar(self, value: Any, dtype: str) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return self._library.constant(value, dtype)
+        return self._library.cast(value.clone(), dtype)  # the step changes shared variables
 
     def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
         """Returns the slots of a parameter, a dict from names to tensors; creates them if needed.
@@ -402,7 +404,3 @@ def _named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
 
 def _group_name(name: str) -> str:
     return _NAME_OF_RATE if name == _RATE else name
-
-
-def _number(value: Any) -> Any:
-    return value.item() if isinstance(value, torch.Tensor) else value
