@@ -9,7 +9,6 @@ from legacy_opt.recorded.operations import FLOATS, SUMS
 from legacy_opt.recorded.records import (
     ADD,
     ELEMENT,
-    FADE,
     MATRIX_COLUMN,
     MATRIX_ROW,
     NUMBER,
@@ -242,7 +241,7 @@ def run_program(
         if change.how == ADD:
             new = _compute(library, "Add", [slots[name], new], layouts[name].dtype)
         new_slots[name] = new
-        if change.how == FADE:
+        if change.factor is not None:
             factors[name] = values[change.factor]
     return Changed(values[program.value], new_slots, factors)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Tuple, Union
+from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
@@ -160,16 +160,16 @@ class _Reader:
                 self._number(parts["initial"], parts["dtype"]),
                 self._name("suffix", parts["suffix"]),
             )
-        programs = [
-            self._program(name, fields[name], dtype, slots, scalars) for name in ("dense", "sparse")
-        ]
-        first = fields["first"]
-        if first is not None:
-            first = self._program("first", first, dtype, {}, scalars)
-            if isinstance(first, str) or not first.by_rows:
+        dense = self._program("dense", fields["dense"], dtype, slots, scalars)
+        sparse = self._program("sparse", fields["sparse"], dtype, slots, scalars)
+        first: Optional[Program] = None
+        if fields["first"] is not None:
+            program = self._program("first", fields["first"], dtype, {}, scalars)
+            if isinstance(program, str) or not program.by_rows:
                 self._refuse("first: expected a program of rows")
+            first = program
         self._at.pop()
-        return Group(variables, (ranks[0], ranks[1]), slots, *programs, first)
+        return Group(variables, (ranks[0], ranks[1]), slots, dense, sparse, first)
 
     def _program(
         self,
@@ -306,7 +306,7 @@ class _Reader:
 
     # Values of JSON.
 
-    def _refuse(self, problem: str) -> None:
+    def _refuse(self, problem: str) -> NoReturn:
         raise RecordError(": ".join([*self._at, problem]))
 
     def _fields(self, value: Any, names: str) -> Dict[str, Any]:
@@ -364,8 +364,7 @@ class _Reader:
             bits = 31 if dtype == "int32" else 63
             if -(1 << bits) <= value < 1 << bits:
                 return value
-        self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
-        raise AssertionError("unreachable")
+        return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
 
 
 def _shown(value: Any) -> str:
