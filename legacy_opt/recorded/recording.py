@@ -76,13 +76,14 @@ def record(
         with tf.Graph().as_default():
             recorder = _Recorder(_copy(optimizer), shapes, dtype)
             groups = recorder.groups()
-            if variables is None:
-                groups = _by_rank(groups)
-            else:
-                groups = _by_name(groups)
-            return recorder.record(name, tuple(groups))
+            found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
+        with tf.Graph().as_default():
+            larger = {key: [size + 2 for size in shape] for key, shape in shapes.items()}
+            if _Recorder(_copy(optimizer), larger, dtype).groups() != groups:
+                raise UnsupportedError("the rule depends on the shape of the variable")
     except UnsupportedError as error:
         raise RecordError(f"{name} cannot be recorded: {error}") from error
+    return found
 
 
 def _copy(optimizer: V1Optimizer) -> V1Optimizer:

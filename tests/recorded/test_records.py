@@ -47,6 +47,17 @@ def test_what_cannot_be_recorded_says_why(make, problem):
         recorded.record(make())
 
 
+class Divided(legacy_opt.RuleOptimizer):
+    def rule(self, grad, value, slots, hyper):
+        return grad / grad.shape.num_elements(), {}
+
+
+@pytest.mark.parametrize("variables", [None, {"w": [3, 4]}])
+def test_a_rule_that_reads_the_shape_is_refused(variables):
+    with pytest.raises(recorded.RecordError, match="the rule depends on the shape of the variable"):
+        recorded.record(Divided(False, "Divided"), variables)
+
+
 def test_recording_changes_nothing():
     with tf.Graph().as_default() as graph:
         optimizer = v1.train.AdamOptimizer(0.1)
