@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits native-differences native-wheel sanitize mutations coverage seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits native-differences native-wheel sanitize mutations coverage seconds rules leave \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -59,6 +59,12 @@ scripts: $(TOOLS) ## train old scripts on every lane; write their losses into do
 
 bits: $(TOOLS) ## check that native kernels compute the same bits on all lanes, threads and processors
 	$(NOX) bits
+
+rules: $(TOOLS) ## record the rules of the catalogue into legacy_opt/recorded/rules
+	$(NOX) rules
+
+leave: $(TOOLS) ## compare recorded rules in NumPy and PyTorch, without TensorFlow, with native kernels
+	$(NOX) leave -- $(ARGS)
 
 native-differences: $(TOOLS) ## print how often native kernels differ from TensorFlow, for docs/native.md
 	$(NOX) native_differences

@@ -87,6 +87,12 @@ DYNAMIC_EMBEDDINGS_LANE = "2.15"
 # installs. Horovod uses its XLA operations only if HOROVOD_ENABLE_XLA_OPS is set.
 HOROVOD = "horovod==0.28.1"
 HOROVOD_WITHOUT_XLA = ("2.21",)
+# `make leave` has an environment without TensorFlow. PyTorch is installed without its requirements,
+# because those of its wheel for Linux contain CUDA; these packages suffice.
+LEAVE_PYTHON = "3.11"
+TORCH = "torch==2.13.0"
+LEAVE_PACKAGES = ["numpy", "filelock", "fsspec", "jinja2", "networkx", "sympy"]
+LEAVE_PACKAGES += ["typing_extensions", "setuptools"]
 
 LANES = (
     Lane("1.15.5", "3.7", "Keras 2, built in"),

@@ -454,6 +454,38 @@ def bits(session):
 
 
 @nox.session(python=False)
+def rules(session):
+    """Writes the recorded rules of the catalogue into the package, on lane 2.15."""
+    (lane,) = [lane for lane in LANES if lane.name == "2.15"]
+    session.run(environment(session, lane), "-m", "tests.tools.rules", external=True)
+
+
+@nox.session(python=False)
+def leave(session):
+    """Compares recorded rules in environments without TensorFlow with native kernels.
+
+    Arguments after -- are targets of tests/tools/leave.py; the default is all of them.
+    """
+    home = ENVIRONMENTS / "leave"
+    home.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(str(home)).free >> 20
+    session.log(f"PyTorch needs 1,200 MB of disk, the trainings 50 MB; {free:,} MB are free.")
+    python = environment(session, LANES[0])
+    session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
+    session.run(python, "-m", "tests.tools.leave", "reference", str(home / "runs"), external=True)
+    base = lanes.find_python(lanes.LEAVE_PYTHON) or session.error(
+        f"Python {lanes.LEAVE_PYTHON} is not installed"
+    )
+    python = small_environment(session, home / "environment", base, *lanes.LEAVE_PACKAGES)
+    # PyTorch's own requirements contain CUDA.
+    install(session, python, "--no-deps", lanes.TORCH)
+    script = ["tests/tools/leave.py", "check", str(home / "runs")]
+    session.run(python, "tests/tools/leave_torch.py", env={"PYTHONPATH": str(ROOT)}, external=True)
+    for target in session.posargs or ["numpy", "torch", "torch-fast", "torch-compile"]:
+        session.run(python, *script, target, env={"PYTHONPATH": str(ROOT)}, external=True)
+
+
+@nox.session(python=False)
 def native_differences(session):
     """Prints how often results of native kernels differ from TensorFlow's, on every lane."""
     pythons = [environment(session, lane) for lane in LANES if lanes.find_python(lane.python)]

@@ -42,13 +42,14 @@ setup(
         *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),
     ],
     package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
-    package_data={"legacy_opt": ["py.typed", "native/sources/*"]},
+    package_data={"legacy_opt": ["py.typed", "native/sources/*", "recorded/rules/*.json"]},
     # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one of them.
     install_requires=["numpy"],
     extras_require={
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
+        "torch": ["torch>=2.1"],  # for `legacy_opt.recorded.torch`
         "slim": ["tf-slim>=1.1"],  # where most of tf.contrib.slim and layers is
         # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [

@@ -34,11 +34,30 @@ def __getattr__(name):
             raise AttributeError(
                 f"legacy_opt has no attribute {name!r}: it is legacy_opt.compat.{name}"
             )
-        public = _importlib.import_module("legacy_opt.public")
+        try:
+            public = _importlib.import_module("legacy_opt.public")
+        except ImportError:
+            # Programs without TensorFlow use `legacy_opt.recorded`, and libraries ask each module
+            # for names, as pickle does: only a public name is an ImportError.
+            if _is_public(name):
+                raise
+            raise AttributeError(f"module 'legacy_opt' has no attribute {name!r}") from None
         if name == "__all__" or name in public.__all__:
             return getattr(public, name)
         raise AttributeError(_missing(name, public.__all__))
     raise AttributeError(f"module 'legacy_opt' has no attribute {name!r}")
+
+
+def _is_public(name):
+    """Returns whether a name is public, without importing TensorFlow, from the modules' texts."""
+    import re
+
+    here = _os.path.dirname(__file__)
+    texts = []
+    for path in ("public.py", "optimizers/catalogue.py"):
+        with open(_os.path.join(here, path), encoding="utf-8") as file:
+            texts.append(file.read())
+    return re.search(rf"\b{re.escape(name)}\b", "".join(texts)) is not None
 
 
 def __dir__():

@@ -100,7 +100,7 @@ def sources(checkout):
     """Returns the paths that the package's files have in the wheel."""
     files = [path for folder in ("legacy_opt", "compat") for path in (checkout / folder).rglob("*")]
     names = {path.relative_to(checkout).as_posix() for path in files if path.is_file()}
-    names = {name for name in names if name.endswith((".py", "py.typed", ".cc", ".h"))}
+    names = {name for name in names if name.endswith((".py", "py.typed", ".cc", ".h", ".json"))}
     return {"legacy_opt/" + name if name.startswith("compat/") else name for name in names}
 
 
@@ -154,7 +154,7 @@ def test_metadata(wheel):
     needed = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
     assert needed == ["numpy"]
     extras = set(fields.get_all("Provides-Extra"))
-    assert extras == {"tensorflow", "tensorflow-cpu", "cli", "slim", "examples", "test"}
+    assert extras == {"tensorflow", "tensorflow-cpu", "cli", "slim", "torch", "examples", "test"}
     assert fields.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
 
 

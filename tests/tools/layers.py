@@ -23,6 +23,7 @@ ALLOWED = {
     "optimizers": ["core", "versions"],
     "wrappers": ["core", "versions"],
     "native": ["core", "optimizers", "wrappers", "versions"],
+    "recorded": ["core", "native"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
     "public": ["core", "optimizers", "wrappers", "training"],

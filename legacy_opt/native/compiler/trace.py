@@ -108,6 +108,32 @@ def trace(
     return program
 
 
+def trace_scalars(
+    dtypes: Mapping[str, str], function: Callable[[Dict[str, Tensor]], Mapping[str, Tensor]]
+) -> Tuple[List[Node], Dict[str, Node]]:
+    """Calls a function of scalars with placeholders, and reads the operations that it creates.
+
+    Args:
+      dtypes: a dict from names of scalars to their dtypes.
+      function: a function that takes a dict from names to tensors, and returns such a dict. It is
+        called in a new graph.
+
+    Returns:
+      All nodes, each after its inputs, and a dict from names of results to nodes.
+
+    Raises:
+      UnsupportedError: see `trace`.
+    """
+    reader = _Reader([])
+    with tf.Graph().as_default():
+        tensors = {
+            name: reader.placeholder(Input(name, SCALAR, dtype)) for name, dtype in dtypes.items()
+        }
+        results = function(tensors)
+        nodes = {name: reader.read(tf.convert_to_tensor(each)) for name, each in results.items()}
+    return reader.nodes, nodes
+
+
 class _Reader:
     """Converts tensors to nodes of a `Program`."""
 
@@ -117,6 +143,11 @@ class _Reader:
         self._inputs = {}  # name of a placeholder -> Input
         self._tensor_nodes = {}  # (name of an operation, number of its output) -> Node
         self._nodes = {}  # (operation, dtype, level, numbers of the inputs, detail) -> Node
+
+    @property
+    def nodes(self) -> List[Node]:
+        """All nodes, each after its inputs."""
+        return list(self._nodes.values())
 
     def placeholder(self, input_: Input) -> Tensor:
         """Returns a placeholder for an `Input`."""
@@ -252,7 +283,7 @@ class _Reader:
             dtype,
             scalars,
             *([each for each in slots if each.level in levels] for levels in _LEVELS_OF_SLOTS),
-            nodes=list(self._nodes.values()),
+            nodes=self.nodes,
             value=value,
             changes=changes,
         )

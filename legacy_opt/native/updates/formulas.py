@@ -273,6 +273,35 @@ class RuleFormulas(Formulas):
             self._known_inputs[dtype] = self.optimizer._inputs(dtypes)
         return self._known_inputs[dtype]
 
+    def inputs_from(self, given: Mapping[str, Tensor], dtype: DType) -> Any:
+        """Returns the `Inputs` of a training step with other scalars.
+
+        Args:
+          given: a dict from the names of hyperparameters, shared variables and "global_step" to
+            tensors.
+          dtype: the dtype of the variables.
+        """
+        optimizer, before = self.optimizer, self.optimizer._rule_step
+        global_step = given.get("global_step")
+        if global_step is None and before.global_step is not None:  # a number: it does not change
+            global_step = tf.convert_to_tensor(optimizer.global_step_variable())
+        tensors = {name: given[name] for name in before.tensors}
+        step = before._replace(tensors=tensors, global_step=global_step, once={})
+        optimizer._rule_step = step
+        try:
+            optimizer._rule_step = step._replace(once=optimizer._once_per_step())
+            inputs = optimizer._inputs(dict.fromkeys([dtype, wide_dtype(dtype)]), non_slots=False)
+        finally:
+            optimizer._rule_step = before
+        return inputs._replace(non_slots={name: given[name] for name in optimizer.non_slots()})
+
+    def step_from(self, given: Mapping[str, Tensor], dtype: DType) -> Any:
+        """Returns a scope in which hyperparameters are computed from other scalars.
+
+        The arguments are those of `inputs_from`.
+        """
+        return _step_with_inputs(self.optimizer, self.inputs_from(given, dtype))
+
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         optimizer = self.optimizer
         name = type(optimizer).__name__

@@ -23,7 +23,7 @@ class StockFormulas(Formulas):
 
     def __init__(self, optimizer: V1Optimizer, rule: StockRule) -> None:
         super().__init__(optimizer)
-        self._rule = rule
+        self.rule = rule
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         names = sorted(self.optimizer.get_slot_names())
@@ -32,21 +32,21 @@ class StockFormulas(Formulas):
         }
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
-        return self._rule.whole_tensor
+        return self.rule.whole_tensor
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        return scalars_of(self._rule, self.optimizer)
+        return scalars_of(self.rule, self.optimizer)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        why_refused = self._rule.refused(self.optimizer)
+        why_refused = self.rule.refused(self.optimizer)
         if why_refused:
             raise UnsupportedError(why_refused)
-        function = self._rule.function_for(sparse)
+        function = self.rule.function_for(sparse)
 
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
-            hyper = hyper_of(self._rule, self.optimizer, scalars, grad.dtype)
+            hyper = hyper_of(self.rule, self.optimizer, scalars, grad.dtype)
             new_value, new_slots = function(grad, value, SimpleNamespace(**slots), hyper)
             changes = {name: (ASSIGN, new, None) for name, new in new_slots.items()}
             return Results(None, changes, new_value)

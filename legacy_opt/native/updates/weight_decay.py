@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from legacy_opt.core.types import DType, Tensor, Variable
+from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
 from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import ChangedFormulas
+from legacy_opt.native.updates.formulas import ChangedFormulas, Formula
 from legacy_opt.optimizers.decoupled_weight_decay import factor_of
 
 _NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
@@ -32,8 +33,17 @@ class DecayedFormulas(ChangedFormulas):
         return decays, super().flags(variable)
 
     def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
-        factor = factor_of(self.optimizer, self.optimizer._weight_decay_tensor, dtype)
-        return dict(super()._scalars(dtype), **{_NAME: factor})
+        own = self.scalars_from(self.optimizer._weight_decay_tensor, dtype)
+        return dict(super()._scalars(dtype), **own)
+
+    def scalars_from(self, weight_decay: Tensor, dtype: DType) -> Dict[str, Tensor]:
+        """Returns the scalars that these formulas add to those of `base`.
+
+        Args:
+          weight_decay: the weight decay of the training step.
+          dtype: the dtype of the variables.
+        """
+        return {_NAME: factor_of(self.optimizer, weight_decay, dtype)}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         base_update = super().function(variable, sparse)
@@ -44,8 +54,27 @@ class DecayedFormulas(ChangedFormulas):
         def update(
             grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
         ) -> Results:
-            decayed = value - scalars[_NAME] * value
+            decayed = _decayed(value, scalars)
             results = base_update(grad, decayed, slots, scalars)
             return Results(None, results.changes, results.new_value(decayed))
 
         return update
+
+    def decay_of_rows(self, variable: Variable) -> Formula:
+        """Returns the formula of the decay that must precede a sparse update; see `must_wait`."""
+        dtype = variable.dtype.base_dtype
+        inputs = [Input(name, ELEMENT, dtype.name) for name in (GRADIENT, VALUE)]
+        inputs += [
+            Input(name, SCALAR, tensor.dtype.base_dtype.name)
+            for name, tensor in self.scalars(dtype).items()
+        ]
+
+        def function(tensors: Dict[Input, Any]) -> Results:
+            named = {each.name: tensor for each, tensor in tensors.items()}
+            return Results(None, {}, _decayed(named[VALUE], named))
+
+        return Formula(inputs, [None, *variable.shape.as_list()[1:]], function, by_rows=True)
+
+
+def _decayed(value: Tensor, scalars: Dict[str, Tensor]) -> Tensor:
+    return value - scalars[_NAME] * value

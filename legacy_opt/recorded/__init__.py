@@ -1,0 +1,42 @@
+"""Recorded rules: the updates of optimizers as data, which train without TensorFlow.
+
+`record` makes a record of an optimizer and needs TensorFlow; nothing else here does. The targets
+are `legacy_opt.recorded.numpy` and `legacy_opt.recorded.torch`. docs/recorded_rules.md describes
+the format.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from legacy_opt.recorded.reading import catalogue, load, loads
+from legacy_opt.recorded.records import Record, RecordError
+from legacy_opt.recorded.writing import dumps, save
+
+__all__ = ["Record", "RecordError", "catalogue", "dumps", "load", "loads", "record", "save"]
+
+
+def record(optimizer: Any, variables: Any = None, dtype: Any = "float32") -> Record:
+    """Records the rule of an optimizer.
+
+    Example::
+
+        from legacy_opt import recorded
+
+        optimizer = legacy_opt.LAMBOptimizer(0.01, exclude_from_weight_decay=["bias"])
+        record = recorded.record(optimizer, {"dense/kernel": [3, 2], "dense/bias": [2]})
+        recorded.save(record, "lamb.json")
+
+    Args:
+      optimizer: an optimizer that has native kernels (docs/native.md): of this package, of
+        TensorFlow, or a `legacy_opt.RuleOptimizer`. It is not changed.
+      variables: a dict from names of variables to their shapes, if the optimizer treats variables
+        by their names. By default, the record is for variables of any name and shape.
+      dtype: the dtype of the variables, "float32" or "float64".
+
+    Raises:
+      RecordError: the optimizer has no such rule. The message says why.
+    """
+    from legacy_opt.recorded import recording
+
+    return recording.record(optimizer, variables, dtype)

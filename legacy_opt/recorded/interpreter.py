@@ -1,0 +1,279 @@
+"""Interprets the nodes of recorded rules, one by one, with the arrays of any library."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
+
+from legacy_opt.recorded.elementary import FUNCTIONS
+from legacy_opt.recorded.operations import FLOATS, SUMS
+from legacy_opt.recorded.records import (
+    ADD,
+    ELEMENT,
+    MATRIX_COLUMN,
+    MATRIX_ROW,
+    NUMBER,
+    SLOT,
+    TENSOR,
+    Function,
+    Node,
+    Program,
+    Slot,
+    level_of,
+)
+
+
+class Library:
+    """The operations that an array library needs to run recorded rules; targets override them.
+
+    Arrays have Python's operators. A value of the level "element" has the shape of the variable or
+    of its touched rows; values of other levels can be broadcast to this shape.
+    """
+
+    def constant(self, value: Any, dtype: str) -> Any:
+        """Returns a scalar."""
+        raise NotImplementedError
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        """Casts an array. Floats that no integer equals become the lowest integer."""
+        raise NotImplementedError
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        """Returns elements of x and y, which may be Python floats."""
+        raise NotImplementedError
+
+    def sqrt(self, x: Any) -> Any:
+        """Returns the correctly rounded square root."""
+        raise NotImplementedError
+
+    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
+        """Adds float64 numbers in the order of native kernels.
+
+        Args:
+          x: an array of float64.
+          level: the level of the result.
+          of_rows: whether the program has matrices, whose rows are added one by one.
+        """
+        raise NotImplementedError
+
+    def count(self, x: Any, level: str) -> int:
+        """Returns how many numbers `sum` adds."""
+        raise NotImplementedError
+
+    def function(self, name: str, operands: Sequence[Any], dtype: str) -> Any:
+        """Computes a function of `elementary.FUNCTIONS` in float64, and rounds once."""
+        wide = [self.cast(each, "float64") for each in operands]
+        return self.cast(FUNCTIONS[name](self, *wide), dtype)
+
+    def rounded(self, x: Any, dtype: str) -> Any:
+        """Returns the result of an operation that rounds; targets may treat denormals here."""
+        del dtype
+        return x
+
+
+def _maximum(library, a, b):
+    return library.where(a != a, a, library.where(b != b, b, library.where(a < b, b, a)))
+
+
+def _minimum(library, a, b):
+    return library.where(a != a, a, library.where(b != b, b, library.where(b < a, b, a)))
+
+
+def _sign(library, a, dtype):
+    one, zero = library.constant(1, dtype), library.constant(0, dtype)
+    signs = library.where(a > 0, one, library.where(a < 0, -one, zero))
+    return library.where(a != a, a, signs)
+
+
+# Operations whose results are exact, and operations that round. The arguments are the library, the
+# operands and the dtype of the result.
+_EXACT: Dict[str, Callable[..., Any]] = {
+    "Abs": lambda library, a, dtype: library.where(a < 0, -a, a + library.constant(0, dtype)),
+    "ClipByValue": lambda lib, a, b, c, dtype: _minimum(lib, _maximum(lib, a, b), c),
+    "Equal": lambda library, a, b, dtype: a == b,
+    "FloorDiv": lambda library, a, b, dtype: a // b,
+    "FloorMod": lambda library, a, b, dtype: a % b,
+    "Greater": lambda library, a, b, dtype: a > b,
+    "GreaterEqual": lambda library, a, b, dtype: a >= b,
+    "Less": lambda library, a, b, dtype: a < b,
+    "LessEqual": lambda library, a, b, dtype: a <= b,
+    "LogicalAnd": lambda library, a, b, dtype: a & b,
+    "LogicalNot": lambda library, a, dtype: a == library.constant(False, "bool"),
+    "LogicalOr": lambda library, a, b, dtype: a | b,
+    "Maximum": lambda library, a, b, dtype: _maximum(library, a, b),
+    "Minimum": lambda library, a, b, dtype: _minimum(library, a, b),
+    "Neg": lambda library, a, dtype: -a,
+    "NotEqual": lambda library, a, b, dtype: a != b,
+    "Select": lambda library, a, b, c, dtype: library.where(a, b, c),
+    "Sign": _sign,
+}
+_ROUNDED: Dict[str, Callable[..., Any]] = {
+    "Add": lambda library, a, b, dtype: a + b,
+    "Mul": lambda library, a, b, dtype: a * b,
+    "RealDiv": lambda library, a, b, dtype: a / b,
+    "Reciprocal": lambda library, a, dtype: library.constant(1, dtype) / a,
+    "Sqrt": lambda library, a, dtype: library.sqrt(a),
+    "Square": lambda library, a, dtype: a * a,
+    "Sub": lambda library, a, b, dtype: a - b,
+}
+# Operations that consist of operations that round.
+_COMPOSED: Dict[str, Callable[..., Any]] = {
+    "AddN": lambda do, operands: _added(do, operands),
+    "Rsqrt": lambda do, operands: do("Reciprocal", do("Sqrt", operands[0])),
+    "SoftplusGrad": lambda do, operands: do(
+        "RealDiv", operands[0], do("Add", do("Exp", do("Neg", operands[1])), 1)
+    ),
+    "SquaredDifference": lambda do, operands: do("Square", do("Sub", *operands)),
+}
+
+
+def _added(do: Callable[..., Any], operands: Sequence[Any]) -> Any:
+    total = operands[0]
+    for each in operands[1:]:
+        total = do("Add", total, each)
+    return total
+
+
+def _compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
+    operands = [library.constant(each, dtype) if type(each) is int else each for each in operands]
+    if operation in _EXACT:
+        return _EXACT[operation](library, *operands, dtype=dtype)
+    if operation in _ROUNDED:
+        return library.rounded(_ROUNDED[operation](library, *operands, dtype=dtype), dtype)
+    if operation == "DivNoNan":
+        zero = library.constant(0, dtype)
+        quotient = library.rounded(operands[0] / operands[1], dtype)
+        return library.where(operands[1] == zero, zero, quotient)
+    if operation in FUNCTIONS:
+        return library.rounded(library.function(operation, operands, dtype), dtype)
+
+    def do(name: str, *its_operands: Any) -> Any:
+        return _compute(library, name, its_operands, dtype)
+
+    return _COMPOSED[operation](do, operands)
+
+
+def values_of(
+    library: Library,
+    nodes: Sequence[Node],
+    inputs: Mapping[Tuple[str, str], Any],
+    of_rows: bool = False,
+) -> Sequence[Any]:
+    """Computes the values of nodes.
+
+    Args:
+      library: the array library.
+      nodes: the nodes of a function or program.
+      inputs: a dict from inputs (kind, name) to arrays.
+      of_rows: see `Library.sum`.
+    """
+    values = []
+    for node in nodes:
+        operands = [values[each] for each in node.inputs]
+        if node.operation == "Input":
+            value = inputs[node.detail]
+        elif node.operation == "Const":
+            value = library.constant(node.detail, node.dtype)
+        elif node.operation == "Cast":
+            value = library.cast(operands[0], node.dtype)
+            value = library.rounded(value, node.dtype) if node.dtype in FLOATS else value
+        elif node.operation in SUMS:
+            wide = library.cast(operands[0], "float64")
+            value = library.sum(wide, node.level, of_rows)
+            if node.operation == "Mean":
+                value = value / library.constant(library.count(wide, node.level), "float64")
+            value = library.rounded(library.cast(value, node.dtype), node.dtype)
+        else:
+            value = _compute(library, node.operation, operands, node.dtype)
+        values.append(value)
+    return values
+
+
+def run_function(library: Library, function: Function, given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Computes the results of a function of scalars; `given` is a dict from names to scalars."""
+    inputs = {(NUMBER, name): value for name, value in given.items()}
+    values = values_of(library, function.nodes, inputs)
+    return {name: values[position] for name, position in function.results.items()}
+
+
+class Changed:
+    """The new values of a variable and its slots.
+
+    Attributes:
+      value: the new value of the variable, or of its touched rows.
+      slots: a dict from names of changed slots to their new values, or those of the touched rows.
+      factors: a dict from names of slots to the factors of the rows that are not touched.
+    """
+
+    def __init__(self, value: Any, slots: Dict[str, Any], factors: Dict[str, Any]) -> None:
+        self.value = value
+        self.slots = slots
+        self.factors = factors
+
+
+def run_program(
+    library: Library,
+    program: Program,
+    layouts: Mapping[str, Slot],
+    gradient: Any,
+    value: Any,
+    slots: Mapping[str, Any],
+    scalars: Mapping[str, Any],
+) -> Changed:
+    """Computes an update.
+
+    Args:
+      library: the array library.
+      program: the program.
+      layouts: the slots of the variable's group.
+      gradient: the gradient of the variable, or of its touched rows.
+      value: the value of the variable, or of its touched rows.
+      slots: a dict from names to values, which can be broadcast to the shape of `value`.
+      scalars: the results of `Record.before`.
+    """
+    inputs = {(NUMBER, name): each for name, each in scalars.items()}
+    inputs.update({(SLOT, name): each for name, each in slots.items()})
+    inputs[TENSOR, "gradient"] = gradient
+    inputs[TENSOR, "value"] = value
+    values = values_of(library, program.nodes, inputs, program.has_matrices)
+    new_slots, factors = {}, {}
+    for name, change in program.changes.items():
+        new = values[change.node]
+        if change.how == ADD:
+            new = _compute(library, "Add", [slots[name], new], layouts[name].dtype)
+        new_slots[name] = new
+        if change.factor is not None:
+            factors[name] = values[change.factor]
+    return Changed(values[program.value], new_slots, factors)
+
+
+def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
+    """Returns the shape in which a slot of a variable is stored."""
+    shape = tuple(shape)
+    if layout in ("row", "flat_row"):
+        return shape[:1]
+    return {
+        "scalar": (),
+        MATRIX_ROW: shape[:-1],
+        MATRIX_COLUMN: shape[:-2] + shape[-1:],
+    }.get(layout, shape)
+
+
+def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[int, ...]:
+    """Returns the shape of a slot's value in a program.
+
+    Args:
+      slot: the slot.
+      by_rows: whether the program gets touched rows.
+      shape: the shape of the variable, or of its touched rows.
+    """
+    level = level_of(slot.layout, by_rows)
+    shape = tuple(shape)
+    if level == ELEMENT:
+        return shape
+    if level == "row":
+        return shape[:1] + (1,) * (len(shape) - 1)
+    if level == MATRIX_ROW:
+        return shape[:-1] + (1,)
+    if level == MATRIX_COLUMN:
+        return shape[:-2] + (1,) + shape[-1:]
+    return ()

@@ -1,0 +1,388 @@
+"""Trains NumPy arrays with a recorded rule: the reference of all targets. Needs no TensorFlow.
+
+The results have the bits of native kernels (docs/native.md), in float32 and in float64.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple, Union
+
+import numpy as np
+
+from legacy_opt.recorded.interpreter import (
+    Library,
+    run_function,
+    run_program,
+    shape_in_program,
+    stored_shape,
+)
+from legacy_opt.recorded.records import (
+    FLAT,
+    FLAT_ROW,
+    Group,
+    Program,
+    Record,
+    RecordError,
+    Slot,
+)
+
+_PART = 8192  # elements of a partial sum, as in native/sources/update.h
+_LANES = 16  # as in native/compiler/emitter.py
+_BLOCK, _MOST_PARTS = 65536, 16  # of sums over columns, as in native/sources/update.h
+
+
+class NumpyLibrary(Library):
+    """The operations of NumPy.
+
+    Args:
+      flush_denormals: whether denormal numbers become zero, as in native kernels and in the
+        threads of TensorFlow.
+    """
+
+    def __init__(self, flush_denormals: bool = True) -> None:
+        self._flushes = flush_denormals
+
+    def constant(self, value: Any, dtype: str) -> Any:
+        return np.dtype(dtype).type(value)
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        x = np.asarray(x)
+        if x.dtype.kind == "f" and dtype.startswith("int"):
+            limit = np.dtype(x.dtype).type(2.0 ** (31 if dtype == "int32" else 63))
+            inside = np.abs(x) < limit
+            whole = np.where(inside, x, 0).astype(dtype)
+            return np.where(inside, whole, np.iinfo(dtype).min)[()]
+        return x.astype(dtype)[()]
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        floats = [np.asarray(each).dtype for each in (x, y) if not isinstance(each, float)]
+        if floats:
+            x, y = (floats[0].type(each) if isinstance(each, float) else each for each in (x, y))
+        return np.where(condition, x, y)[()]
+
+    def sqrt(self, x: Any) -> Any:
+        return np.sqrt(x)
+
+    def abs(self, x: Any) -> Any:
+        """Returns the absolute value."""
+        return np.abs(x)
+
+    def copysign(self, x: Any, sign: Any) -> Any:
+        """Returns x with the sign of `sign`."""
+        return np.copysign(x, sign)
+
+    def bits(self, x: Any) -> Any:
+        """Returns the bits of float64 numbers as int64."""
+        return np.ascontiguousarray(x).view(np.int64).reshape(np.shape(x))[()]
+
+    def of_bits(self, bits: Any) -> Any:
+        """Returns the float64 numbers with these bits."""
+        return np.ascontiguousarray(bits).view(np.float64).reshape(np.shape(bits))[()]
+
+    def to_int64(self, x: Any) -> Any:
+        """Casts numbers that fit."""
+        return np.asarray(x).astype(np.int64)[()]
+
+    def to_float64(self, x: Any) -> Any:
+        """Casts integers."""
+        return np.asarray(x).astype(np.float64)[()]
+
+    def rounded(self, x: Any, dtype: str) -> Any:
+        if not self._flushes or not dtype.startswith("float"):
+            return x
+        tiny = np.finfo(dtype).tiny
+        is_denormal = (np.abs(x) < tiny) & (x != 0)
+        return np.where(is_denormal, np.copysign(x.dtype.type(0), x), x)[()]
+
+    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
+        x = np.asarray(x)
+        if level == "matrix_column":
+            return _sums_of_columns(x)
+        if level == "matrix":
+            return _in_order(x, -2)[..., None, :]
+        if level == "matrix_row":
+            return _sums_of_lanes(x)[..., None]
+        if of_rows:
+            return _in_order(_sums_of_lanes(x.reshape(-1, x.shape[-1])), 0)[()]
+        parts = _padded(x.reshape(-1), _PART).reshape(-1, _PART)
+        return _in_order(_sums_of_lanes(parts), 0)[()]
+
+    def count(self, x: Any, level: str) -> int:
+        shape = np.shape(x)
+        axes = {"matrix_column": (-2,), "matrix": (-2,), "matrix_row": (-1,)}
+        chosen = [shape[axis] for axis in axes[level]] if level in axes else shape
+        return int(np.prod(chosen, dtype=np.int64))
+
+
+def _in_order(x: np.ndarray, axis: int) -> np.ndarray:
+    """Adds numbers along an axis one after another."""
+    if not x.shape[axis]:
+        return np.zeros([size for i, size in enumerate(x.shape) if i != axis % x.ndim])
+    return np.take(np.cumsum(x, axis=axis), -1, axis=axis)
+
+
+def _padded(x: np.ndarray, multiple: int) -> np.ndarray:
+    """Appends zeros to the last axis. They change no sum."""
+    missing = -x.shape[-1] % multiple
+    return np.concatenate([x, np.zeros((*x.shape[:-1], missing))], axis=-1)
+
+
+def _sums_of_lanes(x: np.ndarray) -> np.ndarray:
+    """Adds along the last axis: first every 16th number, then halves of the 16 sums."""
+    x = _padded(x, _LANES)
+    sums = _in_order(x.reshape(*x.shape[:-1], -1, _LANES), -2)
+    half = _LANES // 2
+    while half:
+        sums = sums[..., :half] + sums[..., half : 2 * half]
+        half //= 2
+    return sums[..., 0]
+
+
+def _sums_of_columns(x: np.ndarray) -> np.ndarray:
+    rows, columns = x.shape[-2:]
+    parts = max(1, min(rows, _MOST_PARTS, rows * columns // _BLOCK))
+    bounds = [rows * part // parts for part in range(parts + 1)]
+    sums = [_in_order(x[..., a:b, :], -2) for a, b in zip(bounds, bounds[1:])]
+    return _in_order(np.stack(sums, axis=-2), -2)[..., None, :]
+
+
+class Rows(NamedTuple):
+    """A sparse gradient. Ids may be repeated; their rows are added.
+
+    Example::
+
+        import numpy as np
+        from legacy_opt.recorded.numpy import Rows
+
+        gradient = Rows(np.array([3, 14, 3]), np.ones([3, 8], np.float32))
+
+    Attributes:
+      ids: the numbers of rows, integers of shape ``[n]``.
+      values: the gradients of these rows, of shape ``[n, …]``.
+    """
+
+    ids: np.ndarray
+    values: np.ndarray
+
+    def summed(self) -> Rows:
+        """Returns the distinct ids, and the sums of their rows in the order of the ids."""
+        ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
+        sums = self.values[first]
+        again = np.ones(len(self.ids), bool)
+        again[first] = False
+        np.add.at(sums, inverse.reshape(-1)[again], self.values[again])
+        return Rows(ids, sums)
+
+
+class State:
+    """The state of an optimizer; see `NumpyOptimizer`.
+
+    Attributes:
+      global_step: the number of completed steps.
+      shared: a dict from names of shared variables to scalars.
+      slots: a dict from names of variables to dicts from names of slots to arrays.
+    """
+
+    def __init__(self, global_step: int, shared: Dict[str, Any], slots: Dict[str, Any]) -> None:
+        self.global_step = global_step
+        self.shared = shared
+        self.slots = slots
+
+
+class NumpyOptimizer:
+    """An optimizer of NumPy arrays.
+
+    Example::
+
+        import numpy as np
+        from legacy_opt import recorded
+        from legacy_opt.recorded.numpy import NumpyOptimizer
+
+        weights = {"w": np.array([1.0, 2.0], np.float32)}
+        optimizer = NumpyOptimizer(recorded.load("LazyAdamOptimizer"), weights)
+        optimizer.step({"w": np.array([0.1, 0.2], np.float32)})  # changes the arrays
+
+    Args:
+      record: the `Record`.
+      variables: a dict from names to arrays of the record's dtype, which `step` changes.
+      flush_denormals: whether denormal numbers become zero, as in native kernels.
+      **hyperparameters: other values of hyperparameters, as in `hyperparameters`.
+
+    Attributes:
+      hyperparameters: a dict from names to numbers. It may be changed between steps.
+      state: the `State`.
+
+    Raises:
+      RecordError: the record does not fit the variables, or a hyperparameter has no value.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        variables: Mapping[str, np.ndarray],
+        flush_denormals: bool = True,
+        **hyperparameters: float,
+    ) -> None:
+        self.record = record
+        self.variables = dict(variables)
+        self.hyperparameters = given_hyperparameters(record, hyperparameters)
+        self._library = NumpyLibrary(flush_denormals)
+        slots = {}
+        for name, array in self.variables.items():
+            if array.dtype != record.dtype:
+                raise RecordError(
+                    f"{name!r} has the dtype {array.dtype}, but the record is for {record.dtype}"
+                )
+            group = record.group_of(name, array.ndim)
+            slots[name] = {
+                slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
+                for slot_name, slot in group.slots.items()
+            }
+        shared = {
+            name: self._library.constant(scalar.value, scalar.dtype)
+            for name, scalar in record.shared.items()
+        }
+        self.state = State(0, shared, slots)
+
+    def step(self, gradients: Mapping[str, Union[np.ndarray, Rows, None]]) -> None:
+        """Updates all variables that have a gradient.
+
+        Args:
+          gradients: a dict from names of variables to arrays or `Rows`.
+
+        Raises:
+          RecordError: the record has no update for such a gradient. Nothing has been changed.
+        """
+        updates = []
+        for name, gradient in gradients.items():
+            if gradient is None:
+                continue
+            if name not in self.variables:
+                raise RecordError(f"there is no variable {name!r}")
+            group = self.record.group_of(name, self.variables[name].ndim)
+            updates.append((name, group, gradient, program_for(group, gradient, Rows, name)))
+        scalars, given = self._scalars()
+        with np.errstate(all="ignore"):
+            for name, group, gradient, program in updates:
+                self._update(name, group, gradient, program, scalars)
+            after = run_function(self._library, self.record.after, given)
+        self.state.shared.update(after)
+        self.state.global_step += 1
+
+    def _scalars(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
+        """Returns the scalars of this step, and the values from which they are computed."""
+        library, record = self._library, self.record
+        given = {
+            name: library.constant(self.hyperparameters[name], scalar.dtype)
+            for name, scalar in record.hyperparameters.items()
+        }
+        given.update(self.state.shared)
+        if record.global_step is not None:
+            given["global_step"] = library.constant(self.state.global_step, record.global_step)
+        with np.errstate(all="ignore"):
+            return run_function(library, record.before, given), given
+
+    def _update(
+        self,
+        name: str,
+        group: Group,
+        gradient: Any,
+        program: Program,
+        scalars: Mapping[str, Any],
+    ) -> None:
+        variable, slots = self.variables[name], self.state.slots[name]
+        is_sparse = isinstance(gradient, Rows)
+        rows: Any = ...
+        if is_sparse:
+            gradient = gradient.summed()
+            if group.first is not None:
+                value = self._library.rounded(variable[gradient.ids], self.record.dtype)
+                inputs = group.first, {}, gradient.values, value, {}, scalars
+                variable[gradient.ids] = run_program(self._library, *inputs).value
+            if program.by_rows:
+                rows, gradient = gradient.ids, gradient.values
+            else:
+                whole = np.zeros_like(variable)
+                whole[gradient.ids] = gradient.values
+                gradient = whole
+        value = variable[rows]
+        views = {
+            slot_name: _View(slots[slot_name], slot, program.by_rows, rows, np.shape(value))
+            for slot_name, slot in group.slots.items()
+        }
+        flushed = self._library.rounded
+        changed = run_program(
+            self._library,
+            program,
+            group.slots,
+            flushed(np.asarray(gradient), self.record.dtype),
+            flushed(value, self.record.dtype),
+            {slot_name: flushed(view.read(), view.dtype) for slot_name, view in views.items()},
+            scalars,
+        )
+        for slot_name, factor in changed.factors.items():
+            if program.by_rows:
+                faded = flushed(slots[slot_name] * factor, views[slot_name].dtype)
+                slots[slot_name][...] = faded
+        for slot_name, new in changed.slots.items():
+            views[slot_name].write(new)
+        variable[rows] = changed.value
+
+
+class _View:
+    """The part of a slot that an update reads and writes."""
+
+    def __init__(
+        self, array: np.ndarray, slot: Slot, by_rows: bool, rows: Any, shape: Sequence[int]
+    ) -> None:
+        self.dtype = slot.dtype
+        self._array = array
+        self._shape = shape_in_program(slot, by_rows, shape)
+        self._place: Any = rows
+        if slot.layout in (FLAT, FLAT_ROW):
+            self._array = array.reshape(-1)  # a view
+            self._place = rows if by_rows else slice(0, 1)
+        elif slot.layout not in ("element", "row"):
+            self._place = ...
+
+    def read(self) -> Any:
+        return self._array[self._place].reshape(self._shape)
+
+    def write(self, new: Any) -> None:
+        place = self._array[self._place]
+        whole = np.broadcast_to(new, self._shape)
+        self._array[self._place] = whole.reshape(np.shape(place))
+
+
+def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the hyperparameters of a record, with some values replaced.
+
+    Raises:
+      RecordError: a name is unknown, or a hyperparameter has no value.
+    """
+    unknown = sorted(set(given) - set(record.hyperparameters))
+    if unknown:
+        raise RecordError(
+            f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
+            f"{', '.join(sorted(record.hyperparameters))}"
+        )
+    values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
+    values.update(given)
+    for name, value in values.items():
+        if value is None:
+            raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
+    return values
+
+
+def program_for(group: Group, gradient: Any, sparse: type, name: str) -> Program:
+    """Returns the program for a gradient; `sparse` is the class of sparse gradients.
+
+    Raises:
+      RecordError: there is none.
+    """
+    is_sparse = isinstance(gradient, sparse)
+    program = group.sparse if is_sparse else group.dense
+    if isinstance(program, str):
+        kind = "sparse" if is_sparse else "dense"
+        raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
+    return program

@@ -1,0 +1,431 @@
+"""Records the rules of optimizers. Needs TensorFlow.
+
+The nodes are those from which native kernels are compiled, so a record has the same bytes on each
+TensorFlow, and its results have the bits of native kernels.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.global_step import NewStep
+from legacy_opt.core.named_values import NamedValues
+from legacy_opt.core.rule_application import checked_non_slots
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import RowSlot, ScalarSlot
+from legacy_opt.core.types import Tensor, V1Optimizer, Variable
+from legacy_opt.native.compiler import program as programs
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.compiler.trace import trace_scalars
+from legacy_opt.native.updates.acceleration import accelerate
+from legacy_opt.native.updates.formulas import Formulas, RuleFormulas, level_of
+from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
+from legacy_opt.native.updates.stock import StockFormulas
+from legacy_opt.native.updates.weight_decay import DecayedFormulas
+from legacy_opt.recorded import records
+from legacy_opt.recorded.operations import DTYPES, FLOATS
+from legacy_opt.recorded.records import (
+    Change,
+    Function,
+    Group,
+    Node,
+    Program,
+    Record,
+    RecordError,
+    Scalar,
+    Slot,
+)
+
+v1 = tf.compat.v1
+_LEVELS = {
+    programs.SCALAR: records.SCALAR,
+    programs.ROW: records.ROW,
+    programs.MATRIX: records.MATRIX,
+    programs.MATRIX_ROW: records.MATRIX_ROW,
+    programs.MATRIX_COLUMN: records.MATRIX_COLUMN,
+    programs.ELEMENT: records.ELEMENT,
+}
+# One shape for each number of axes that may make a difference; the last stands for more axes.
+_SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
+_POWERS = ("beta1_power", "beta2_power")
+_NO_ROWS = "a variable without axes has no rows"
+
+
+def record(
+    optimizer: V1Optimizer, variables: Optional[Mapping[str, Sequence[int]]], dtype: Any
+) -> Record:
+    """See `legacy_opt.recorded.record`."""
+    if not isinstance(optimizer, V1Optimizer):
+        raise RecordError(
+            f"record takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
+            f"{type(optimizer).__name__}"
+        )
+    name = type(optimizer).__name__
+    dtype = tf.as_dtype(dtype)
+    if dtype.name not in FLOATS:
+        raise RecordError(f"dtype: records are for {' and '.join(FLOATS)}, got {dtype.name}")
+    if variables is not None and not variables:
+        raise RecordError("variables is empty: pass None for variables of any name and shape")
+    shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
+    try:
+        with tf.Graph().as_default():
+            recorder = _Recorder(_copy(optimizer), shapes, dtype)
+            groups = recorder.groups()
+            found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
+        with tf.Graph().as_default():
+            larger = {key: [size + 2 for size in shape] for key, shape in shapes.items()}
+            if _Recorder(_copy(optimizer), larger, dtype).groups() != groups:
+                raise UnsupportedError("the rule depends on the shape of the variable")
+    except UnsupportedError as error:
+        raise RecordError(f"{name} cannot be recorded: {error}") from error
+    return found
+
+
+def _copy(optimizer: V1Optimizer) -> V1Optimizer:
+    """Returns a copy without slots, whose updates may be native kernels.
+
+    Raises:
+      UnsupportedError: the optimizer has no rule.
+    """
+    if getattr(optimizer, "wrapped", ()):
+        raise UnsupportedError("it is a wrapper: record the optimizer inside it")
+    clean = copy.copy(optimizer)
+    vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
+    step = getattr(clean, "_global_step", None)
+    has_step = argument_checks.is_tensor_like(step)
+    new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
+    if has_step:
+        clean._global_step = new_step
+    if isinstance(clean, RuleOptimizer):
+        clean._new_steps = NewStep()
+    if not may_have_kernels(type(clean)):
+        try:
+            clean = accelerate(clean)
+        except TypeError as error:
+            raise UnsupportedError(str(error)) from None
+    return clean
+
+
+def _new_step(dtype: Any) -> Variable:
+    """Creates the global step of the default graph."""
+    return v1.get_variable(
+        "global_step",
+        [],
+        dtype,
+        v1.zeros_initializer(dtype),
+        trainable=False,
+        use_resource=True,
+        collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
+    )
+
+
+class _Given(NamedTuple):
+    """The scalars from which those of a training step are computed.
+
+    Attributes:
+      hyperparameters: a dict from names to (tensor in the optimizer, value or None).
+      shared: a dict from names to shared variables.
+      global_step: the dtype of the global step, or None.
+    """
+
+    hyperparameters: Dict[str, Tuple[Tensor, Any]]
+    shared: Dict[str, Variable]
+    global_step: Optional[str]
+
+
+class _Recorder:
+    """Records an optimizer in the default graph."""
+
+    def __init__(
+        self, optimizer: V1Optimizer, shapes: Mapping[str, Sequence[int]], dtype: Any
+    ) -> None:
+        self._optimizer = optimizer
+        self._dtype = dtype
+        self._variables = {
+            name: v1.get_variable(name, shape, dtype, use_resource=True)
+            for name, shape in shapes.items()
+        }
+        optimizer._create_slots(list(self._variables.values()))
+        optimizer._prepare()
+        self._formulas = formulas_of(optimizer)
+        self._initial = self._initial_values()
+
+    def _initial_values(self) -> Dict[str, np.ndarray]:
+        """Returns the initial values of all slots and shared variables, by their names."""
+        own = {variable.op.name for variable in self._variables.values()}
+        found = [each for each in v1.global_variables() if each.op.name not in own]
+        with v1.Session() as session:
+            session.run(v1.variables_initializer(found))
+            return dict(zip([each.op.name for each in found], session.run(found)))
+
+    def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
+        """Returns the record."""
+        parts = _parts_of(self._formulas)
+        given = _given_scalars(parts)
+        dtypes = {
+            key: tensor.dtype.base_dtype for key, (tensor, _) in given.hyperparameters.items()
+        }
+        dtypes.update((key, each.dtype.base_dtype) for key, each in given.shared.items())
+        if given.global_step is not None:
+            dtypes["global_step"] = tf.as_dtype(given.global_step)
+        with_dtypes = {key: each.name for key, each in dtypes.items()}
+        before = trace_scalars(
+            with_dtypes, lambda tensors: _scalars_before(parts, tensors, self._dtype)
+        )
+        after = trace_scalars(with_dtypes, lambda tensors: _shared_after(parts, tensors))
+        hyperparameters = {
+            key: Scalar(dtypes[key].name, _number(value, dtypes[key]))
+            for key, (_, value) in given.hyperparameters.items()
+        }
+        shared = {
+            key: Scalar(dtypes[key].name, _only_value(key, self._initial[variable.op.name]))
+            for key, variable in given.shared.items()
+        }
+        return Record(
+            name,
+            self._dtype.name,
+            given.global_step,
+            hyperparameters,
+            shared,
+            Function(*_function(before)),
+            Function(*_function(after)),
+            groups,
+        )
+
+    def groups(self) -> List[Group]:
+        """Returns a group for each variable."""
+        found = []
+        for name, variable in self._variables.items():
+            rank = variable.shape.rank
+            sparse = self._program(variable, True) if rank else _NO_ROWS
+            dense = self._program(variable, False)
+            if isinstance(dense, str) and isinstance(sparse, str):
+                raise UnsupportedError(dense)
+            slots, first = self._slots(variable), None
+            if rank and self._formulas.must_wait(variable):
+                formula = self._formulas.decay_of_rows(variable)
+                first = _program(formula.program(), by_rows=True)
+            found.append(Group((name,), (rank, rank), slots, dense, sparse, first))
+        return found
+
+    def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
+        try:
+            formula = self._formulas.formula_of(variable, is_sparse)
+            return _program(formula.program(), formula.by_rows)
+        except UnsupportedError as error:
+            return str(error)
+
+    def _slots(self, variable: Variable) -> Dict[str, Slot]:
+        slots = {}
+        for name, layout in self._formulas.slot_layouts(variable).items():
+            slot = self._optimizer.get_slot(variable, name)
+            slots[name] = Slot(
+                _layout_name(layout, variable),
+                slot.dtype.base_dtype.name,
+                _only_value(slot.op.name, self._initial[slot.op.name]),
+                slot.op.name[len(variable.op.name) + 1 :],
+            )
+        return slots
+
+
+def _by_name(groups: Sequence[Group]) -> List[Group]:
+    """Joins the groups of variables that are updated in the same way."""
+    found: List[Group] = []
+    for group in groups:
+        for i, each in enumerate(found):
+            if each[2:] == group[2:] and each.ranks == group.ranks:
+                found[i] = each._replace(variables=each.variables + group.variables)
+                break
+        else:
+            found.append(group)
+    return found
+
+
+def _by_rank(groups: Sequence[Group]) -> List[Group]:
+    """Joins neighbouring groups, one for each number of axes, and drops the names."""
+    found: List[Group] = []
+    for group in groups:
+        group = group._replace(variables=None)
+        if found:
+            last = found[-1]
+            if last.sparse == _NO_ROWS:
+                last = last._replace(sparse=group.sparse, first=group.first)
+            if last[2:] == group[2:]:
+                found[-1] = last._replace(ranks=(last.ranks[0], group.ranks[1]))
+                continue
+        found.append(group)
+    found[-1] = found[-1]._replace(ranks=(found[-1].ranks[0], None))
+    return found
+
+
+def _parts_of(formulas: Formulas) -> List[Formulas]:
+    """Returns formulas and those that they extend, the innermost first."""
+    parts = [formulas]
+    while hasattr(parts[0], "base"):
+        parts.insert(0, parts[0].base)
+    return parts
+
+
+def _given_scalars(parts: Sequence[Formulas]) -> _Given:
+    hyperparameters: Dict[str, Tuple[Tensor, Any]] = {}
+    shared: Dict[str, Variable] = {}
+    global_step = None
+    for part in parts:
+        optimizer = part.optimizer
+        if isinstance(part, DecayedFormulas):
+            value = optimizer._weight_decay
+            hyperparameters["weight_decay"] = optimizer._weight_decay_tensor, value
+        elif isinstance(part, RuleFormulas):
+            for name, tensor in optimizer._rule_step.tensors.items():
+                hyperparameters[name] = tensor, getattr(optimizer, "_" + name, tensor)
+            shared = {name: optimizer._non_slot(name) for name in optimizer.non_slots()}
+            step = optimizer._rule_step.global_step
+            if step is not None and not isinstance(optimizer._global_step, (int, float)):
+                global_step = step.dtype.base_dtype.name
+        elif isinstance(part, StockFormulas):
+            for name, tensor in part.scalars(tf.float32).items():
+                if name == "global_step":
+                    global_step = tensor.dtype.base_dtype.name
+                elif name not in _POWERS:
+                    with v1.Session() as session:
+                        hyperparameters[name] = tensor, session.run(tensor).item()
+            if part.rule.powers:
+                powers = optimizer._get_beta_accumulators()
+                shared = dict(zip(_POWERS, powers))
+        else:
+            raise UnsupportedError(f"{type(part).__name__} have no record")
+    return _Given(hyperparameters, shared, global_step)
+
+
+def _scalars_before(
+    parts: Sequence[Formulas], given: Mapping[str, Tensor], dtype: Any
+) -> Dict[str, Tensor]:
+    """Computes the scalars of the formulas from the given scalars."""
+    scalars: Dict[str, Tensor] = {}
+    for part in parts:
+        if isinstance(part, DecayedFormulas):
+            scalars.update(part.scalars_from(given["weight_decay"], dtype))
+        elif isinstance(part, RuleFormulas):
+            scalars.update(part.inputs_from(given, dtype).scalars())
+        else:
+            names = part.scalars(dtype)
+            scalars.update((name, given[name]) for name in names)
+    return scalars
+
+
+def _shared_after(parts: Sequence[Formulas], given: Mapping[str, Tensor]) -> Dict[str, Tensor]:
+    """Computes the new values of the shared variables."""
+    new: Dict[str, Tensor] = {}
+    for part in parts:
+        optimizer = part.optimizer
+        if isinstance(part, StockFormulas) and part.rule.powers:
+            for beta in "beta1", "beta2":
+                new[beta + "_power"] = given[beta + "_power"] * given[beta]
+        elif isinstance(part, RuleFormulas) and optimizer.non_slots():
+            values = {name: given[name] for name in optimizer.non_slots()}
+            method = f"{type(optimizer).__name__}.update_non_slots"
+            named = NamedValues.of(f"values of {method}", values)
+            with part.step_from(given, tf.float32):
+                hyper = optimizer.hyperparameters(tf.float32, non_slots=False)
+                found = optimizer.update_non_slots(named, hyper)
+            new.update(checked_non_slots(found, values, method))
+    return new
+
+
+def _layout_name(layout: Any, variable: Variable) -> str:
+    if getattr(layout, "is_flat_element", False):
+        return records.FLAT_ROW if isinstance(layout, RowSlot) else records.FLAT
+    if isinstance(layout, ScalarSlot):
+        return records.SCALAR
+    if isinstance(layout, RowSlot):
+        return records.ROW
+    return _LEVELS[level_of(layout, variable, by_rows=False)]
+
+
+def _number(value: Any, dtype: Any) -> Optional[Union[bool, int, float]]:
+    """Returns a hyperparameter as a number of its dtype; None if it is no number or constant."""
+    if isinstance(value, tf.Tensor) and not tf.executing_eagerly() and value.op.type == "Const":
+        return tf.make_ndarray(value.op.get_attr("value")).item()
+    if argument_checks.is_tensor_like(value) or callable(value):
+        return None
+    return np.asarray(value).astype(dtype.as_numpy_dtype).item()
+
+
+def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:
+    """Returns the value of all elements.
+
+    Raises:
+      UnsupportedError: the elements differ.
+    """
+    array = np.asarray(array)
+    if not np.all(array == array.flat[0]):
+        raise UnsupportedError(f"the initial values of {name!r} differ")
+    return array.flat[0].item()
+
+
+def _program(program: programs.Program, by_rows: bool) -> Program:
+    changes = {name: program.changes[name] for name in sorted(program.changes)}
+    roots = [program.value]
+    for change in changes.values():
+        roots += [change.node] + ([] if change.factor is None else [change.factor])
+    nodes, places = _nodes(program.nodes, roots)
+    return Program(
+        by_rows,
+        nodes,
+        places[program.value.number],
+        {
+            name: Change(
+                change.how,
+                places[change.node.number],
+                None if change.factor is None else places[change.factor.number],
+            )
+            for name, change in changes.items()
+        },
+    )
+
+
+def _function(
+    traced: Tuple[Sequence[programs.Node], Mapping[str, programs.Node]],
+) -> Tuple[Tuple[Node, ...], Dict[str, int]]:
+    all_nodes, results = traced
+    nodes, places = _nodes(all_nodes, list(results.values()))
+    return nodes, {name: places[results[name].number] for name in sorted(results)}
+
+
+def _nodes(
+    nodes: Sequence[programs.Node], roots: Sequence[programs.Node]
+) -> Tuple[Tuple[Node, ...], Dict[int, int]]:
+    """Returns the nodes that the roots need, and their positions by their old numbers."""
+    needed, waiting = set(), list(roots)
+    while waiting:
+        node = waiting.pop()
+        if node.number not in needed:
+            needed.add(node.number)
+            waiting += node.inputs
+    found: List[Node] = []
+    places: Dict[int, int] = {}
+    for node in nodes:
+        if node.number not in needed:
+            continue
+        if node.dtype not in DTYPES:
+            raise UnsupportedError(f"records have no values of the dtype {node.dtype}")
+        detail = None
+        if node.operation == "Input":
+            detail = _kind(node.detail), node.detail.name
+        elif node.operation == "Const":
+            detail = node.detail
+        places[node.number] = len(found)
+        inputs = tuple(places[each.number] for each in node.inputs)
+        found.append(Node(node.operation, node.dtype, _LEVELS[node.level], inputs, detail))
+    return tuple(found), places
+
+
+def _kind(given: programs.Input) -> str:
+    if given.is_slot:
+        return records.SLOT
+    return records.TENSOR if given.level == programs.ELEMENT else records.NUMBER

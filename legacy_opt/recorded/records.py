@@ -1,0 +1,238 @@
+"""The parts of recorded rules: the updates of optimizers as data (docs/recorded_rules.md)."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+FORMAT, VERSION = "legacy-opt rule", 1
+
+# The level of a value: how many values there are for a variable.
+SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS = (
+    "scalar",
+    "row",
+    "matrix",
+    "matrix_row",
+    "matrix_column",
+    "element",
+)
+# How a slot is stored. The names of levels mean one value each; FLAT slots have the variable's
+# shape, and FLAT_ROW slots one value per row, but a dense update uses only the first element.
+FLAT, FLAT_ROW = "flat", "flat_row"
+LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, FLAT, FLAT_ROW)
+ASSIGN, ADD, FADE = "assign", "add", "fade"
+GRADIENT, VALUE = "gradient", "value"
+# The kinds of inputs.
+TENSOR, SLOT, NUMBER = KINDS = ("tensor", "slot", "scalar")
+
+Number = Union[bool, int, float]
+
+
+class RecordError(ValueError):
+    """A record cannot be read or made, or does not fit. The message says why.
+
+    Example::
+
+        from legacy_opt import recorded
+
+        try:
+            recorded.loads("{}")
+        except recorded.RecordError as error:
+            print(error)
+    """
+
+
+class Node(NamedTuple):
+    """A value of a function.
+
+    Attributes:
+      operation: a name in `operations.TABLE`, "Input" or "Const".
+      dtype: the name of the dtype.
+      level: one of `LEVELS`.
+      inputs: the positions of the operands among the nodes of the function.
+      detail: for an input, a pair (kind, name); for a constant, the number; otherwise None.
+    """
+
+    operation: str
+    dtype: str
+    level: str
+    inputs: Tuple[int, ...] = ()
+    detail: Any = None
+
+
+class Function(NamedTuple):
+    """A function of scalars.
+
+    Attributes:
+      nodes: the nodes, each after its operands.
+      results: a dict from names of results to positions of nodes.
+    """
+
+    nodes: Tuple[Node, ...]
+    results: Mapping[str, int]
+
+
+class Change(NamedTuple):
+    """The change of a slot.
+
+    Attributes:
+      how: `ASSIGN`, `ADD`, or `FADE` (elements that a sparse gradient does not touch are multiplied
+        by a factor).
+      node: the position of the new value, or of the value to add.
+      factor: for `FADE`, the position of the factor; otherwise None.
+    """
+
+    how: str
+    node: int
+    factor: Optional[int] = None
+
+
+class Program(NamedTuple):
+    """The update of a variable.
+
+    Attributes:
+      by_rows: whether the program gets only the rows that a sparse gradient touches. If it does
+        not, a sparse gradient is made dense.
+      nodes: the nodes, each after its operands.
+      value: the position of the variable's new value.
+      changes: a dict from names of slots to their `Change`.
+    """
+
+    by_rows: bool
+    nodes: Tuple[Node, ...]
+    value: int
+    changes: Mapping[str, Change]
+
+    @property
+    def has_matrices(self) -> bool:
+        """Whether there are values for matrices, or for their rows or columns."""
+        return any(node.level.startswith("matrix") for node in self.nodes)
+
+
+class Slot(NamedTuple):
+    """A slot, the state of a variable.
+
+    Attributes:
+      layout: one of `LAYOUTS`.
+      dtype: the name of the dtype.
+      initial: the initial value of each element.
+      suffix: in a checkpoint, the slot's name is the variable's name, "/" and this suffix.
+    """
+
+    layout: str
+    dtype: str
+    initial: Number
+    suffix: str
+
+
+class Group(NamedTuple):
+    """Variables that are updated in the same way.
+
+    Attributes:
+      variables: the names of the variables; None means all variables whose rank is in `ranks`.
+      ranks: the lowest and the highest rank; a highest rank of None means no limit.
+      slots: a dict from names to `Slot`.
+      dense: the `Program` for dense gradients; if there is none, a text that says why.
+      sparse: the same for sparse gradients.
+      first: a program that changes the variable's rows in a sparse gradient before `sparse`, or
+        None. Weight decay of these rows is such a program, if all rows are updated.
+    """
+
+    variables: Optional[Tuple[str, ...]]
+    ranks: Tuple[int, Optional[int]]
+    slots: Mapping[str, Slot]
+    dense: Union[Program, str]
+    sparse: Union[Program, str]
+    first: Optional[Program] = None
+
+
+class Scalar(NamedTuple):
+    """A hyperparameter, or a variable that all variables share.
+
+    Attributes:
+      dtype: the name of the dtype.
+      value: the value at the start; None for a hyperparameter that was no number.
+    """
+
+    dtype: str
+    value: Optional[Number]
+
+
+class Record(NamedTuple):
+    """A recorded rule.
+
+    Example::
+
+        from legacy_opt import recorded
+
+        record = recorded.load("LazyAdamOptimizer")  # of the catalogue
+        print(sorted(record.hyperparameters))  # ['beta1', 'beta2', 'epsilon', 'learning_rate']
+
+    Attributes:
+      optimizer: the name of the optimizer's class.
+      dtype: the dtype of the variables.
+      global_step: the dtype of the global step; None if the rule does not read it.
+      hyperparameters: a dict from names to `Scalar`.
+      shared: a dict from names of shared (non-slot) variables to `Scalar`.
+      before: the `Function` that computes the scalars of a training step.
+      after: the `Function` that computes the new values of shared variables, after all updates.
+      groups: the groups of variables.
+    """
+
+    optimizer: str
+    dtype: str
+    global_step: Optional[str]
+    hyperparameters: Mapping[str, Scalar]
+    shared: Mapping[str, Scalar]
+    before: Function
+    after: Function
+    groups: Tuple[Group, ...]
+
+    def group_of(self, name: str, rank: int) -> Group:
+        """Returns the group of a variable.
+
+        Args:
+          name: the name of the variable.
+          rank: the number of its axes.
+
+        Raises:
+          RecordError: there is none.
+        """
+        for group in self.groups:
+            if group.variables is None:
+                low, high = group.ranks
+                if low <= rank and (high is None or rank <= high):
+                    return group
+            elif name in group.variables:
+                return group
+        known = [name for group in self.groups for name in group.variables or ()]
+        hint = f"; the record has {sorted(known)[:5]}" if known else ""
+        raise RecordError(
+            f"the record of {self.optimizer} has no update for a variable {name!r} with {rank} "
+            f"axes{hint}"
+        )
+
+
+# The sums over parts of a variable, as (level of the operand, level of the sum).
+SUMS_OF_LEVELS = (
+    (ELEMENT, SCALAR),
+    (ELEMENT, MATRIX_ROW),
+    (ELEMENT, MATRIX_COLUMN),
+    (MATRIX_ROW, MATRIX),
+)
+
+
+def level_of(layout: str, by_rows: bool) -> str:
+    """Returns the level at which a program reads a slot of a layout."""
+    if layout in (FLAT, FLAT_ROW):
+        return ROW if by_rows else SCALAR
+    return layout
+
+
+def joined_level(levels: Sequence[str]) -> Optional[str]:
+    """Returns the level of an elementwise operation on these levels; None if there is none."""
+    found = set(levels)
+    if {MATRIX_ROW, MATRIX_COLUMN} <= found:
+        found.add(ELEMENT)
+    if ROW in found and any(each.startswith("matrix") for each in found):
+        return None
+    return max(found, key=LEVELS.index)

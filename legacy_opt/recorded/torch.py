@@ -1,0 +1,281 @@
+"""Trains PyTorch parameters with a recorded rule. Needs PyTorch, but no TensorFlow.
+
+There are two levels. "exact" computes the bits of native kernels (docs/native.md): square roots,
+elementary functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the
+results then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch
+after `torch.set_flush_denormal(True)`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+
+from legacy_opt.recorded.interpreter import (
+    run_function,
+    run_program,
+    shape_in_program,
+    stored_shape,
+)
+from legacy_opt.recorded.records import (
+    FLAT,
+    FLAT_ROW,
+    Group,
+    Program,
+    Record,
+    RecordError,
+    Slot,
+)
+from legacy_opt.recorded.torch_library import TorchLibrary
+
+LEVELS = ("exact", "fast")
+# PyTorch's learning rate schedules change this value of a parameter group.
+_RATE, _NAME_OF_RATE = "learning_rate", "lr"
+
+
+class RecordedOptimizer(torch.optim.Optimizer):
+    """An optimizer whose update is a recorded rule.
+
+    Parameter groups may have the record's hyperparameters as keys (`lr` is the `learning_rate`),
+    and `axes`: a permutation, if the TensorFlow variable is ``parameter.permute(axes)``, as for the
+    weight of a Linear layer (1, 0). Sparse gradients update only the rows that they touch, if the
+    optimizer did so in TensorFlow.
+
+    Example::
+
+        import torch
+        from legacy_opt import recorded
+        from legacy_opt.recorded.torch import RecordedOptimizer
+
+        model = torch.nn.Linear(3, 2)
+        record = recorded.load("LazyAdamOptimizer")
+        optimizer = RecordedOptimizer(model.parameters(), record, learning_rate=0.01)
+        model(torch.ones(4, 3)).sum().backward()
+        optimizer.step()
+
+    Args:
+      params: parameters, pairs (name, parameter), or dicts of parameter groups, as in PyTorch. If
+        the record is for variables of certain names, the names are necessary.
+      record: the `legacy_opt.recorded.Record`.
+      level: "exact" or "fast".
+      **hyperparameters: other values of hyperparameters.
+
+    Raises:
+      RecordError: the record does not fit a parameter, or a hyperparameter has no value.
+      ValueError: `level` is unknown.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        record: Record,
+        level: str = "exact",
+        **hyperparameters: Any,
+    ) -> None:
+        if level not in LEVELS:
+            raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
+        self.record = record
+        self._library = TorchLibrary(level)
+        names = {_group_name(name): name for name in record.hyperparameters}
+        given = {_group_name(name): value for name, value in hyperparameters.items()}
+        unknown = sorted(set(given) - set(names))
+        if unknown:
+            raise RecordError(
+                f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
+                f"{', '.join(sorted(record.hyperparameters))}"
+            )
+        defaults = {name: record.hyperparameters[names[name]].value for name in names}
+        defaults.update(given)
+        missing = [names[name] for name, value in defaults.items() if value is None]
+        if missing:
+            raise RecordError(f"{missing[0]} was no number when it was recorded: pass its value")
+        super().__init__(params, dict(defaults, axes=None))
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        """Adds a parameter group; see `torch.optim.Optimizer`."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        # Tensors, because torch.compile would compile the step again for each number.
+        group.setdefault("global_step", torch.tensor(0))
+        for name, scalar in self.record.shared.items():
+            group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
+        for name, parameter in _named(group):
+            self._group_of(name, parameter)
+
+    def _group_of(self, name: Optional[str], parameter: Any) -> Group:
+        dtype = str(parameter.dtype).rpartition(".")[2]
+        if dtype != self.record.dtype:
+            raise RecordError(
+                f"a parameter has the dtype {dtype}, but the record is for {self.record.dtype}"
+            )
+        return self.record.group_of(name or "", parameter.ndim)
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
+        """Performs one step; see `torch.optim.Optimizer`."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            given = self._given(group)
+            scalars = run_function(self._library, self.record.before, given)
+            for name, parameter in _named(group):
+                if parameter.grad is not None:
+                    self._update(name, parameter, group["axes"], scalars)
+            after = run_function(self._library, self.record.after, given)
+            for shared_name, value in after.items():
+                group[shared_name].copy_(value)
+            group["global_step"].add_(1)
+        return loss
+
+    def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
+        record = self.record
+        dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
+        dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
+        if record.global_step is not None:
+            dtypes["global_step"] = record.global_step
+        return {name: self._scalar(group[_group_name(name)], dtypes[name]) for name in dtypes}
+
+    def _scalar(self, value: Any, dtype: str) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return self._library.constant(value, dtype)
+        return self._library.cast(value.clone(), dtype)  # the step changes shared variables
+
+    def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
+        """Returns the slots of a parameter, a dict from names to tensors; creates them if needed.
+
+        The slots have the axes of the TensorFlow variable.
+        """
+        state = self.state[parameter]
+        if not state:
+            ((axes, its_name),) = [
+                (group["axes"], each_name)
+                for group in self.param_groups
+                for each_name, each in _named(group)
+                if each is parameter
+            ]
+            shape = [parameter.shape[i] for i in axes] if axes else parameter.shape
+            for slot_name, slot in self._group_of(name or its_name, parameter).slots.items():
+                state[slot_name] = torch.full(
+                    stored_shape(slot.layout, shape),
+                    slot.initial,
+                    dtype=getattr(torch, slot.dtype),
+                    device=parameter.device,
+                )
+        return state
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        """Restores the state; see `torch.optim.Optimizer`."""
+        super().load_state_dict(state_dict)
+        # PyTorch casts all state to the dtype of the parameter, but counts are integers.
+        for group, saved in zip(self.param_groups, state_dict["param_groups"]):
+            for (name, parameter), number in zip(_named(group), saved["params"]):
+                layouts = self._group_of(name, parameter).slots
+                for slot_name, tensor in state_dict["state"].get(number, {}).items():
+                    dtype = getattr(torch, layouts[slot_name].dtype)
+                    own = tensor.detach().clone().to(device=parameter.device, dtype=dtype)
+                    self.state[parameter][slot_name] = own
+
+    def _update(
+        self, name: Optional[str], parameter: Any, axes: Any, scalars: Mapping[str, Any]
+    ) -> None:
+        group = self._group_of(name, parameter)
+        gradient = parameter.grad
+        is_sparse = gradient.is_sparse
+        program = group.sparse if is_sparse else group.dense
+        if isinstance(program, str):
+            kind = "sparse" if is_sparse else "dense"
+            raise RecordError(f"there is no update for {kind} gradients: {program}")
+        if is_sparse and axes:
+            raise RecordError("a parameter with a sparse gradient cannot have axes")
+        slots = self.slots(parameter, name)
+        variable = parameter.permute(axes) if axes else parameter
+        rows: Any = ...
+        if is_sparse:
+            rows, gradient = _summed(gradient)
+            if group.first is not None:
+                inputs = group.first, {}, gradient, variable[rows], {}, scalars
+                variable[rows] = run_program(self._library, *inputs).value
+            if not program.by_rows:
+                gradient = torch.zeros_like(variable).index_copy_(0, rows, gradient)
+                rows = ...
+        elif axes:
+            gradient = gradient.permute(axes)
+        value = variable[rows]
+        views = {
+            slot_name: _View(slots[slot_name], slot, program.by_rows, rows, value.shape)
+            for slot_name, slot in group.slots.items()
+        }
+        changed = run_program(
+            self._library,
+            program,
+            group.slots,
+            gradient,
+            value,
+            {slot_name: view.read() for slot_name, view in views.items()},
+            scalars,
+        )
+        self._write(program, variable, rows, slots, views, changed)
+
+    @staticmethod
+    def _write(
+        program: Program,
+        variable: Any,
+        rows: Any,
+        slots: Mapping[str, Any],
+        views: Mapping[str, _View],
+        changed: Any,
+    ) -> None:
+        for slot_name, factor in changed.factors.items():
+            if program.by_rows:
+                slots[slot_name].mul_(factor)
+        for slot_name, new in changed.slots.items():
+            views[slot_name].write(new)
+        variable[rows] = changed.value
+
+
+class _View:
+    """The part of a slot that an update reads and writes."""
+
+    def __init__(self, array: Any, slot: Slot, by_rows: bool, rows: Any, shape: Any) -> None:
+        self._array = array
+        self._shape = shape_in_program(slot, by_rows, shape)
+        self._place: Any = rows
+        if slot.layout in (FLAT, FLAT_ROW):
+            self._array = array.view(-1)
+            self._place = rows if by_rows else slice(0, 1)
+        elif slot.layout not in ("element", "row"):
+            self._place = ...
+
+    def read(self) -> Any:
+        return self._array[self._place].reshape(self._shape)
+
+    def write(self, new: Any) -> None:
+        place = self._array[self._place]
+        self._array[self._place] = new.expand(self._shape).reshape(place.shape)
+
+
+def _summed(gradient: Any) -> Tuple[Any, Any]:
+    """Returns the distinct rows of a sparse gradient and their sums, in the order of the rows."""
+    ids, values = gradient._indices(), gradient._values()
+    if ids.shape[0] != 1:
+        raise RecordError(f"a sparse gradient must have one sparse axis, got {ids.shape[0]}")
+    ids = ids[0]
+    rows, inverse = torch.unique(ids, return_inverse=True)
+    positions = torch.arange(len(ids) - 1, -1, -1, device=ids.device)
+    first = torch.empty_like(rows).scatter_(0, inverse.flip(0), positions)
+    again = torch.ones_like(ids, dtype=torch.bool)
+    again[first] = False
+    return rows, values[first].index_add_(0, inverse[again], values[again])
+
+
+def _named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
+    parameters: List[Any] = group["params"]
+    names = group.get("param_names") or [None] * len(parameters)
+    return zip(names, parameters)
+
+
+def _group_name(name: str) -> str:
+    return _NAME_OF_RATE if name == _RATE else name

@@ -1,0 +1,147 @@
+"""The operations of PyTorch, with which recorded rules run."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict
+
+import torch
+
+from legacy_opt.recorded.interpreter import Library
+
+_PART, _LANES, _BLOCK, _MOST_PARTS = 8192, 16, 65536, 16  # see legacy_opt.recorded.numpy
+_FAST: Dict[str, Callable[..., Any]] = {
+    "Exp": torch.exp,
+    "Expm1": torch.expm1,
+    "Log": torch.log,
+    "Log1p": torch.log1p,
+    "Pow": torch.pow,
+    "Sigmoid": torch.sigmoid,
+    "Tanh": torch.tanh,
+}
+
+
+class TorchLibrary(Library):
+    """The operations of PyTorch.
+
+    Args:
+      level: "exact" or "fast".
+    """
+
+    def __init__(self, level: str = "exact") -> None:
+        self._is_exact = level == "exact"
+
+    def constant(self, value: Any, dtype: str) -> Any:
+        return torch.tensor(value, dtype=getattr(torch, dtype))
+
+    def cast(self, x: Any, dtype: str) -> Any:
+        if x.is_floating_point() and dtype.startswith("int"):
+            limit = 2.0 ** (31 if dtype == "int32" else 63)
+            inside = x.abs() < limit
+            whole = torch.where(inside, x, torch.zeros_like(x)).to(getattr(torch, dtype))
+            lowest = torch.full_like(whole, torch.iinfo(whole.dtype).min)
+            return torch.where(inside, whole, lowest)
+        return x.to(getattr(torch, dtype))
+
+    def where(self, condition: Any, x: Any, y: Any) -> Any:
+        dtype = next(each.dtype for each in (x, y, condition) if isinstance(each, torch.Tensor))
+        dtype = torch.float64 if dtype == torch.bool and isinstance(x, float) else dtype
+        x, y = (
+            torch.tensor(each, dtype=dtype) if isinstance(each, float) else each for each in (x, y)
+        )
+        return torch.where(condition, x, y)
+
+    def sqrt(self, x: Any) -> Any:
+        # PyTorch's square roots are not always correctly rounded.
+        if self._is_exact and x.dtype == torch.float32:
+            return torch.sqrt(x.double()).float()
+        return self._corrected(x, torch.sqrt(x)) if self._is_exact else torch.sqrt(x)
+
+    def _corrected(self, x: Any, y: Any) -> Any:
+        """Returns the float64 number next to the square root of x; y is this number or a neighbour.
+
+        The sign and size of x - y * y, which is computed without rounding, tell which one.
+        """
+        split = y * 134217729.0  # 2**27 + 1: the upper half of the bits of y, by Veltkamp
+        high = split - (split - y)
+        low = y - high
+        square = y * y
+        rest = (x - square) - (((high * high - square) + 2.0 * high * low) + low * low)
+        above, below = (self.of_bits(self.bits(y) + step) for step in (1, -1))
+        corrected = torch.where(rest <= -y * (y - below), below, y)
+        corrected = torch.where(rest > y * (above - y), above, corrected)
+        return torch.where((x > 0.0) & (x < float("inf")), corrected, y)
+
+    def abs(self, x: Any) -> Any:
+        """Returns the absolute value."""
+        return torch.abs(x)
+
+    def copysign(self, x: Any, sign: Any) -> Any:
+        """Returns x with the sign of `sign`."""
+        return torch.copysign(x, sign)
+
+    def bits(self, x: Any) -> Any:
+        """Returns the bits of float64 numbers as int64."""
+        return x.contiguous().view(torch.int64)
+
+    def of_bits(self, bits: Any) -> Any:
+        """Returns the float64 numbers with these bits."""
+        return bits.contiguous().view(torch.float64)
+
+    def to_int64(self, x: Any) -> Any:
+        """Casts numbers that fit."""
+        return x.to(torch.int64)
+
+    def to_float64(self, x: Any) -> Any:
+        """Casts integers."""
+        return x.to(torch.float64)
+
+    def function(self, name: str, operands: Any, dtype: str) -> Any:
+        if self._is_exact:
+            return super().function(name, operands, dtype)
+        return _FAST[name](*operands)
+
+    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
+        axes = {"matrix_column": -2, "matrix": -2, "matrix_row": -1}
+        if not self._is_exact:
+            return x.sum(axes[level], keepdim=True) if level in axes else x.sum()
+        if level == "matrix_column":
+            return _sums_of_columns(x)
+        if level == "matrix":
+            return _in_order(x, -2).unsqueeze(-2)
+        if level == "matrix_row":
+            return _sums_of_lanes(x).unsqueeze(-1)
+        if of_rows:
+            return _in_order(_sums_of_lanes(x.reshape(-1, x.shape[-1])), 0)
+        parts = _padded(x.reshape(-1), _PART).reshape(-1, _PART)
+        return _in_order(_sums_of_lanes(parts), 0)
+
+    def count(self, x: Any, level: str) -> int:
+        axes = {"matrix_column": -2, "matrix": -2, "matrix_row": -1}
+        return int(x.shape[axes[level]] if level in axes else x.numel())
+
+
+def _in_order(x: Any, axis: int) -> Any:
+    """Adds numbers along an axis one after another."""
+    return torch.cumsum(x, axis).select(axis, -1)
+
+
+def _padded(x: Any, multiple: int) -> Any:
+    return torch.nn.functional.pad(x, (0, -x.shape[-1] % multiple))
+
+
+def _sums_of_lanes(x: Any) -> Any:
+    x = _padded(x, _LANES)
+    sums = _in_order(x.reshape(*x.shape[:-1], -1, _LANES), -2)
+    half = _LANES // 2
+    while half:
+        sums = sums[..., :half] + sums[..., half : 2 * half]
+        half //= 2
+    return sums[..., 0]
+
+
+def _sums_of_columns(x: Any) -> Any:
+    rows, columns = x.shape[-2:]
+    parts = max(1, min(rows, _MOST_PARTS, rows * columns // _BLOCK))
+    bounds = [rows * part // parts for part in range(parts + 1)]
+    sums = [_in_order(x[..., a:b, :], -2) for a, b in zip(bounds, bounds[1:])]
+    return _in_order(torch.stack(sums, -2), -2).unsqueeze(-2)

@@ -1,0 +1,127 @@
+"""Writes recorded rules as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Sequence, Union
+
+from legacy_opt.recorded.operations import FLOATS
+from legacy_opt.recorded.records import (
+    FADE,
+    FORMAT,
+    VERSION,
+    Function,
+    Group,
+    Node,
+    Number,
+    Program,
+    Record,
+    Scalar,
+)
+
+
+def dumps(record: Record) -> str:
+    """Returns a record as JSON, always in the same bytes."""
+    text = json.dumps(_document(record), separators=(",", ":"), sort_keys=True)
+    return text.replace('"groups":', '\n"groups":').replace('{"dense":', '\n{"dense":') + "\n"
+
+
+def save(record: Record, path: Union[str, os.PathLike[str]]) -> None:
+    """Writes a record into a file, which is complete or not written."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        temporary.write_text(dumps(record), encoding="utf-8")
+        os.replace(str(temporary), str(path))
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def number_text(value: Number, dtype: str) -> Union[str, Number]:
+    """Returns a number as JSON has it: a float becomes hexadecimal text."""
+    if dtype not in FLOATS:
+        return value
+    value = float(value)
+    if math.isnan(value):
+        return "nan"
+    return value.hex()
+
+
+def _document(record: Record) -> Dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "optimizer": record.optimizer,
+        "dtype": record.dtype,
+        "global_step": record.global_step,
+        "hyperparameters": _scalars(record.hyperparameters),
+        "shared": _scalars(record.shared),
+        "before": _function(record.before),
+        "after": _function(record.after),
+        "groups": [_group(each) for each in record.groups],
+    }
+
+
+def _scalars(scalars: Mapping[str, Scalar]) -> Dict[str, Any]:
+    return {
+        name: {
+            "dtype": each.dtype,
+            "value": None if each.value is None else number_text(each.value, each.dtype),
+        }
+        for name, each in scalars.items()
+    }
+
+
+def _function(function: Function) -> Dict[str, Any]:
+    return {"nodes": _nodes(function.nodes), "results": dict(function.results)}
+
+
+def _group(group: Group) -> Dict[str, Any]:
+    slots = {
+        name: {
+            "layout": slot.layout,
+            "dtype": slot.dtype,
+            "initial": number_text(slot.initial, slot.dtype),
+            "suffix": slot.suffix,
+        }
+        for name, slot in group.slots.items()
+    }
+    return {
+        "variables": None if group.variables is None else list(group.variables),
+        "ranks": list(group.ranks),
+        "slots": slots,
+        "dense": _program(group.dense),
+        "sparse": _program(group.sparse),
+        "first": None if group.first is None else _program(group.first),
+    }
+
+
+def _program(program: Union[Program, str]) -> Any:
+    if isinstance(program, str):
+        return program
+    changes = {
+        name: [each.how, each.node] + ([each.factor] if each.how == FADE else [])
+        for name, each in program.changes.items()
+    }
+    return {
+        "by_rows": program.by_rows,
+        "nodes": _nodes(program.nodes),
+        "value": program.value,
+        "changes": changes,
+    }
+
+
+def _nodes(nodes: Sequence[Node]) -> List[Any]:
+    found = []
+    for node in nodes:
+        row = [node.operation, node.dtype, node.level, list(node.inputs)]
+        if node.operation == "Input":
+            row.append(list(node.detail))
+        elif node.operation == "Const":
+            row.append(number_text(node.detail, node.dtype))
+        found.append(row)
+    return found

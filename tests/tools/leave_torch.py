@@ -1,0 +1,98 @@
+"""Checks `legacy_opt.recorded.torch` where `make leave` has PyTorch: groups, schedules and state."""
+
+import functools
+import io
+
+import torch
+
+from legacy_opt import recorded
+from legacy_opt.recorded.torch import RecordedOptimizer
+
+BATCHES = torch.randn(10, 5, 3, generator=torch.Generator().manual_seed(0))
+
+
+def build():
+    """Returns a model, an optimizer with two groups, and a learning rate schedule."""
+    torch.manual_seed(1)
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
+    kernels, biases = [model[0].weight, model[2].weight], [model[0].bias, model[2].bias]
+    groups = [{"params": kernels, "axes": (1, 0)}, {"params": biases, "lr": 0.05}]
+    optimizer = RecordedOptimizer(groups, recorded.load("LazyAdamOptimizer"), learning_rate=0.01)
+    return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+
+
+def train(model, optimizer, schedule, batches):
+    """Trains with a closure."""
+
+    def loss_of(batch):
+        optimizer.zero_grad()
+        loss = model(batch).pow(2).sum()
+        loss.backward()
+        return loss
+
+    for batch in batches:
+        assert optimizer.step(functools.partial(loss_of, batch)) > 0
+        schedule.step()
+
+
+def check_saved_state():
+    """A training that continues from a file computes the same."""
+    whole, first, second = build(), build(), build()
+    train(*whole, BATCHES)
+    train(*first, BATCHES[:4])
+    file = io.BytesIO()
+    torch.save([each.state_dict() for each in first], file)
+    file.seek(0)
+    for each, state in zip(second, torch.load(file, weights_only=True)):
+        each.load_state_dict(state)
+    train(*first, BATCHES[4:])  # must not change the second training
+    train(*second, BATCHES[4:])
+    for one, other, third in zip(*(each[0].parameters() for each in (whole, first, second))):
+        assert torch.equal(one, other) and torch.equal(one, third)
+    assert [group["lr"] for group in whole[1].param_groups] == [0.01 / 32, 0.05 / 32]
+    assert whole[1].slots(whole[0][0].weight)["m"].shape == (3, 4)  # as in TensorFlow
+
+
+def check_integers():
+    """Counts keep their dtype, although PyTorch casts all state to the parameter's."""
+    record = recorded.load("AdagradDecayOptimizer")
+    parameters = [torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2)]
+    one, other = (RecordedOptimizer([each], record) for each in parameters)
+    parameters[0].grad = torch.ones(3, 2)
+    one.step()
+    other.load_state_dict(one.state_dict())
+    assert other.slots(parameters[1])["accumulator_decay_power"].dtype == torch.int64
+
+
+def check_sparse_gradients():
+    """Rows without a gradient do not change, and equal ids are added."""
+    table = torch.nn.Embedding(10, 3, sparse=True)
+    before = table.weight.detach().clone()
+    optimizer = RecordedOptimizer(table.parameters(), recorded.load("LazyAdamOptimizer"))
+    table(torch.tensor([1, 1, 3])).sum().backward()
+    optimizer.step()
+    changed = (table.weight.detach() != before).any(1)
+    assert changed.tolist() == [number in (1, 3) for number in range(10)]
+    m = optimizer.slots(table.weight)["m"][:, 0]
+    assert torch.allclose(m[[0, 1, 3]], torch.tensor([0.0, 0.2, 0.1]))
+
+
+def check_errors():
+    """Wrong arguments raise errors that name them."""
+    record = recorded.load("LazyAdamOptimizer")
+    for arguments, problem in (
+        ({"rate": 0.1}, "has no hyperparameter 'rate'"),
+        ({"level": "exakt"}, "level must be one of exact, fast, got 'exakt'"),
+    ):
+        try:
+            RecordedOptimizer([torch.nn.Parameter(torch.ones(2))], record, **arguments)
+        except ValueError as error:
+            assert problem in str(error), error
+        else:
+            raise AssertionError(problem)
+
+
+if __name__ == "__main__":
+    for check in check_saved_state, check_integers, check_sparse_gradients, check_errors:
+        check()
+        print(f"{check.__name__} passed")
