@@ -1,4 +1,4 @@
-"""Checks `legacy_opt.recorded.torch` where `make leave` has PyTorch: groups, schedules and state."""
+"""Checks `legacy_opt.recorded.torch` with PyTorch: groups, schedules and saved state."""
 
 import functools
 import io
