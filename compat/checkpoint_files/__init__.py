@@ -1,7 +1,7 @@
 """Reads and writes checkpoint files.
 
-The package imports neither Keras nor optimizers. Callers need neither a graph nor a Session. Modules
-are imported when a name is first used: `plain_reader` works without TensorFlow.
+The package imports neither Keras nor optimizers. Callers need neither a graph nor a Session. Names
+are imported when they are first used, because `plain_reader` works without TensorFlow.
 """
 
 import importlib as _importlib
