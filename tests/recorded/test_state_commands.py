@@ -1,5 +1,7 @@
 """Tests that `export` and `import` move a training from a Session to NumPy and back."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,6 +12,8 @@ from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from tests.support import problems, saved_training
 from tests.support.checkpoints.v1_checkpoints import tensors
+from tests.support.pages import python_blocks
+from tests.support.paths import ROOT
 
 v1 = tf.compat.v1
 DECAYS = {"initial_accumulator_value": 0.2, "accumulator_decay_step": 4}
@@ -43,6 +47,7 @@ def problem_of(record):
 
 
 def record_of(name):
+    """Returns the record of an optimizer of MAKERS."""
     shapes = {each: value.shape for each, value in problems.everything().values.items()}
     with tf.Graph().as_default():
         optimizer = MAKERS[name](v1.train.get_or_create_global_step())
@@ -78,10 +83,10 @@ def assert_equal(one, other):
             np.testing.assert_array_equal(a[name], b[name], f"{name}, step {number}")
 
 
-def there_and_back(name, problem, screen, folder, partitions=None):
+def there_and_back(name, problem, screen, folder, partitions=None, record=None):
     """Trains 5 steps in a Session, 5 in NumPy and 5 in a Session; compares with 15 in a Session."""
     rule, state = folder / "rule.json", folder / "state.npz"
-    recorded.save(record_of(name), rule)
+    recorded.save(record or record_of(name), rule)
     make = native(name)
     expected = saved_training.train(problem, make, range(15), folder / "all", partitions=partitions)
     saved_training.train(problem, make, range(5), folder / "five", partitions=partitions)
@@ -126,3 +131,44 @@ def test_slots_that_are_saved_for_each_part(screen, tmp_path):
     partitions = {"matrix": v1.fixed_size_partitioner(2)}
     there_and_back("AdamWeightDecay", problem, screen, tmp_path, partitions)
     assert "matrix/part_1/adam_m" in tensors(tmp_path / "five")
+
+
+def test_the_program_of_the_page(screen, tmp_path, monkeypatch):
+    record = record_of("LazyAdam")
+    recorded.save(record, tmp_path / "rule.json")
+    problem, five = problem_of(record), tmp_path / "five"
+    saved_training.train(problem, MAKERS["LazyAdam"], range(5), five)
+    monkeypatch.chdir(tmp_path)
+    screen.json("export", five, "--rule", "rule.json", "--out", "state.npz")
+    Path("again.npz").write_bytes(Path("state.npz").read_bytes())
+    expected = numpy_steps("again.npz", problem, range(5, 10))
+    code = python_blocks(ROOT / "docs" / "recorded_rules.md")[-1]
+    exec(code, {"all_gradients": [as_rows(each) for each in problem.gradients[5:10]]})
+    assert_equal([state_files.read("state.npz").variables], expected[-1:])
+
+
+@pytest.mark.every_lane
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("name", ["AdagradDecay", "AdagradDecayV2"])
+def test_counts_in_the_other_layout(name, parts, screen, tmp_path):
+    """Tests that a state file has counts in the layout of its record, not of the checkpoint."""
+    classes = legacy_opt.AdagradDecayOptimizer, legacy_opt.AdagradDecayOptimizerV2
+    other = classes[name == "AdagradDecay"]
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        record = recorded.record(other(0.3, step, **DECAYS))
+    problem = problems.make("sparse", steps=15)
+    partitions = {"table": v1.fixed_size_partitioner(parts)}
+    there_and_back(name, problem, screen, tmp_path, partitions, record)
+
+
+def test_slots_of_parts_that_cannot_be_joined(screen, tmp_path):
+    name, rule = "Adafactor", tmp_path / "rule.json"
+    recorded.save(record_of(name), rule)
+    partitions = {"matrix": v1.fixed_size_partitioner(2)}
+    problem = problems.make("dense")
+    saved_training.train(problem, MAKERS[name], range(2), tmp_path / "two", partitions=partitions)
+    command = ["export", tmp_path / "two", "--rule", rule, "--out", tmp_path / "state.npz"]
+    error = screen.refused(*command)
+    assert "cannot be joined" in error and "matrix/rows_3_to_5_of_5/" in error
+    assert not list(tmp_path.glob("*state*"))

@@ -1,5 +1,6 @@
 """Tests what `export` and `import` refuse: other rules, missing slots, damaged files."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -221,6 +222,14 @@ def test_damaged_checkpoints(ending, exported, rules, screen, tmp_path):
         refused += code == 2 and "ckpt" in errors and errors.count("\n") == 1
         # Some bytes of the index have no meaning. A refused export leaves the old file there.
         assert out.read_bytes() == before
-    assert refused > 44
+    assert refused > 40
     file.unlink()
     assert "ckpt" in screen.refused(*command)
+
+
+def test_safetensors_may_be_missing(exported, monkeypatch, tmp_path):
+    _, out = exported
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(recorded.RecordError, match="pip install safetensors"):
+        state_files.write(tmp_path / "state.safetensors", state_files.read(out))
+    assert not list(tmp_path.glob("*safetensors*"))

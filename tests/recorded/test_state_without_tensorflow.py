@@ -27,6 +27,8 @@ def export(checkpoint, rule, out, folder):
     words = ["export", str(checkpoint), "--rule", str(rule), "--out", str(out), "--json"]
     code = (
         "import sys\n"
+        # Old versions of protobuf import the package `google` when Python starts.
+        "sys.modules.pop('google', None)\n"
         "for name in 'tensorflow', 'google.protobuf':\n"
         "    try:\n"
         "        __import__(name)\n"
