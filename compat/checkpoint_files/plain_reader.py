@@ -16,9 +16,22 @@ from .index import parse_index
 from .tensor_names import OBJECT_GRAPH
 
 # The numbers of dtypes in TensorFlow's types.proto, and NumPy's names. NumPy lacks the others.
-_NAMES = "float32 float64 int32 uint8 int16 int8 complex64 int64 bool uint16 complex128 float16"
-_DTYPES = dict(zip((1, 2, 3, 4, 5, 6, 8, 9, 10, 17, 18, 19), _NAMES.split()))
-_DTYPES.update({22: "uint32", 23: "uint64"})
+_DTYPES = {
+    1: "float32",
+    2: "float64",
+    3: "int32",
+    4: "uint8",
+    5: "int16",
+    6: "int8",
+    8: "complex64",
+    9: "int64",
+    10: "bool",
+    17: "uint16",
+    18: "complex128",
+    19: "float16",
+    22: "uint32",
+    23: "uint64",
+}
 _CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 _LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
 _AGAIN = "Copy the checkpoint again from where it was written."
