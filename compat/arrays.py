@@ -1,4 +1,4 @@
-"""Compares arrays. NaN is treated as equal to NaN."""
+"""Compares arrays, where NaN is treated as equal to NaN, and selects parts of arrays."""
 
 import numpy as np
 
@@ -23,3 +23,8 @@ def largest_difference(one, other):
 
 def _equal(one, other):
     return (one == other) | ((one != one) & (other != other))
+
+
+def slices(shape, offset):
+    """Returns the slices that select a part of an array."""
+    return tuple(slice(start, start + size) for size, start in zip(shape, offset))

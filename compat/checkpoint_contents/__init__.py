@@ -3,12 +3,11 @@
 In a name-based checkpoint, which a Saver writes, variables and slots are recognised by the names,
 shapes and dtypes of the tensors. In an object-based checkpoint, which `tf.train.Checkpoint` writes,
 they are recognised by the object graph.
+
+Modules that need TensorFlow are imported when they are first used.
 """
 
-from . import named, object_based
-from .items import Contents
-
-__all__ = ["Contents", "contents"]
+__all__ = ["contents"]
 
 
 def contents(checkpoint):
@@ -20,8 +19,10 @@ def contents(checkpoint):
       checkpoint: a `Checkpoint`, the result of `open_checkpoint`.
 
     Returns:
-      `Contents`.
+      `items.Contents`.
     """
+    from . import named, object_based
+
     if checkpoint.object_graph is not None:
         return object_based.contents(checkpoint.tensors, checkpoint.object_graph)
     return named.named_contents(checkpoint.tensors)

@@ -9,7 +9,7 @@ for each row. In a partitioned variable, these are the first elements of each pa
 
 import numpy as np
 
-from .stored import slices
+from ..arrays import slices
 
 SLOT = "accumulator_decay_power"
 

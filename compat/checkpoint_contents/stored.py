@@ -5,6 +5,7 @@ from typing import NamedTuple, Tuple, Union
 import numpy as np
 
 from .. import arrays
+from ..arrays import slices
 from ..checkpoint_files import reader
 
 COPIES, SLICES = "copies", "slices"
@@ -175,8 +176,3 @@ def joined_axis(shapes, whole=None):
         if joined is not None and whole in (None, joined):
             return axis
     return None
-
-
-def slices(shape, offset):
-    """Returns the slices that select a part of an array."""
-    return tuple(slice(start, start + size) for size, start in zip(shape, offset))

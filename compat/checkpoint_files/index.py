@@ -4,20 +4,25 @@ TensorFlow's own reader does not suffice, for two reasons. It returns names, dty
 not the slices (called parts here) in which partitioned variables are saved. And it detects missing
 bytes only after it has read all data.
 
-The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
-here. TensorFlow's reader verifies them, so open the checkpoint with TensorFlow's reader first.
+The index is a sorted table in the file format of LevelDB. Neither TensorFlow nor protobuf is
+needed.
 """
 
-import collections
 import struct
 from typing import NamedTuple
 
-from google.protobuf.message import DecodeError
-from tensorflow.core.protobuf import tensor_bundle_pb2
+from .crc32c import masked_crc32c
+from .wire_format import WireError, fields, messages, number, varint
 
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
+_MOST_SHARDS = 99_999  # names of data files have five digits
+# The numbers of fields in TensorFlow's tensor_bundle.proto, tensor_shape.proto, tensor_slice.proto.
+_NUM_SHARDS, _DTYPE, _SHAPE, _SLICES = 1, 1, 2, 7
+_SHARD, _OFFSET, _SIZE, _CRC32C = 3, 4, 5, 6
+_DIM, _DIM_SIZE = 2, 1
+_EXTENT, _START, _LENGTH = 1, 1, 2
 _PART_KEY = b"\0"  # the first byte of a part's key; the key of a whole tensor is its name
 
 
@@ -60,8 +65,9 @@ class Index(NamedTuple):
 
     Attributes:
       entries: a dict from name to Entry.
-      stored: a dict from name to a list of StoredBytes, one for each part. If a tensor is saved
-        whole, the list has one element.
+      stored: a dict from name to a list of StoredBytes, one for each part, in the order of the
+        entry's parts. If a tensor is saved whole, the list has one element. Tensors of which parts
+        are missing are left out.
       data_bytes: for each data file, the position after its last tensor, in bytes. If the file is
         smaller, it is incomplete.
     """
@@ -94,49 +100,70 @@ def parse_index(content):
     """
     try:
         return _as_index(list(_records(content)))
-    except (IndexError, struct.error, DecodeError) as error:
+    except (IndexError, struct.error, WireError) as error:
         raise ValueError(f"this is not the index of a checkpoint: {error}") from error
 
 
 def _as_index(records):
-    header, entries, data_bytes = tensor_bundle_pb2.BundleHeaderProto(), {}, {}
-    stored = collections.defaultdict(list)
+    shards, entries, data_bytes, places, keys = 0, {}, {}, {}, {}
     for key, value in records:
+        entry = fields(value)
         if not key:
-            header.MergeFromString(value)
+            shards = number(entry, _NUM_SHARDS)
             continue
-        entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
-        end = entry.offset + entry.size
-        data_bytes[entry.shard_id] = max(end, data_bytes.get(entry.shard_id, 0))
-        name = _name_of(key)
+        shard, offset, size = (number(entry, each) for each in (_SHARD, _OFFSET, _SIZE))
+        data_bytes[shard] = max(offset + size, data_bytes.get(shard, 0))
+        slices = [_extents(each) for each in messages(entry, _SLICES)]
+        if not slices:
+            places[key] = StoredBytes(shard, offset, size, number(entry, _CRC32C))
         if not key.startswith(_PART_KEY):
-            shape = tuple(dim.size for dim in entry.shape.dim)
-            parts = tuple(_as_part(shape, part) for part in entry.slices)
-            entries[name] = Entry(entry.dtype, shape, entry.size, parts)
-        if not entry.slices:
-            place = StoredBytes(entry.shard_id, entry.offset, entry.size, entry.crc32c)
-            stored[name].append(place)
-    sizes = tuple(data_bytes.get(shard, 0) for shard in range(header.num_shards))
-    return Index(entries, dict(stored), sizes)
+            dims = [dim for shape in messages(entry, _SHAPE) for dim in messages(shape, _DIM)]
+            shape = tuple(number(dim, _DIM_SIZE) for dim in dims)
+            parts = tuple(_as_part(shape, each) for each in slices)
+            name = key.decode("utf-8")
+            entries[name] = Entry(number(entry, _DTYPE), shape, size, parts)
+            keys[name] = [_part_key(key, each) for each in slices] or [key]
+    if shards > _MOST_SHARDS:
+        raise ValueError(f"{shards} data files are too many")
+    stored = {
+        name: [places[key] for key in its_keys]
+        for name, its_keys in keys.items()
+        if all(key in places for key in its_keys)
+    }
+    return Index(entries, stored, tuple(data_bytes.get(shard, 0) for shard in range(shards)))
 
 
-def _name_of(key):
-    """Returns the name of the tensor with this key; for a part, the name of the whole tensor."""
-    if key.startswith(_PART_KEY):  # _PART_KEY, name with escaped NULs, extents
-        key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
-    return key.decode("utf-8")
+def _extents(part):
+    """Returns a pair (start, length) for each axis of a part; -1 is the length of a whole axis."""
+    extents = messages(part, _EXTENT)
+    return [(number(each, _START), number(each, _LENGTH, -1)) for each in extents]
 
 
-def _as_part(full_shape, part):
-    """Returns the shape of a part, and the part's offset in the tensor.
-
-    An extent without a length covers a whole dimension.
-    """
+def _as_part(full_shape, extents):
+    """Returns the shape of a part, and the part's offset in the tensor."""
     lengths = tuple(
-        extent.length if extent.HasField("length") else size
-        for extent, size in zip(part.extent, full_shape)
+        size if length == -1 else length for (_, length), size in zip(extents, full_shape)
     )
-    return lengths, tuple(extent.start for extent in part.extent)
+    return lengths, tuple(start for start, _ in extents)
+
+
+def _part_key(name, extents):
+    """Returns the key of a part: the name with escaped NULs, the rank, and the extents."""
+    rank = len(extents)
+    numbers = b"".join(_ordered(each) for extent in extents for each in extent)
+    name = name.replace(b"\0", b"\0\xff") + b"\0\1"
+    return _PART_KEY + name + (bytes([1, rank]) if rank else b"\0") + numbers
+
+
+def _ordered(value):
+    """Encodes an integer of at least -1, so that the order of the bytes is that of the integers.
+
+    The first bits, up to a zero, are as many ones as there are bytes.
+    """
+    if value < 1 << 6:
+        return bytes([0x80 ^ value & 0xFF])
+    length = (value.bit_length() + 7) // 7
+    return (((1 << length) - 1) << 7 * length | value).to_bytes(length, "big")
 
 
 def _records(content):
@@ -150,8 +177,8 @@ def _records(content):
 
 
 def _block_handle(content, position):
-    offset, position = _varint(content, position)
-    size, position = _varint(content, position)
+    offset, position = varint(content, position)
+    size, position = varint(content, position)
     return (offset, size), position
 
 
@@ -160,24 +187,16 @@ def _block_records(content, handle):
     block = content[offset : offset + size]
     if len(content) < offset + size + _BLOCK_TRAILER_BYTES or content[offset + size] != 0:
         raise ValueError("a block is missing, or compressed")
+    (checksum,) = struct.unpack_from("<I", content, offset + size + 1)
+    if masked_crc32c([content[offset : offset + size + 1]]) != checksum:
+        raise ValueError("the checksum of a block is wrong")
     (restarts,) = struct.unpack("<I", block[-4:])
     position, end, key = 0, len(block) - 4 * (restarts + 1), b""
     while position < end:
-        shared, position = _varint(block, position)
-        unshared, position = _varint(block, position)
-        length, position = _varint(block, position)
+        shared, position = varint(block, position)
+        unshared, position = varint(block, position)
+        length, position = varint(block, position)
         key = key[:shared] + block[position : position + unshared]
         position += unshared
         yield key, block[position : position + length]
         position += length
-
-
-def _varint(content, position):
-    value = shift = 0
-    while True:
-        byte = content[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value, position
-        shift += 7

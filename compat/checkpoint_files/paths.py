@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from .. import special_files
 from ..file_endings import INDEX, prefix_of
+from .errors import CheckpointError
 from .index import is_table
 
 V1, V2 = "V1", "V2"
@@ -15,18 +16,6 @@ V1, V2 = "V1", "V2"
 _DATA_FILE = re.compile(r"(.*)\.data-\d{5}-of-\d{5}$")
 _V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
 _V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver returns
-
-
-class CheckpointError(ValueError):
-    """A checkpoint is missing, truncated or corrupt, or a file is not a checkpoint.
-
-    Example::
-
-        try:
-            legacy_opt.compat.load_v1_checkpoint("v1/ckpt", [tf.Variable(1.0)], None)
-        except legacy_opt.compat.CheckpointError as error:
-            print(error)  # 'v1/ckpt': there is no such checkpoint. The folder 'v1' does not exist.
-    """
 
 
 def refuse_special(*paths):

@@ -23,6 +23,7 @@ ALLOWED = {
     "optimizers": ["core", "versions"],
     "wrappers": ["core", "versions"],
     "native": ["core", "optimizers", "wrappers", "versions"],
+    # Only `recording` needs TensorFlow and the packages below.
     "recorded": ["core", "native"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
@@ -41,7 +42,9 @@ ALLOWED = {
     ".special_files": [],
     ".user_objects": ["core", ".messages"],
     ".v1_optimizers": [*OF_V1, ".messages"],
-    ".checkpoint_files": ["versions", ".file_endings", ".plain_text", ".special_files"],
+    ".checkpoint_files": [
+        *["versions", ".arrays", ".file_endings", ".plain_text", ".special_files"],
+    ],
     ".checkpoint_contents": [
         *["core", "optimizers", ".arrays", ".file_endings", ".checkpoint_files"],
     ],
@@ -57,6 +60,7 @@ ALLOWED = {
     ".checkpoints": [
         *[
             *OF_V1,
+            "recorded",
             ".arrays",
             ".messages",
             ".file_endings",

@@ -1,0 +1,71 @@
+"""Decodes protobuf messages without protobuf. The caller knows the numbers of the fields."""
+
+import collections
+import struct
+
+
+class WireError(ValueError):
+    """Some bytes are not a protobuf message."""
+
+
+def fields(message):
+    """Decodes a message.
+
+    Args:
+      message: the bytes of the message.
+
+    Returns:
+      A defaultdict from the numbers of fields to lists of their values, in order: integers for
+      numbers (signed, 64 bits), and bytes for strings and messages.
+
+    Raises:
+      WireError: the bytes are not a message.
+    """
+    found, position = collections.defaultdict(list), 0
+    try:
+        while position < len(message):
+            key, position = varint(message, position)
+            value, position = _value(message, position, key & 7)
+            found[key >> 3].append(value)
+    except (IndexError, struct.error) as error:
+        raise WireError("a message is truncated") from error
+    return found
+
+
+def number(found, field, default=0):
+    """Returns the last value of a field, a number; other values are ignored, as protobuf does."""
+    return next((each for each in reversed(found[field]) if isinstance(each, int)), default)
+
+
+def messages(found, field):
+    """Decodes the messages of a field; other values are ignored."""
+    return [fields(each) for each in found[field] if isinstance(each, bytes)]
+
+
+def varint(content, position):
+    """Decodes an unsigned integer; returns it and the position after it."""
+    value = shift = 0
+    while True:
+        byte = content[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+
+
+def _value(message, position, kind):
+    if kind == 0:
+        value, position = varint(message, position)
+        value &= (1 << 64) - 1
+        return value - (value >> 63 << 64), position
+    if kind == 1:
+        return struct.unpack_from("<q", message, position)[0], position + 8
+    if kind == 5:
+        return struct.unpack_from("<I", message, position)[0], position + 4
+    if kind == 2:
+        size, position = varint(message, position)
+        if len(message) < position + size:
+            raise WireError("a message is truncated")
+        return message[position : position + size], position + size
+    raise WireError("this is not a message of protobuf")

@@ -1,0 +1,305 @@
+"""Finds the state of a recorded rule in the checkpoint of a Saver.
+
+A slot's name is the variable's name, "/" and the suffix that the record has. All other tensors are
+variables, except shared variables and the global step. Nothing here needs TensorFlow.
+"""
+
+from typing import NamedTuple, Optional, Tuple
+
+import numpy as np
+
+from legacy_opt.recorded import state_files
+from legacy_opt.recorded.interpreter import stored_shape
+from legacy_opt.recorded.records import FLAT, FLAT_ROW, Slot
+
+from .. import arrays
+from ..arrays import slices
+from ..checkpoint_contents import adagrad_decay_counts
+from ..checkpoint_files.errors import CheckpointError
+
+STEP = state_files.GLOBAL_STEP
+# A moving average of a variable is no slot of an optimizer.
+_AVERAGE = "/ExponentialMovingAverage"
+
+
+class Piece(NamedTuple):
+    """A tensor of a checkpoint that contains an array of the state, or a part of it.
+
+    Attributes:
+      tensor: the name of the tensor.
+      shape: the shape of the tensor.
+      offset: the offset of the tensor in the array.
+    """
+
+    tensor: str
+    shape: Tuple[int, ...]
+    offset: Tuple[int, ...]
+
+
+class Item(NamedTuple):
+    """An array of the state.
+
+    Attributes:
+      key: its name in a state file.
+      dtype: the name of its dtype.
+      shape: its shape in a state file.
+      pieces: the `Piece`s.
+      stored_shape: its shape in the checkpoint, if all pieces are joined. It differs from `shape`
+        if the checkpoint has AdagradDecay's counts in the other layout.
+      counts: for AdagradDecay's counts, the parts (shape, offset) that count for themselves; for
+        other arrays None.
+    """
+
+    key: str
+    dtype: str
+    shape: Tuple[int, ...]
+    pieces: Tuple[Piece, ...]
+    stored_shape: Tuple[int, ...]
+    counts: Optional[tuple] = None
+
+    @property
+    def _moves_counts(self):
+        """Whether the checkpoint has counts in another layout than the state file."""
+        if self.counts is None:
+            return False
+        return len(self.counts) > 1 or self.stored_shape != self.shape
+
+    def read(self, checkpoint):
+        """Reads the array.
+
+        Raises:
+          CheckpointError: the data are damaged, or parts that are the same rows differ.
+        """
+        value = self._joined(checkpoint)
+        if not self._moves_counts:
+            return value
+        try:
+            rows = adagrad_decay_counts.by_rows(value, self.counts)
+        except ValueError as error:
+            raise CheckpointError(f"{checkpoint.path!r}: {self.key!r}: {error}") from error
+        is_by_rows = self.shape == rows.shape
+        return rows if is_by_rows else adagrad_decay_counts.from_rows(rows, self.shape)
+
+    def _joined(self, checkpoint):
+        if len(self.pieces) == 1:
+            return checkpoint.read(self.pieces[0].tensor)
+        value, known = np.zeros(self.stored_shape, self.dtype), np.zeros(self.stored_shape, bool)
+        for piece in self.pieces:
+            place, array = slices(piece.shape, piece.offset), checkpoint.read(piece.tensor)
+            if known[place].any() and not arrays.same(value[place], array):
+                raise CheckpointError(
+                    f"{checkpoint.path!r}: the slots of the parts cannot be joined, because each "
+                    f"part has another {piece.tensor!r}."
+                )
+            value[place], known[place] = array, True
+        return value
+
+    def split(self, value):
+        """Yields (tensor, array) for each piece. This is the inverse of `read`."""
+        if self._moves_counts:
+            value = adagrad_decay_counts.rows_of(value)
+            if self.stored_shape != value.shape:
+                value = adagrad_decay_counts.from_rows(value, self.stored_shape, self.counts)
+        for piece in self.pieces:
+            yield piece.tensor, value[slices(piece.shape, piece.offset)]
+
+
+class Plan(NamedTuple):
+    """The state of a rule in a checkpoint.
+
+    Attributes:
+      items: the `Item`s, except the global step.
+      has_step: whether the checkpoint has a global step.
+      trained: the names of the variables that the rule trains, as in state files.
+      untrained: the names of the other variables.
+      left_out: the names of tensors that are not part of the state, in the checkpoint.
+    """
+
+    items: Tuple[Item, ...]
+    has_step: bool
+    trained: Tuple[str, ...]
+    untrained: Tuple[str, ...]
+    left_out: Tuple[str, ...]
+
+
+def plan(checkpoint, record, name_map=None):
+    """Finds the state.
+
+    Args:
+      checkpoint: a `PlainCheckpoint`.
+      record: the `Record`.
+      name_map: a dict from names of variables to their names in the state file; None as a name
+        leaves a variable out.
+
+    Raises:
+      CheckpointError: the checkpoint belongs to another rule, slots are missing, or the name map
+        does not fit.
+    """
+    return _Planner(checkpoint, record, name_map or {}).plan()
+
+
+class _Planner:
+    def __init__(self, checkpoint, record, name_map):
+        self._path, self._tensors = checkpoint.path, checkpoint.tensors
+        self._record = record
+        self._map = name_map
+        self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
+
+    def _refuse(self, problem):
+        raise CheckpointError(f"{self._path!r}: {problem}")
+
+    def _is_of_another_rule(self, problem):
+        self._refuse(f"the checkpoint does not belong to {self._record.optimizer}: {problem}")
+
+    def plan(self):
+        """Returns the `Plan`."""
+        items = [self._shared(name) for name in self._record.shared]
+        has_step = STEP in self._tensors
+        if has_step and self._tensors[STEP].shape:
+            self._refuse(f"{STEP!r} is no scalar")
+        if self._record.global_step is not None and not has_step:
+            self._is_of_another_rule(f"it has no {STEP!r}")
+        others = [name for name in self._tensors if name not in {STEP, *self._record.shared}]
+        slots = {name: self._slots(name) for name in others}
+        taken = {piece.tensor for its in slots.values() for item in its for piece in item.pieces}
+        variables = [name for name in others if name not in taken]
+        self._refuse_foreign_slots(variables, slots)
+        self._check_map(variables)
+        trained, untrained, left_out = [], [], []
+        for name in variables:
+            new_name, info = self._map.get(name, name), self._tensors[name]
+            if new_name is None or info.dtype is None:
+                left_out += [name, *(p.tensor for item in slots[name] for p in item.pieces)]
+                continue
+            group = state_files.group_of(self._record, new_name, info.dtype, len(info.shape))
+            is_trained = group is not None and len(slots[name]) == len(group.slots)
+            (trained if is_trained else untrained).append(new_name)
+            items.append(self._item(state_files.VARIABLE + new_name, info.dtype, name))
+            items += slots[name]
+        if not trained:
+            self._is_of_another_rule("no variable has its slots")
+        return Plan(tuple(items), has_step, tuple(trained), tuple(untrained), tuple(left_out))
+
+    def _shared(self, name):
+        dtype = self._record.shared[name].dtype
+        info = self._tensors.get(name)
+        if info is None or (info.dtype, info.shape) != (dtype, ()):
+            self._is_of_another_rule(f"it has no scalar {name!r} of the dtype {dtype}")
+        return self._item(state_files.SHARED + name, dtype, name)
+
+    def _item(self, key, dtype, tensor):
+        shape = self._tensors[tensor].shape
+        return Item(key, dtype, shape, (Piece(tensor, shape, (0,) * len(shape)),), shape)
+
+    def _slots(self, name):
+        """Returns the items of a variable's slots; [] if it has none.
+
+        Raises:
+          CheckpointError: it has only some, or they do not fit the variable.
+        """
+        new_name, info = self._map.get(name) or name, self._tensors[name]
+        try:
+            group = self._record.group_of(new_name, len(info.shape))
+        except state_files.RecordError:
+            return []
+        found = {key: self._pieces(name, slot) for key, slot in group.slots.items()}
+        missing = [group.slots[key].suffix for key, pieces in found.items() if not pieces]
+        if len(missing) == len(found):
+            return []
+        if missing:
+            self._refuse(f"the slot {name + '/' + missing[0]!r} is missing")
+        if info.dtype != self._record.dtype:
+            self._refuse(f"{name!r} is {info.dtype}, but the record is for {self._record.dtype}")
+        return [
+            self._slot_item(state_files.slot_key(new_name, key), name, slot, found[key])
+            for key, slot in group.slots.items()
+        ]
+
+    def _pieces(self, name, slot):
+        """Returns the pieces of a slot: one tensor, or one of each part; () if there are none."""
+        whole = f"{name}/{slot.suffix}"
+        if whole in self._tensors:
+            shape = self._tensors[whole].shape
+            return (Piece(whole, shape, (0,) * len(shape)),)
+        info = self._tensors[name]
+        parts = sorted(info.parts, key=lambda part: part[1])
+        for names in _names_of_parts(name, info.shape, parts):
+            tensors = [f"{each}/{slot.suffix}" for each in names]
+            if tensors and all(each in self._tensors for each in tensors):
+                return tuple(
+                    Piece(tensor, *(stored_shape(slot.layout, each) for each in part))
+                    for tensor, part in zip(tensors, parts)
+                )
+        return ()
+
+    def _slot_item(self, key, name, slot: Slot, pieces):
+        shape_of_variable = self._tensors[name].shape
+        shape = stored = stored_shape(slot.layout, shape_of_variable)
+        allowed, counts = {shape}, None
+        if slot.layout in (FLAT, FLAT_ROW) and len(pieces) == 1:
+            allowed, stored = {shape_of_variable, shape_of_variable[:1]}, pieces[0].shape
+            parts = self._tensors[pieces[0].tensor].parts
+            counts = parts or (adagrad_decay_counts.whole(stored),)
+        elif slot.layout in (FLAT, FLAT_ROW):
+            counts = tuple((piece.shape, piece.offset) for piece in pieces)
+        for piece in pieces:
+            info = self._tensors[piece.tensor]
+            fits = info.dtype == slot.dtype and info.shape == piece.shape
+            if not fits or (len(pieces) == 1 and info.shape not in allowed):
+                self._is_of_another_rule(
+                    f"{piece.tensor!r} is {info.dtype} of the shape {list(info.shape)}; the rule "
+                    f"has a slot of {slot.dtype}, of the layout {slot.layout!r}"
+                )
+        return Item(key, slot.dtype, shape, pieces, stored, counts)
+
+    def _refuse_foreign_slots(self, variables, slots):
+        found = [
+            name for name in variables if not slots[name] and self._is_foreign(name, variables)
+        ]
+        if found:
+            more = ", …" if len(found) > 5 else ""
+            self._is_of_another_rule(
+                f"it has {', '.join(map(repr, found[:5]))}{more}, slots of another optimizer or of "
+                "one that was created in a scope"
+            )
+
+    def _is_foreign(self, name, variables):
+        """Returns whether a name is VARIABLE/… or, with a slot's suffix, SCOPE/VARIABLE/SUFFIX."""
+        if name.endswith(_AVERAGE):
+            return False
+        words = name.split("/")
+        candidates = ["/".join(words[:end]) for end in range(1, len(words))]
+        for suffix in self._suffixes:
+            if name.endswith("/" + suffix):
+                scope_and_variable = name[: -len(suffix) - 1].split("/")
+                candidates += [
+                    "/".join(scope_and_variable[start:])
+                    for start in range(1, len(scope_and_variable))
+                ]
+        return not set(candidates).isdisjoint(variables)
+
+    def _check_map(self, variables):
+        unknown = sorted(set(self._map) - set(variables))
+        if unknown:
+            self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
+        new_names = [self._map.get(name, name) for name in variables]
+        new_names = sorted(name for name in new_names if name is not None)
+        for one, other in zip(new_names, new_names[1:]):
+            if one == other:
+                self._refuse(f"two variables would have the name {one!r}")
+
+
+def _names_of_parts(name, shape, parts):
+    """Returns lists of names under which slots of parts are saved one by one.
+
+    The names have the number or the position of a part (`legacy_opt.versions.fit_slice_info`).
+    """
+    numbers = [f"{name}/part_{number}" for number in range(len(parts))]
+    positions = []
+    for part_shape, offset in parts:
+        axes = [axis for axis, size in enumerate(shape) if part_shape[axis] != size]
+        axis = axes[0] if axes else 0
+        unit = {0: "rows", 1: "columns"}.get(axis, f"axis_{axis}")
+        begin, end = offset[axis], offset[axis] + part_shape[axis]
+        positions.append(f"{name}/{unit}_{begin}_to_{end}_of_{shape[axis]}")
+    return numbers, positions

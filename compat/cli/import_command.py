@@ -1,0 +1,53 @@
+"""`legacy-opt import`: writes a checkpoint with the state of a state file."""
+
+from .. import file_endings, plain_text, special_files
+from . import terminal
+
+_DESCRIPTION = """\
+Writes a copy of the checkpoint --like with the values of a state file: what `export` wrote, or what
+NumPy or PyTorch saved after more training. The names, dtypes and parts of the tensors are those of
+--like. Variables that the rule does not train keep their values if FILE lacks them.
+"""
+_EPILOG = """\
+example: legacy-opt import state.npz --like training/model.ckpt-1000 --out new/model.ckpt-1500
+
+exit codes: 0, success; 2, bad input: a file is damaged, or both do not have the same rule and
+variables, and nothing was written
+"""
+
+
+def add_command(commands):
+    """Adds `import` to the command line."""
+    parser = terminal.add_parser(
+        commands, "import", "write a checkpoint from a state file", _DESCRIPTION, _EPILOG
+    )
+    parser.add_argument("file", metavar="FILE", help="the .npz or .safetensors file")
+    parser.add_argument("--like", metavar="CKPT", required=True, help="the checkpoint to copy")
+    parser.add_argument("--out", metavar="CKPT", required=True, help="the checkpoint to write")
+    parser.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
+    parser.set_defaults(run=lambda arguments: terminal.run_command("import", execute, arguments))
+
+
+def execute(arguments, screen):
+    """Imports the state and returns an `Outcome`."""
+    del screen
+    from ..checkpoints import state_transfer
+
+    destination = file_endings.prefix_of(arguments.out)
+    special_files.refuse_existing(destination, arguments.overwrite)
+    state, plan, kept = state_transfer.import_state(
+        arguments.file, arguments.like, destination, arguments.overwrite
+    )
+    facts = {
+        "path": destination,
+        "optimizer": state.record.optimizer,
+        "step": state.global_step,
+        "variables": list(plan.trained),
+        "kept": list(kept),
+    }
+    lines = [
+        f"{destination}: {state.record.optimizer}, step {state.global_step}, "
+        f"{plain_text.counted(len(plan.trained), 'variable')}"
+    ]
+    lines += [f"as in --like: {name}" for name in kept]
+    return terminal.Outcome(terminal.SUCCESS, facts, tuple(lines))

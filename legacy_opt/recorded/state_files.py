@@ -1,0 +1,327 @@
+"""Reads and writes the state of a training with a recorded rule: `.npz` files of NumPy.
+
+The file has an array for each variable ("variable/NAME"), slot ("slot/NAME/SLOT") and shared
+variable ("shared/NAME"), the "global_step", and the bytes of the "record" to which the state
+belongs. With the package safetensors, the same arrays are a `.safetensors` file. Nothing here
+needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+from typing import Any, Dict, Iterable, Iterator, NamedTuple, Tuple, Union
+
+import numpy as np
+
+from legacy_opt.recorded.interpreter import stored_shape
+from legacy_opt.recorded.numpy import NumpyOptimizer
+from legacy_opt.recorded.reading import loads
+from legacy_opt.recorded.records import Group, Record, RecordError
+from legacy_opt.recorded.writing import dumps
+
+_PathLike = Union[str, "os.PathLike[str]"]
+VARIABLE, SLOT, SHARED = "variable/", "slot/", "shared/"
+GLOBAL_STEP, RECORD = "global_step", "record"
+_SAFETENSORS = ".safetensors"
+
+
+class SavedState(NamedTuple):
+    """The state of a training.
+
+    Example::
+
+        from legacy_opt.recorded import state_files
+        from legacy_opt.recorded.numpy import NumpyOptimizer
+
+        state = state_files.read("state.npz")
+        weights = {name: state.variables[name] for name in state.slots}
+        optimizer = NumpyOptimizer(state.record, weights)
+        state_files.load_into(optimizer, state)
+        optimizer.step(gradients)
+        state_files.write("state.npz", state_files.state_of(optimizer))
+
+    Attributes:
+      record: the `Record`.
+      global_step: the number of completed steps.
+      shared: a dict from names of shared variables to scalars.
+      variables: a dict from names to arrays.
+      slots: a dict from names of variables to dicts from names of slots to arrays. Variables that
+        are not trained have no entry.
+    """
+
+    record: Record
+    global_step: int
+    shared: Dict[str, Any]
+    variables: Dict[str, np.ndarray]
+    slots: Dict[str, Dict[str, np.ndarray]]
+
+
+def state_of(optimizer: NumpyOptimizer) -> SavedState:
+    """Returns a copy of the state of an optimizer."""
+    state = optimizer.state
+    return SavedState(
+        optimizer.record,
+        state.global_step,
+        dict(state.shared),
+        {name: array.copy() for name, array in optimizer.variables.items()},
+        {
+            name: {slot: array.copy() for slot, array in slots.items()}
+            for name, slots in state.slots.items()
+        },
+    )
+
+
+def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:
+    """Writes a state into the variables and slots of an optimizer.
+
+    Raises:
+      RecordError: the state belongs to another rule, or does not have a variable with this shape or
+        its slots. Nothing has been changed.
+    """
+    check_rule(state, optimizer.record)
+    for name, array in optimizer.variables.items():
+        check_variable(state, name, array.shape)
+    for name, array in optimizer.variables.items():
+        array[...] = state.variables[name]
+        for slot, value in optimizer.state.slots[name].items():
+            value[...] = state.slots[name][slot]
+    optimizer.state.shared.update(state.shared)
+    optimizer.state.global_step = state.global_step
+
+
+def check_rule(state: SavedState, record: Record) -> None:
+    """Checks that a state belongs to a rule; the values of hyperparameters may be others.
+
+    Raises:
+      RecordError: the state belongs to another rule.
+    """
+    if _without_values(state.record) != _without_values(record):
+        raise RecordError(
+            f"the state belongs to another rule, of {state.record.optimizer}, and not to this rule "
+            f"of {record.optimizer}"
+        )
+
+
+def _without_values(record: Record) -> Record:
+    dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
+    return record._replace(hyperparameters=dtypes)
+
+
+def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
+    """Checks that a state has a variable of this shape, and its slots.
+
+    Raises:
+      RecordError: it has not.
+    """
+    if name not in state.variables:
+        raise RecordError(f"the state has no variable {name!r}, but {_some(state.variables)}")
+    if name not in state.slots:
+        raise RecordError(f"the state has no slots of {name!r}: the variable was not trained")
+    found = state.variables[name].shape
+    if found != tuple(shape):
+        raise RecordError(
+            f"{name!r} has the shape {list(shape)}, but the shape {list(found)} in the state"
+        )
+
+
+def write(path: _PathLike, state: SavedState) -> None:
+    """Writes a state into a file, which is complete or not written.
+
+    Args:
+      path: the file; its name ends in `.npz`, or in `.safetensors` if this package is installed.
+      state: the `SavedState`.
+
+    Raises:
+      RecordError: the name has another ending, safetensors is not installed, or a variable has a
+        name or dtype that the file cannot have.
+    """
+    write_arrays(path, arrays_of(state))
+
+
+def arrays_of(state: SavedState) -> Iterator[Tuple[str, Any]]:
+    """Yields the pairs (name, array) of a file."""
+    yield RECORD, record_bytes(state.record)
+    yield GLOBAL_STEP, np.int64(state.global_step)
+    for name, value in state.shared.items():
+        yield SHARED + name, value
+    for name, array in state.variables.items():
+        yield VARIABLE + name, array
+        for slot, value in state.slots.get(name, {}).items():
+            yield slot_key(name, slot), value
+
+
+def record_bytes(record: Record) -> np.ndarray:
+    """Returns the array "record" of a file."""
+    return np.frombuffer(dumps(record).encode("utf-8"), np.uint8)
+
+
+def slot_key(variable: str, slot: str) -> str:
+    """Returns the name of a slot's array."""
+    return f"{SLOT}{variable}/{slot}"
+
+
+def write_arrays(path: _PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
+    """Writes pairs (name, array); see `write`. An `.npz` file is written array by array."""
+    path = Path(path)
+    save = _save_safetensors if _is_safetensors(path) else _save_npz
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        save(temporary, arrays)
+        os.replace(str(temporary), str(path))
+    finally:
+        if temporary.exists():
+            temporary.unlink()
+
+
+def _is_safetensors(path: Path) -> bool:
+    if path.suffix not in (".npz", _SAFETENSORS):
+        raise RecordError(f"{str(path)!r}: the name of a state file ends in .npz or {_SAFETENSORS}")
+    return path.suffix == _SAFETENSORS
+
+
+def _save_npz(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
+    names = set()
+    with zipfile.ZipFile(str(path), "w") as archive:
+        for name, array in arrays:
+            if name in names or "\0" in name or len(name.encode("utf-8")) > 60_000:
+                raise RecordError(f"the file cannot have an array {name[:80]!r}")
+            names.add(name)
+            array = np.asarray(array)
+            if array.dtype.kind not in "fiubc":
+                raise RecordError(f"the file cannot have {name!r}, of the dtype {array.dtype}")
+            with archive.open(name + ".npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+
+
+def _safetensors() -> Any:
+    try:
+        import safetensors.numpy
+    except ImportError as error:
+        raise RecordError("safetensors is not installed: pip install safetensors") from error
+    return safetensors.numpy
+
+
+def _save_safetensors(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
+    save = _safetensors().save_file
+    # `np.ascontiguousarray` would add an axis to scalars.
+    save({name: np.array(array, order="C") for name, array in arrays}, str(path))
+
+
+def read(path: _PathLike) -> SavedState:
+    """Reads a state.
+
+    Raises:
+      RecordError: the file cannot be read, is damaged or of another kind, its arrays do not fit
+        its record, or slots are missing.
+    """
+    path = Path(path)
+    load = _load_safetensors if _is_safetensors(path) else _load_npz
+    try:
+        if not path.is_file():
+            raise RecordError("there is no such file")
+        return _state_from(load(path))
+    except RecordError as error:
+        raise RecordError(f"{str(path)!r}: {error}") from error
+
+
+def _load_safetensors(path: Path) -> Dict[str, np.ndarray]:
+    load = _safetensors().load_file
+    try:
+        return load(str(path))
+    except Exception as error:  # the package has its own class of errors
+        raise RecordError(f"not a state file: {error}"[:300]) from error
+
+
+def _load_npz(path: Path) -> Dict[str, np.ndarray]:
+    """Reads all arrays. Sizes are checked first, so that memory is bounded by the file's size."""
+    try:
+        with zipfile.ZipFile(str(path)) as archive:
+            members = archive.infolist()
+            if sum(member.file_size for member in members) > path.stat().st_size:
+                raise RecordError("not a state file: arrays are compressed, or overlap")
+            arrays = {}
+            for member in members:
+                name = member.filename[: -len(".npy")]
+                if not member.filename.endswith(".npy") or name in arrays:
+                    raise RecordError(f"not a state file: it has {member.filename[:80]!r}")
+                arrays[name] = _load_array(archive, member)
+            return arrays
+    except RecordError:
+        raise
+    except Exception as error:  # a damaged file may cause any error of zipfile and NumPy
+        raise RecordError(f"not a state file: {type(error).__name__}: {error}"[:300]) from error
+
+
+def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
+    formats = np.lib.format
+    with archive.open(member) as file:
+        is_first = formats.read_magic(file) == (1, 0)
+        read_header = formats.read_array_header_1_0 if is_first else formats.read_array_header_2_0
+        shape, _, dtype = read_header(file)
+        nbytes = dtype.itemsize
+        for size in shape:  # in Python's integers, which do not overflow
+            nbytes *= size
+        if dtype.kind not in "fiubc" or min(shape, default=0) < 0:
+            raise RecordError(f"not a state file: {member.filename[:80]!r} is no array of numbers")
+        if nbytes != member.file_size - file.tell():
+            raise RecordError(f"{member.filename[:80]!r} does not have the size of its shape")
+    with archive.open(member) as file:
+        return formats.read_array(file, allow_pickle=False)
+
+
+def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
+    if RECORD not in arrays:
+        raise RecordError("not a state file: it has no record")
+    record = loads(arrays.pop(RECORD).tobytes())
+    step = int(_taken(arrays, GLOBAL_STEP, "int64", ()))
+    shared = {
+        name: _taken(arrays, SHARED + name, scalar.dtype, ())[()]
+        for name, scalar in record.shared.items()
+    }
+    names = [key[len(VARIABLE) :] for key in arrays if key.startswith(VARIABLE)]
+    variables = {name: arrays.pop(VARIABLE + name) for name in names}
+    slots = {}
+    for name, array in variables.items():
+        group = group_of(record, name, array.dtype, array.ndim)
+        keys = [] if group is None else [slot_key(name, slot) for slot in group.slots]
+        if group is not None and (not keys or any(key in arrays for key in keys)):
+            slots[name] = {
+                slot_name: _taken(
+                    arrays,
+                    slot_key(name, slot_name),
+                    slot.dtype,
+                    stored_shape(slot.layout, array.shape),
+                )
+                for slot_name, slot in group.slots.items()
+            }
+    if arrays:
+        raise RecordError(f"the rule of {record.optimizer} has no {_some(arrays)}")
+    return SavedState(record, step, shared, variables, slots)
+
+
+def group_of(record: Record, name: str, dtype: Any, rank: int) -> Union[Group, None]:
+    """Returns the group of a variable; None if the rule does not train such a variable."""
+    try:
+        return record.group_of(name, rank) if dtype == record.dtype else None
+    except RecordError:
+        return None
+
+
+def _taken(arrays: Dict[str, np.ndarray], name: str, dtype: str, shape: Tuple[int, ...]) -> Any:
+    """Removes an array from a dict, checks it, and returns it."""
+    if name not in arrays:
+        raise RecordError(f"{name!r} is missing")
+    array = arrays.pop(name)
+    if array.dtype != dtype or array.shape != shape:
+        raise RecordError(
+            f"{name!r} is {array.dtype} of the shape {list(array.shape)}, but should be {dtype} of "
+            f"the shape {list(shape)}"
+        )
+    return array
+
+
+def _some(names: Iterable[str]) -> str:
+    shown = sorted(names)
+    return ", ".join(map(repr, shown[:5])) + (", …" if len(shown) > 5 else "")

@@ -1,0 +1,235 @@
+"""Tests what `export` and `import` refuse: other rules, missing slots, damaged files."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import recorded
+from legacy_opt.recorded import state_files
+from tests.support.checkpoints.v1_checkpoints import tensors, write_tensors
+
+v1 = tf.compat.v1
+ADAM = {
+    "w": np.ones([4, 2], "f4"),
+    "w/Adam": np.full([4, 2], 2, "f4"),
+    "w/Adam_1": np.full([4, 2], 3, "f4"),
+    "beta1_power": np.float32(0.9),
+    "beta2_power": np.float32(0.99),
+    "global_step": np.int64(7),
+}
+OPTIMIZERS = {
+    "Adam": lambda: v1.train.AdamOptimizer(0.01),
+    "GradientDescent": lambda: v1.train.GradientDescentOptimizer(0.01),
+    "Momentum": lambda: v1.train.MomentumOptimizer(0.01, 0.9),
+}
+
+
+@pytest.fixture
+def rules(tmp_path):
+    """Returns a dict from names of optimizers to files of their records."""
+    found = {}
+    for name, make in OPTIMIZERS.items():
+        found[name] = tmp_path / f"{name}.json"
+        with tf.Graph().as_default():
+            recorded.save(recorded.record(make()), found[name])
+    return found
+
+
+def checkpoint(folder, **changes):
+    """Writes a checkpoint of Adam, with other tensors; None as a value removes a tensor."""
+    values = {name: value for name, value in {**ADAM, **changes}.items() if value is not None}
+    return write_tensors(folder / "ckpt", values)
+
+
+def without(*names):
+    return dict.fromkeys(names)
+
+
+@pytest.mark.parametrize(
+    ["rule", "changes", "words"],
+    [
+        ("GradientDescent", {}, ["'w/Adam', 'w/Adam_1'", "does not belong"]),
+        ("Momentum", {}, ["'w/Adam', 'w/Adam_1'", "does not belong"]),
+        ("Momentum", without("w/Adam", "w/Adam_1"), ["no variable has its slots"]),
+        ("Adam", without("w/Adam_1"), ["the slot 'w/Adam_1' is missing"]),
+        ("Adam", without("beta1_power"), ["no scalar 'beta1_power'"]),
+        ("Adam", {"w/Momentum": ADAM["w"]}, ["it has 'w/Momentum'"]),
+        ("Adam", {"b": ADAM["w"], "Scope/b/Adam": ADAM["w"]}, ["it has 'Scope/b/Adam'"]),
+        ("Adam", {"w/Adam": np.ones([4], "f4")}, ["'w/Adam' is float32 of the shape [4]"]),
+        ("Adam", {"w/Adam": np.ones([4, 2])}, ["'w/Adam' is float64"]),
+        ("Adam", {"w": np.ones([4, 2])}, ["'w' is float64, but the record is for float32"]),
+        ("Adam", {"global_step": np.int64([1, 2])}, ["'global_step' is no scalar"]),
+    ],
+)
+def test_another_rule(rule, changes, words, rules, screen, tmp_path):
+    path, out = checkpoint(tmp_path, **changes), tmp_path / "state.npz"
+    error = screen.refused("export", path, "--rule", rules[rule], "--out", out)
+    assert all(word in error for word in words), error
+    assert not out.exists()
+
+
+def test_variables_that_are_not_trained(rules, screen, tmp_path):
+    more = {
+        "mean": np.float32([1, 2]),
+        "w/ExponentialMovingAverage": ADAM["w"],
+        "words": np.array([b"a", b"b"], object),
+        "count": np.int32(3),
+    }
+    path, out = checkpoint(tmp_path, **more), tmp_path / "state.npz"
+    facts = screen.json("export", path, "--rule", rules["Adam"], "--out", out)
+    assert facts["variables"] == ["w"]
+    assert facts["not_trained"] == ["count", "mean", "w/ExponentialMovingAverage"]
+    assert facts["left_out"] == ["words"]
+    state = state_files.read(out)
+    assert state.variables["count"] == 3 and list(state.slots) == ["w"]
+    new = tmp_path / "new"
+    del state.variables["mean"]
+    state_files.write(
+        out, state._replace(global_step=8, variables=dict(state.variables, count=np.int32(4)))
+    )
+    facts = screen.json("import", out, "--like", path, "--out", new)
+    assert facts["kept"] == ["mean", "words"]
+    expected, found = {**ADAM, **more, "global_step": 8, "count": 4}, tensors(new)
+    assert set(found) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+
+
+def test_a_name_map(rules, screen, tmp_path):
+    path, out = checkpoint(tmp_path, b=np.float32([1])), tmp_path / "state.npz"
+    name_map = tmp_path / "map.json"
+    command = ["export", path, "--rule", rules["Adam"], "--out", out, "--name-map", name_map]
+    name_map.write_text('{"w": "dense/kernel", "b": null}')
+    facts = screen.json(*command)
+    assert (facts["variables"], facts["not_trained"], facts["left_out"]) == (
+        ["dense/kernel"],
+        [],
+        ["b"],
+    )
+    assert set(state_files.read(out).slots) == {"dense/kernel"}
+    for text, words in (
+        ('{"x": "y"}', "there is no such variable"),
+        ('{"w/Adam": "y"}', "there is no such variable"),
+        ('{"w": "b"}', "two variables would have the name 'b'"),
+    ):
+        name_map.write_text(text)
+        assert words in screen.refused(*command, "--overwrite")
+    assert "exists already" in screen.refused(*command)
+
+
+@pytest.fixture
+def exported(rules, screen, tmp_path):
+    """Returns the paths of a checkpoint and its state file."""
+    path, out = checkpoint(tmp_path), tmp_path / "state.npz"
+    assert screen.run("export", path, "--rule", rules["Adam"], "--out", out)[0] == 0
+    return path, out
+
+
+def refused_import(screen, folder, state, like):
+    error = screen.refused("import", state, "--like", like, "--out", folder / "new")
+    assert not list(folder.glob("new*"))
+    return error
+
+
+def test_import_of_other_variables(exported, rules, screen, tmp_path):
+    path, out = exported
+    state = state_files.read(out)
+
+    def error(changed):
+        state_files.write(out, changed)
+        return refused_import(screen, tmp_path, out, path)
+
+    more = dict(state.variables, x=np.float32([1]))
+    assert "the checkpoint has no variable 'x'" in error(state._replace(variables=more))
+    assert "'slot/w/v' is missing" in error(state._replace(slots={"w": {"m": ADAM["w"]}}))
+    assert "'w' was not trained" in error(state._replace(slots={})).replace("the variable", "'w'")
+    assert "the state has no variable 'w'" in error(state._replace(variables={}, slots={}))
+    of_rows = {"w": np.ones([5, 2], "f4")}
+    slots = {"w": {"m": of_rows["w"], "v": of_rows["w"]}}
+    shapes = error(state._replace(variables=of_rows, slots=slots))
+    assert "'w' has the shape [4, 2], but the shape [5, 2] in the state" in shapes
+    other = recorded.load(rules["Momentum"])
+    slots = {"w": {"momentum": ADAM["w"]}}
+    rule = error(state._replace(record=other, shared={}, slots=slots))
+    assert "does not belong to MomentumOptimizer" in rule
+
+
+def damaged_copies(path):
+    """Yields damaged contents of a file."""
+    content = Path(path).read_bytes()
+    for share in np.linspace(0, 0.99, 24):
+        yield content[: int(share * len(content))]
+        flipped = bytearray(content)
+        flipped[int(share * len(content))] ^= 0xFF
+        yield bytes(flipped)
+
+
+def test_damaged_state_files(exported, tmp_path):
+    _, out = exported
+    expected = state_files.read(out)
+    damaged, refused = tmp_path / "damaged.npz", 0
+    for content in damaged_copies(out):
+        damaged.write_bytes(content)
+        try:
+            found = state_files.read(damaged)
+        except recorded.RecordError:
+            refused += 1
+            continue
+        # Some bytes of a zip archive, such as times and attributes, have no meaning.
+        np.testing.assert_array_equal(found.variables["w"], expected.variables["w"])
+    assert refused > 40
+
+
+def test_other_files_are_no_states(tmp_path):
+    path = tmp_path / "state.npz"
+    for save in (
+        lambda: np.savez(path, record=np.array([{}], object)),
+        lambda: np.savez(path, w=np.ones(3)),
+        lambda: np.savez_compressed(path, record=np.zeros(10**7, np.uint8)),
+        lambda: np.savez(path, record=np.zeros(3, np.uint8)),
+        lambda: path.write_bytes(b"PK\x03\x04"),
+        lambda: path.write_bytes(b""),
+    ):
+        save()
+        with pytest.raises(recorded.RecordError, match="state.npz"):
+            state_files.read(path)
+    for name in "missing.npz", "state.txt":
+        with pytest.raises(recorded.RecordError, match=name):
+            state_files.read(tmp_path / name)
+
+
+def test_an_absurd_shape_allocates_nothing(exported, tmp_path):
+    _, out = exported
+    old, new = b"'shape': (4, 2), }       ", b"'shape': (400000000000,), "
+    content = out.read_bytes()
+    assert old in content
+    out.write_bytes(content.replace(old, new[: len(old)].replace(b"0,), ", b"0,)} ")))
+    with pytest.raises(recorded.RecordError, match=r"state\.npz"):
+        state_files.read(out)
+
+
+@pytest.mark.parametrize("ending", ["index", "data-00000-of-00001"])
+def test_damaged_checkpoints(ending, exported, rules, screen, tmp_path):
+    path, out = exported
+    file, before, refused = Path(f"{path}.{ending}"), out.read_bytes(), 0
+    command = ["export", path, "--rule", rules["Adam"], "--out", out, "--overwrite"]
+    for content in damaged_copies(file):
+        file.write_bytes(content)
+        code, _, errors = screen.run(*command)
+        refused += code == 2 and "ckpt" in errors and errors.count("\n") == 1
+        # Some bytes of the index have no meaning. A refused export leaves the old file there.
+        assert out.read_bytes() == before
+    assert refused > 40
+    file.unlink()
+    assert "ckpt" in screen.refused(*command)
+
+
+def test_safetensors_may_be_missing(exported, monkeypatch, tmp_path):
+    _, out = exported
+    monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
+    with pytest.raises(recorded.RecordError, match="pip install safetensors"):
+        state_files.write(tmp_path / "state.safetensors", state_files.read(out))
+    assert not list(tmp_path.glob("*safetensors*"))
