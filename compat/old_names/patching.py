@@ -348,7 +348,8 @@ def _moved(module, name):
     full_name = f"{module}.{name}"
     if name == "__all__":  # `from … import *` asks for it
         return [each for each in _names_of(_own_modules[module]) if not each.startswith("_")]
-    entry = None if name.startswith("_") else old_names.find(full_name)
+    is_private = name.startswith("_") and old_names.public_name(full_name) not in old_names.MOVED
+    entry = None if is_private else old_names.find(full_name)
     if entry is not None and entry.name == old_names.public_name(full_name):
         value = _value(entry.fate.now)
         if value is not None:

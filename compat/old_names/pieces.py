@@ -83,6 +83,13 @@ NAMES = (
         _PIECES + "rnn",
         "",
     ),
+    (  # names of a private module
+        "tf.contrib.rnn.python.ops.core_rnn_cell",
+        "_Linear=Linear _linear=linear",
+        _PIECES + "rnn_linear",
+        "",
+    ),
+    ("tf.contrib.rnn.python.ops.rnn_cell", "_Linear=Linear", _PIECES + "rnn_linear", ""),
     ("tf.contrib.seq2seq", "sequence_loss", _PIECES + "seq2seq", ""),
     ("tf.contrib.training", "HParams parse_values", _PIECES + "training", ""),
     ("tf.contrib.learn.datasets", "mnist", _MNIST, ""),
