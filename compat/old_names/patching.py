@@ -402,6 +402,7 @@ class _MovedModules(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType):
         """Puts the module that lives elsewhere in the place of the empty one."""
         sys.modules[module.__name__] = self._module
+        _removals.append(functools.partial(sys.modules.pop, module.__name__, None))
 
 
 def _set(module, name, value):

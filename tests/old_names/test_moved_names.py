@@ -312,6 +312,7 @@ else:
             else:
                 assert False
         assert slim.conv2d == "conv2d"
+        assert not [name for name in sys.modules if name.startswith("tensorflow.contrib")]
         print("done")
     """
 
