@@ -91,14 +91,8 @@ NAMES = (
     (
         "tf.contrib.framework",
         "TensorSpec argsort assert_same_float_dtype assert_scalar "
-        "convert_to_tensor_or_sparse_tensor is_tensor py_func sort",
+        "convert_to_tensor_or_sparse_tensor is_tensor sort",
         "tf.compat.v1",
-        "",
-    ),
-    (
-        "tf.contrib.framework",
-        "init_from_checkpoint list_variables load_checkpoint load_variable",
-        _TRAIN,
         "",
     ),
     (
@@ -164,12 +158,7 @@ NAMES = (
         None,
         "tf.feature_column has newer ones, which tf.feature_column.input_layer takes.",
     ),
-    (
-        "tf.contrib.layers",
-        "safe_embedding_lookup_sparse",
-        "tf.compat.v1.nn",
-        "",
-    ),
+    ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn", ""),
     (
         "tf.contrib.lookup",
         "KeyValueTensorInitializer TextFileIndex TextFileInitializer",

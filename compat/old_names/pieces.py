@@ -16,6 +16,12 @@ NAMES = (
         _PIECES + "crf",
         "",
     ),
+    (
+        "tf.contrib.framework",
+        "init_from_checkpoint list_variables load_checkpoint load_variable py_func",
+        _PIECES + "framework",
+        "",
+    ),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers", ""),
     (
         "tf.contrib.learn.datasets.mnist",

@@ -22,8 +22,6 @@ v1 = tf.compat.v1
 # Names that on TensorFlow 1.15 are not the objects to which they are forwarded.
 OTHER_OBJECTS = {
     "tf.contrib.distribute": "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy",
-    "tf.contrib.framework": "init_from_checkpoint list_variables load_checkpoint load_variable "
-    "py_func",
     "tf.contrib.layers": "safe_embedding_lookup_sparse",
     "tf.contrib.metrics": "confusion_matrix",
     "tf.contrib.tensorboard.plugins": "projector",
