@@ -5,10 +5,11 @@ A name has the place that it had in `tf.contrib`: `tf.contrib.training.HParams` 
 results are those of `tf.contrib` in TensorFlow 1.15. Optimizers are in `legacy_opt`.
 """
 
-from . import crf, layers, learn, legacy_seq2seq, lookup, metrics, rnn, seq2seq, training
+from . import crf, framework, layers, learn, legacy_seq2seq, lookup, metrics, rnn, seq2seq, training
 
 __all__ = [
     "crf",
+    "framework",
     "layers",
     "learn",
     "legacy_seq2seq",

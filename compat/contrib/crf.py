@@ -72,12 +72,16 @@ def crf_multitag_sequence_score(
     Args:
       inputs: unary potentials of shape [batch, time, tags].
       tag_bitmap: booleans of shape [batch, time, tags], true for the allowed tags.
-      sequence_lengths: integers of shape [batch].
+      sequence_lengths: integers of shape [batch]; if one is not positive, the result is zero,
+        unless there is a single time step.
       transition_params: potentials of shape [tags, tags].
     """
     inputs = tf.convert_to_tensor(inputs)
     allowed = _where(tag_bitmap, inputs, tf.constant(-np.inf, inputs.dtype))
-    return crf_log_norm(allowed, sequence_lengths, transition_params)
+    lengths = tf.convert_to_tensor(sequence_lengths)
+    # As in tf.contrib, a single time step counts whatever the lengths are.
+    lengths = tf.maximum(lengths, tf.cast(tf.equal(tf.shape(inputs)[1], 1), lengths.dtype))
+    return crf_log_norm(allowed, lengths, transition_params)
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.Tensor:
@@ -192,6 +196,8 @@ def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
 def _by_step(inputs, lengths):
     """Returns inputs [time, batch, tags], and whether a transition leads there [time, batch, 1]."""
     steps = tf.shape(inputs)[1]
+    # The shape of the lengths may be unknown, but loops need that of the batch.
+    lengths = tf.ensure_shape(tf.convert_to_tensor(lengths), inputs.shape[:1])
     moves = tf.sequence_mask(lengths, steps) & (tf.range(steps) > 0)
     return tf.transpose(inputs, [1, 0, 2]), tf.transpose(moves)[:, :, None]
 

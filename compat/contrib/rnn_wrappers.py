@@ -12,6 +12,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from .rnn_cells import Activation, columns
+from .rnn_linear import linear
 
 v1 = tf.compat.v1
 
@@ -257,12 +258,4 @@ class HighwayWrapper(_Wrapper):
 
 
 def _linear(values, size):
-    """Returns the product of values, side by side, with the variable `kernel`, plus `bias`."""
-    shape = [sum(columns(value) for value in values), size]
-    kernel = v1.get_variable("kernel", shape, values[0].dtype)
-    # The bias is not divided by the partitioner of the scope.
-    with v1.variable_scope(v1.get_variable_scope()) as scope:
-        scope.set_partitioner(None)
-        bias = v1.get_variable("bias", [size], values[0].dtype, v1.zeros_initializer())
-    inputs = values[0] if len(values) == 1 else tf.concat(values, 1)
-    return tf.nn.bias_add(tf.matmul(inputs, kernel), bias)
+    return linear(values, size, bias=True)

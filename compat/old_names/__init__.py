@@ -164,7 +164,32 @@ def public_name(name: str) -> str:
         if name.startswith(long):
             name = short + name[len(long) :]
     name = name[:-1]
-    return PUBLIC_NAMES.get(name, name)
+    known = PUBLIC_NAMES.get(name) or moved_names.DEFINED_IN.get(name)
+    if known:
+        return known
+    home, _, last = name.rpartition(".")
+    public = f"{moved_names.DEFINED_IN.get(home)}.{last}"
+    return public if _has_entry(public) else name
+
+
+def _has_entry(name):
+    return name in FATES or name.rpartition(".")[0] in moved_names.MODULES
+
+
+def names_in(module):
+    """Returns the names of a module that live elsewhere, except for those of whole modules.
+
+    Args:
+      module: the full name of the module; see `find`.
+    """
+    home = public_name(module)
+    return [name for name in MOVED if name.rpartition(".")[0] == home and FATES[name].is_here]
+
+
+def whole_module(module):
+    """Returns the name of the module that has the names of an old module now, or None."""
+    moved_to = moved_names.MODULES.get(public_name(module))
+    return moved_to if moved_to and Fate(moved_to, "").is_here else None
 
 
 _PREFIXES = (  # applied in this order
@@ -222,4 +247,4 @@ _PUT_BACK = {
     for old, public in [*PUBLIC_NAMES.items(), *((name, name) for name in FATES)]
     if public in FATES and FATES[public].now
     for each in _with_parent_modules(old)
-}
+}.union(*map(_with_parent_modules, moved_names.DEFINED_IN))

@@ -91,14 +91,8 @@ NAMES = (
     (
         "tf.contrib.framework",
         "TensorSpec argsort assert_same_float_dtype assert_scalar "
-        "convert_to_tensor_or_sparse_tensor is_tensor py_func sort",
+        "convert_to_tensor_or_sparse_tensor is_tensor sort",
         "tf.compat.v1",
-        "",
-    ),
-    (
-        "tf.contrib.framework",
-        "init_from_checkpoint list_variables load_checkpoint load_variable",
-        _TRAIN,
         "",
     ),
     (
@@ -164,12 +158,7 @@ NAMES = (
         None,
         "tf.feature_column has newer ones, which tf.feature_column.input_layer takes.",
     ),
-    (
-        "tf.contrib.layers",
-        "safe_embedding_lookup_sparse",
-        "tf.compat.v1.nn",
-        "",
-    ),
+    ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn", ""),
     (
         "tf.contrib.lookup",
         "KeyValueTensorInitializer TextFileIndex TextFileInitializer",
@@ -339,9 +328,67 @@ MODULES = {
     "tf.contrib.learn.python.learn.datasets.mnist": _MNIST,
     "tf.contrib.losses": "tf_slim.losses",
     "tf.contrib.losses.metric_learning": "tf_slim.losses",
+    "tf.contrib.losses.python.losses": "tf_slim.losses",
     "tf.contrib.metrics": "tf_slim.metrics",
     "tf.contrib.signal": "tf.compat.v1.signal",
     "tf.contrib.slim": "tf_slim",
     "tf.contrib.slim.python.slim": "tf_slim",
     "tf.contrib.summary": "tf.python.ops.summary_ops_v2",
+    "tf.contrib.tpu.python.ops.tpu_ops": "tf.python.tpu.ops.tpu_ops",
+    "tf.contrib.tpu.python.tpu.tpu_function": "tf.python.tpu.tpu_function",
+}
+
+_RESOLVERS = (
+    "cluster_resolver gce_cluster_resolver kubernetes_cluster_resolver "
+    "slurm_cluster_resolver tfconfig_cluster_resolver tpu_cluster_resolver"
+)
+# Rows of private modules (their package, and its modules) that defined names of a public module,
+# the last word of the row: code imports the names from both.
+_DEFINED_IN = (
+    ("tf.contrib.cluster_resolver.python.training", _RESOLVERS, "tf.contrib.cluster_resolver"),
+    ("tf.contrib.crf.python.ops", "crf", "tf.contrib.crf"),
+    (
+        "tf.contrib.data.python.ops",
+        "batching counter enumerate_ops error_ops get_single_element grouping interleave_ops "
+        "iterator_ops parsing_ops prefetching_ops random_ops readers resampling scan_ops "
+        "shuffle_ops sliding unique writers",
+        "tf.contrib.data",
+    ),
+    ("tf.contrib.eager.python", "datasets tfe", "tf.contrib.eager"),
+    (
+        "tf.contrib.framework.python.framework",
+        "checkpoint_utils tensor_util",
+        "tf.contrib.framework",
+    ),
+    ("tf.contrib.layers.python.layers", "encoders", "tf.contrib.layers"),
+    ("tf.contrib.learn.python", "learn", "tf.contrib.learn"),
+    ("tf.contrib.learn.python.learn", "preprocessing", "tf.contrib.learn.preprocessing"),
+    (
+        "tf.contrib.learn.python.learn.preprocessing",
+        "categorical_vocabulary text",
+        "tf.contrib.learn.preprocessing",
+    ),
+    ("tf.contrib.legacy_seq2seq.python.ops", "seq2seq", "tf.contrib.legacy_seq2seq"),
+    ("tf.contrib.lookup", "lookup_ops", "tf.contrib.lookup"),
+    ("tf.contrib.metrics.python.metrics", "classification", "tf.contrib.metrics"),
+    (
+        "tf.contrib.metrics.python.ops",
+        "confusion_matrix_ops metric_ops set_ops",
+        "tf.contrib.metrics",
+    ),
+    ("tf.contrib.rnn.python.ops", "core_rnn_cell rnn rnn_cell", "tf.contrib.rnn"),
+    ("tf.contrib.seq2seq.python.ops", "loss", "tf.contrib.seq2seq"),
+    ("tf.contrib.summary", "summary", "tf.contrib.summary"),
+    (
+        "tf.contrib.tpu.python.tpu",
+        "device_assignment tpu tpu_config tpu_estimator",
+        "tf.contrib.tpu",
+    ),
+    ("tf.contrib.training.python.training", "evaluation hparam training", "tf.contrib.training"),
+)
+# {private module: public module}
+DEFINED_IN = {
+    f"{package}.{module}": public
+    for package, modules, public in _DEFINED_IN
+    for module in modules.split()
 }

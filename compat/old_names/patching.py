@@ -188,6 +188,8 @@ def _put_all():
         for module, home in moved_names.MODULES.items():
             if old_names.Fate(home, "").is_here:
                 _modules_called(module)
+        for module in moved_names.DEFINED_IN:
+            _modules_called(module)
         sys.meta_path.insert(0, _MovedModules)
         _removals.append(functools.partial(sys.meta_path.remove, _MovedModules))
 
@@ -323,6 +325,7 @@ def _new_module(name):
     module.__package__ = name
     module.__path__ = []
     module.__getattr__ = functools.partial(_moved, name)
+    module.__dir__ = functools.partial(_names_of, module)
     return module
 
 
@@ -343,13 +346,36 @@ def _moved(module, name):
       AttributeError: there is no such object, or its package is not installed.
     """
     full_name = f"{module}.{name}"
-    entry = None if name.startswith("_") else old_names.find(full_name)
+    if name == "__all__":  # `from … import *` asks for it
+        return [each for each in _names_of(_own_modules[module]) if not each.startswith("_")]
+    is_private = name.startswith("_") and old_names.public_name(full_name) not in old_names.MOVED
+    entry = None if is_private else old_names.find(full_name)
     if entry is not None and entry.name == old_names.public_name(full_name):
         value = _value(entry.fate.now)
         if value is not None:
             return value
     advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
+
+
+def _names_of(module):
+    """Returns the names of a module of tf.contrib, for `dir` and `from … import *`."""
+    names = {name.rpartition(".")[2] for name in old_names.names_in(module.__name__)}
+    home = old_names.whole_module(module.__name__)
+    if home is not None:
+        names.update(
+            name
+            for name, value in vars(_value(home)).items()
+            if not (name.startswith("_") or isinstance(value, types.ModuleType))
+        )
+    return sorted({*vars(module), *(name for name in names if _has(module, name))})
+
+
+def _has(module, name):
+    try:
+        return hasattr(module, name)
+    except ImportError:  # the name is there, but needs a package that is missing
+        return True
 
 
 class _MovedModules(importlib.abc.Loader):
@@ -376,6 +402,7 @@ class _MovedModules(importlib.abc.Loader):
     def exec_module(self, module: types.ModuleType):
         """Puts the module that lives elsewhere in the place of the empty one."""
         sys.modules[module.__name__] = self._module
+        _removals.append(functools.partial(sys.modules.pop, module.__name__, None))
 
 
 def _set(module, name, value):

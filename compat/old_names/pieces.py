@@ -16,6 +16,12 @@ NAMES = (
         _PIECES + "crf",
         "",
     ),
+    (
+        "tf.contrib.framework",
+        "init_from_checkpoint list_variables load_checkpoint load_variable py_func",
+        _PIECES + "framework",
+        "",
+    ),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers", ""),
     (
         "tf.contrib.learn.datasets.mnist",
@@ -83,6 +89,13 @@ NAMES = (
         _PIECES + "rnn",
         "",
     ),
+    (  # names of a private module
+        "tf.contrib.rnn.python.ops.core_rnn_cell",
+        "_Linear=Linear _linear=linear",
+        _PIECES + "rnn_linear",
+        "",
+    ),
+    ("tf.contrib.rnn.python.ops.rnn_cell", "_Linear=Linear", _PIECES + "rnn_linear", ""),
     ("tf.contrib.seq2seq", "sequence_loss", _PIECES + "seq2seq", ""),
     ("tf.contrib.training", "HParams parse_values", _PIECES + "training", ""),
     ("tf.contrib.learn.datasets", "mnist", _MNIST, ""),

@@ -175,3 +175,29 @@ def test_in_a_function_and_with_float64():
     expected = computed(OURS, 4)
     np.testing.assert_allclose(likelihood, expected[2], rtol=1e-4, atol=1e-5)
     assert np.array_equal(best, expected[5])
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_several_allowed_tags_of_a_single_step_count_in_empty_sequences(origin):
+    inputs, allowed = batch(1)[0], np.ones([5, 1, TAGS], bool)
+    found = run(
+        lambda: piece(origin, "crf.crf_multitag_sequence_score")(
+            *(tf.constant(each) for each in (inputs, allowed, [1, 0, 1, 0, -1], TRANSITIONS))
+        )
+    )
+    np.testing.assert_allclose(found, np.log(np.exp(inputs[:, 0]).sum(1)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_lengths_of_unknown_shape(origin):
+    inputs, tags, lengths = batch(4)
+
+    def build(shape):
+        many = v1.placeholder_with_default(np.int32(lengths), shape)
+        crf, x = piece(origin, "crf"), tf.constant(inputs)
+        likelihood, _ = crf.crf_log_likelihood(x, tf.constant(tags), many, tf.constant(TRANSITIONS))
+        return (likelihood, *crf.crf_decode(x, tf.constant(TRANSITIONS), many))
+
+    unknown, known = run(lambda: build(None)), run(lambda: build([5]))
+    for one, other in zip(unknown, known):
+        assert np.array_equal(one, other)

@@ -22,8 +22,6 @@ v1 = tf.compat.v1
 # Names that on TensorFlow 1.15 are not the objects to which they are forwarded.
 OTHER_OBJECTS = {
     "tf.contrib.distribute": "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy",
-    "tf.contrib.framework": "init_from_checkpoint list_variables load_checkpoint load_variable "
-    "py_func",
     "tf.contrib.layers": "safe_embedding_lookup_sparse",
     "tf.contrib.metrics": "confusion_matrix",
     "tf.contrib.tensorboard.plugins": "projector",
@@ -113,6 +111,13 @@ if versions.has_contrib():
             for name in names if module != "tf.contrib.data" else ():
                 assert getattr(old, name) is getattr(new, name)
 
+    @pytest.mark.parametrize("private", sorted(moved_names.DEFINED_IN))
+    def test_private_modules_have_the_objects_of_the_public_ones(private):
+        module, public = found(private), found(moved_names.DEFINED_IN[private])
+        names = {name for name in dir(public) if not name.startswith("_") and hasattr(module, name)}
+        names = {name for name in names if not isinstance(getattr(module, name), types.ModuleType)}
+        assert names and all(getattr(module, name) is getattr(public, name) for name in names)
+
     TRANSFORMATIONS = {
         "map_and_batch": lambda data: data.map_and_batch(lambda x: x * 2, 3),
         "shuffle_and_repeat": lambda data: data.shuffle_and_repeat(5, 2, seed=3),
@@ -187,6 +192,55 @@ else:
             module = importlib.import_module("tensorflow.contrib.learn.python.learn.datasets.mnist")
             assert module.read_data_sets is compat.contrib.learn.datasets.mnist.read_data_sets
 
+    @pytest.mark.parametrize(
+        "module, name",
+        [
+            ("crf.python.ops.crf", "crf_decode"),
+            ("data.python.ops.batching", "map_and_batch"),
+            ("eager.python.tfe", "GradientTape"),
+            ("learn.python.learn.preprocessing.text", "VocabularyProcessor"),
+            ("legacy_seq2seq.python.ops.seq2seq", "sequence_loss_by_example"),
+            ("lookup.lookup_ops", "index_table_from_tensor"),
+            ("metrics.python.ops.metric_ops", "streaming_mean"),
+            ("rnn.python.ops.rnn", "stack_bidirectional_dynamic_rnn"),
+            ("seq2seq.python.ops.loss", "sequence_loss"),
+            ("training.python.training.hparam", "HParams"),
+        ],
+    )
+    def test_private_modules_of_contrib(module, name):
+        package, _, last = module.rpartition(".")
+        scope = {}
+        with compat.patch_tensorflow():
+            exec(f"from tensorflow.contrib.{package} import {last}", scope)
+            exec(f"from tensorflow.contrib.{module} import {name}", scope)
+            public = moved_names.DEFINED_IN["tf.contrib." + module]
+            assert getattr(scope[last], name) is scope[name] is found(f"{public}.{name}")
+            assert old_names.is_put_back(f"tf.contrib.{module}.{name}")
+            assert old_names.is_put_back("tf.contrib." + module)
+
+    def test_every_private_module_of_contrib_can_be_imported():
+        with compat.patch_tensorflow():
+            for module in moved_names.DEFINED_IN:
+                importlib.import_module("tensorflow" + module[2:])
+
+    @pytest.mark.parametrize(
+        "module, names",
+        [
+            ("tensorflow.contrib", "crf training"),
+            ("tensorflow.contrib.crf", "crf_decode viterbi_decode"),
+            ("tensorflow.contrib.data", "map_and_batch"),
+            ("tensorflow.contrib.training.python.training.hparam", "HParams parse_values"),
+            ("tensorflow.contrib.opt", "LazyAdamOptimizer"),
+        ],
+    )
+    def test_names_of_a_module_are_listed(module, names):
+        scope = {}
+        with compat.patch_tensorflow():
+            exec(f"from {module} import *", scope)
+            listed = dir(importlib.import_module(module))
+        assert set(names.split()) <= set(scope) & set(listed)
+        assert not [name for name in scope if name.startswith("_") and name != "__builtins__"]
+
     def test_what_lives_nowhere_says_so():
         with compat.patch_tensorflow():
             with pytest.raises(AttributeError, match="'crossed_column'.*tf.feature_column has new"):
@@ -256,6 +310,7 @@ else:
             else:
                 assert False
         assert slim.conv2d == "conv2d"
+        assert not [name for name in sys.modules if name.startswith("tensorflow.contrib")]
         print("done")
     """
 

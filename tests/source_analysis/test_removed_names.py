@@ -57,8 +57,8 @@ WAYS_TO_WRITE_IT = {
         "3:7 change tf.contrib.slim",
         "5:5 change tf.contrib.slim.conv2d",
     ],
-    "from tensorflow.contrib.crf.python.ops import *\nprint(x)": [
-        "2:1 manual tf.contrib.crf.python.ops"
+    "from tensorflow.contrib.image.python.ops import *\nprint(x)": [
+        "2:1 manual tf.contrib.image.python.ops"
     ],
     "tf.contrib.framework.python.ops.variables.get_or_create_global_step()": ["2:1 change " + STEP],
     "getattr(tf, 'contrib').slim.conv2d(getattr(tf.contrib, 'x'))": [
