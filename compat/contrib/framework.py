@@ -65,9 +65,10 @@ def py_func(
       TypeError: `args` is no list, or `kwargs` no dict.
     """
     kwargs = {} if kwargs is None else kwargs
-    for title, value, types in ("args", args, (list, tuple)), ("kwargs", kwargs, dict):
-        if not isinstance(value, types):
-            raise TypeError(f"{title} must be a {'list' if title == 'args' else 'dict'}: {value!r}")
+    if not isinstance(args, (list, tuple)):
+        raise TypeError(f"args must be a list or tuple, got {args!r}")
+    if not isinstance(kwargs, dict):
+        raise TypeError(f"kwargs must be a dict, got {kwargs!r}")
     if callable(output_types):
         output_types = output_types(*args, **kwargs)
     if callable(output_shapes):
