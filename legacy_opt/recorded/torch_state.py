@@ -37,15 +37,11 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
             slot: _array(value) for slot, value in optimizer.slots(parameter, name).items()
         }
     keys = ["global_step", *record.shared]
-    first, *others = [[group[key] for key in keys] for group in optimizer.param_groups]
-    if any(other != first for other in others):
+    first, *others = optimizer.param_groups
+    if any(not torch.equal(other[key], first[key]) for other in others for key in keys):
         raise RecordError("parameter groups have completed different steps")
-    values = dict(zip(keys, first))
-    shared = {
-        name: _array(torch.tensor(values[name], dtype=getattr(torch, scalar.dtype)))[()]
-        for name, scalar in record.shared.items()
-    }
-    return SavedState(record, values["global_step"], shared, variables, slots)
+    shared = {name: _array(first[name])[()] for name in record.shared}
+    return SavedState(record, first["global_step"].item(), shared, variables, slots)
 
 
 @torch.no_grad()
@@ -67,8 +63,9 @@ def load_state(
         for slot, value in optimizer.slots(parameter, name).items():
             value.copy_(torch.tensor(state.slots[name][slot]))
     for group in optimizer.param_groups:
-        group["global_step"] = state.global_step
-        group.update((name, value.item()) for name, value in state.shared.items())
+        group["global_step"].fill_(state.global_step)
+        for name, value in state.shared.items():
+            group[name].copy_(torch.tensor(value))
 
 
 def _named_parameters(

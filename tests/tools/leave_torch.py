@@ -2,10 +2,15 @@
 
 import functools
 import io
+import tempfile
+from pathlib import Path
 
+import numpy as np
 import torch
 
 from legacy_opt import recorded
+from legacy_opt.recorded import state_files, torch_state
+from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.torch import RecordedOptimizer
 
 BATCHES = torch.randn(10, 5, 3, generator=torch.Generator().manual_seed(0))
@@ -53,6 +58,38 @@ def check_saved_state():
     assert whole[1].slots(whole[0][0].weight)["m"].shape == (3, 4)  # as in TensorFlow
 
 
+def check_state_files():
+    """A training continues from a state file, in PyTorch and in NumPy."""
+    whole, first, second = build(), build(), build()
+    train(*whole, BATCHES)
+    train(*first, BATCHES[:4])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "state.npz")
+        state_files.write(path, torch_state.state_of(first[1], dict(first[0].named_parameters())))
+        state = state_files.read(path)
+    assert state.variables["0.weight"].shape == (3, 4) and state.global_step == 4
+    torch_state.load_state(second[1], state, dict(second[0].named_parameters()))
+    second[2].load_state_dict(first[2].state_dict())
+    for group, saved in zip(second[1].param_groups, first[1].param_groups):
+        group["lr"] = saved["lr"]  # a state has no values of hyperparameters
+    train(*second, BATCHES[4:])
+    for one, other in zip(whole[0].parameters(), second[0].parameters()):
+        assert torch.equal(one, other)
+    weights = {name: state.variables[name].copy() for name in state.slots}
+    in_numpy = NumpyOptimizer(state.record, weights)
+    state_files.load_into(in_numpy, state)
+    names = dict(first[0].named_parameters())
+    for group in first[1].param_groups:
+        group["lr"] = in_numpy.hyperparameters["learning_rate"]
+    for parameter in names.values():
+        parameter.grad = torch.ones_like(parameter)
+    for _ in range(3):
+        first[1].step()
+        in_numpy.step({name: np.ones_like(array) for name, array in weights.items()})
+    for name, array in torch_state.state_of(first[1], names).variables.items():
+        assert np.array_equal(array, weights[name])
+
+
 def check_integers():
     """Counts keep their dtype, although PyTorch casts all state to the parameter's."""
     record = recorded.load("AdagradDecayOptimizer")
@@ -93,6 +130,12 @@ def check_errors():
 
 
 if __name__ == "__main__":
-    for check in check_saved_state, check_integers, check_sparse_gradients, check_errors:
+    for check in (
+        check_saved_state,
+        check_state_files,
+        check_integers,
+        check_sparse_gradients,
+        check_errors,
+    ):
         check()
         print(f"{check.__name__} passed")
