@@ -19,7 +19,6 @@ from legacy_opt.core.rule_application import checked_non_slots
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot
 from legacy_opt.core.types import Tensor, V1Optimizer, Variable
-from legacy_opt.native.compiler import program as programs
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.compiler.trace import trace_scalars
 from legacy_opt.native.updates.acceleration import accelerate
@@ -28,28 +27,11 @@ from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
 from legacy_opt.native.updates.stock import StockFormulas
 from legacy_opt.native.updates.weight_decay import DecayedFormulas
 from legacy_opt.recorded import records
-from legacy_opt.recorded.operations import DTYPES, FLOATS
-from legacy_opt.recorded.records import (
-    Change,
-    Function,
-    Group,
-    Node,
-    Program,
-    Record,
-    RecordError,
-    Scalar,
-    Slot,
-)
+from legacy_opt.recorded.operations import FLOATS
+from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
+from legacy_opt.recorded.traced import LEVELS, function_of, program_of
 
 v1 = tf.compat.v1
-_LEVELS = {
-    programs.SCALAR: records.SCALAR,
-    programs.ROW: records.ROW,
-    programs.MATRIX: records.MATRIX,
-    programs.MATRIX_ROW: records.MATRIX_ROW,
-    programs.MATRIX_COLUMN: records.MATRIX_COLUMN,
-    programs.ELEMENT: records.ELEMENT,
-}
 # One shape for each number of axes that may make a difference; the last stands for more axes.
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
 _POWERS = ("beta1_power", "beta2_power")
@@ -81,7 +63,7 @@ def record(
             larger = {key: [size + 2 for size in shape] for key, shape in shapes.items()}
             if _Recorder(_copy(optimizer), larger, dtype).groups() != groups:
                 raise UnsupportedError("the rule depends on the shape of the variable")
-    except UnsupportedError as error:
+    except (TypeError, ValueError) as error:  # also what the optimizer's own code raises
         raise RecordError(f"{name} cannot be recorded: {error}") from error
     return found
 
@@ -101,6 +83,11 @@ def _copy(optimizer: V1Optimizer) -> V1Optimizer:
     new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
     if has_step:
         clean._global_step = new_step
+    for attribute, value in vars(clean).items():
+        # A tensor belongs to another graph. As a hyperparameter, it has no value in the record.
+        is_scalar = argument_checks.is_tensor_like(value) and value.shape.rank == 0
+        if is_scalar and attribute != "_global_step":
+            setattr(clean, attribute, v1.placeholder(value.dtype.base_dtype, []))
     if isinstance(clean, RuleOptimizer):
         clean._new_steps = NewStep()
     if not may_have_kernels(type(clean)):
@@ -192,8 +179,8 @@ class _Recorder:
             given.global_step,
             hyperparameters,
             shared,
-            Function(*_function(before)),
-            Function(*_function(after)),
+            function_of(before),
+            function_of(after),
             groups,
         )
 
@@ -209,14 +196,14 @@ class _Recorder:
             slots, first = self._slots(variable), None
             if rank and self._formulas.must_wait(variable):
                 formula = self._formulas.decay_of_rows(variable)
-                first = _program(formula.program(), by_rows=True)
+                first = program_of(formula.program(), by_rows=True)
             found.append(Group((name,), (rank, rank), slots, dense, sparse, first))
         return found
 
     def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
         try:
             formula = self._formulas.formula_of(variable, is_sparse)
-            return _program(formula.program(), formula.by_rows)
+            return program_of(formula.program(), formula.by_rows)
         except UnsupportedError as error:
             return str(error)
 
@@ -292,8 +279,7 @@ def _given_scalars(parts: Sequence[Formulas]) -> _Given:
                 if name == "global_step":
                     global_step = tensor.dtype.base_dtype.name
                 elif name not in _POWERS:
-                    with v1.Session() as session:
-                        hyperparameters[name] = tensor, session.run(tensor).item()
+                    hyperparameters[name] = tensor, _evaluated(tensor)
             if part.rule.powers:
                 powers = optimizer._get_beta_accumulators()
                 shared = dict(zip(_POWERS, powers))
@@ -344,14 +330,23 @@ def _layout_name(layout: Any, variable: Variable) -> str:
         return records.SCALAR
     if isinstance(layout, RowSlot):
         return records.ROW
-    return _LEVELS[level_of(layout, variable, by_rows=False)]
+    return LEVELS[level_of(layout, variable, by_rows=False)]
+
+
+def _evaluated(tensor: Tensor) -> Any:
+    """Returns the value of a scalar; None if it depends on placeholders or variables."""
+    try:
+        with v1.Session() as session:
+            return session.run(tensor).item()
+    except tf.errors.OpError:
+        return None
 
 
 def _number(value: Any, dtype: Any) -> Optional[Union[bool, int, float]]:
     """Returns a hyperparameter as a number of its dtype; None if it is no number or constant."""
     if isinstance(value, tf.Tensor) and not tf.executing_eagerly() and value.op.type == "Const":
         return tf.make_ndarray(value.op.get_attr("value")).item()
-    if argument_checks.is_tensor_like(value) or callable(value):
+    if value is None or argument_checks.is_tensor_like(value) or callable(value):
         return None
     return np.asarray(value).astype(dtype.as_numpy_dtype).item()
 
@@ -366,66 +361,3 @@ def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:
     if not np.all(array == array.flat[0]):
         raise UnsupportedError(f"the initial values of {name!r} differ")
     return array.flat[0].item()
-
-
-def _program(program: programs.Program, by_rows: bool) -> Program:
-    changes = {name: program.changes[name] for name in sorted(program.changes)}
-    roots = [program.value]
-    for change in changes.values():
-        roots += [change.node] + ([] if change.factor is None else [change.factor])
-    nodes, places = _nodes(program.nodes, roots)
-    return Program(
-        by_rows,
-        nodes,
-        places[program.value.number],
-        {
-            name: Change(
-                change.how,
-                places[change.node.number],
-                None if change.factor is None else places[change.factor.number],
-            )
-            for name, change in changes.items()
-        },
-    )
-
-
-def _function(
-    traced: Tuple[Sequence[programs.Node], Mapping[str, programs.Node]],
-) -> Tuple[Tuple[Node, ...], Dict[str, int]]:
-    all_nodes, results = traced
-    nodes, places = _nodes(all_nodes, list(results.values()))
-    return nodes, {name: places[results[name].number] for name in sorted(results)}
-
-
-def _nodes(
-    nodes: Sequence[programs.Node], roots: Sequence[programs.Node]
-) -> Tuple[Tuple[Node, ...], Dict[int, int]]:
-    """Returns the nodes that the roots need, and their positions by their old numbers."""
-    needed, waiting = set(), list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node.number not in needed:
-            needed.add(node.number)
-            waiting += node.inputs
-    found: List[Node] = []
-    places: Dict[int, int] = {}
-    for node in nodes:
-        if node.number not in needed:
-            continue
-        if node.dtype not in DTYPES:
-            raise UnsupportedError(f"records have no values of the dtype {node.dtype}")
-        detail = None
-        if node.operation == "Input":
-            detail = _kind(node.detail), node.detail.name
-        elif node.operation == "Const":
-            detail = node.detail
-        places[node.number] = len(found)
-        inputs = tuple(places[each.number] for each in node.inputs)
-        found.append(Node(node.operation, node.dtype, _LEVELS[node.level], inputs, detail))
-    return tuple(found), places
-
-
-def _kind(given: programs.Input) -> str:
-    if given.is_slot:
-        return records.SLOT
-    return records.TENSOR if given.level == programs.ELEMENT else records.NUMBER

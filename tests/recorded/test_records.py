@@ -67,6 +67,17 @@ def test_recording_changes_nothing():
         assert not graph.get_operations()
 
 
+@pytest.mark.parametrize("cls", [legacy_opt.LazyAdamOptimizer, v1.train.AdamOptimizer])
+def test_a_learning_rate_schedule_of_a_graph_has_no_value(cls):
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        record = recorded.record(cls(v1.train.exponential_decay(0.1, step, 9, 0.5), beta1=0.8))
+    assert record.hyperparameters["learning_rate"].value is None
+    assert record.hyperparameters["beta1"].value == np.float32(0.8)
+    plain = recorded.load(cls.__name__)
+    assert record.groups == plain.groups and record.before == plain.before
+
+
 def test_hyperparameters_that_are_no_numbers_must_be_given():
     with tf.Graph().as_default():
         record = recorded.record(v1.train.GradientDescentOptimizer(lambda: tf.constant(0.1)))
