@@ -73,7 +73,8 @@ def build_logits(ids, dense, vocabulary_size, settings):
     hidden_weights = normal("hidden_weights", [inputs, HIDDEN_UNITS], inputs**-0.5, 2)
     output_weights = normal("output_weights", [HIDDEN_UNITS, 1], HIDDEN_UNITS**-0.5, 3)
     hidden_bias = tf.get_variable("hidden_bias", [HIDDEN_UNITS], initializer=tf.zeros_initializer())
-    embedded = tf.reshape(tf.nn.embedding_lookup(table, ids), [-1, width])
+    rows = tf.nn.embedding_lookup(table, ids, partition_strategy="div")  # it may have partitions
+    embedded = tf.reshape(rows, [-1, width])
     hidden = tf.matmul(tf.concat([embedded, dense], axis=1), hidden_weights) + hidden_bias
     hidden = getattr(tf.nn, settings.activation)(hidden)
     return logits + tf.squeeze(tf.matmul(hidden, output_weights), axis=1)

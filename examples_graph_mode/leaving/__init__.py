@@ -1,0 +1,1 @@
+"""The stages of leave_tensorflow.py: a Session, and PyTorch without TensorFlow."""
