@@ -1,4 +1,7 @@
-"""The training in a Session: python -m leaving.in_tensorflow FOLDER STEPS BATCH_SIZE"""
+"""The training in a Session.
+
+python -m leaving.in_tensorflow FOLDER STEPS BATCH_SIZE
+"""
 
 import sys
 from pathlib import Path

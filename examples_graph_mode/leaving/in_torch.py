@@ -1,4 +1,7 @@
-"""The training in PyTorch: python -m leaving.in_torch FOLDER STEPS BATCH_SIZE"""
+"""The training in PyTorch.
+
+python -m leaving.in_torch FOLDER STEPS BATCH_SIZE
+"""
 
 import json
 import sys
