@@ -111,13 +111,11 @@ def assert_same_tensors(one, other):
         np.testing.assert_array_equal(one[name], other[name], name)
 
 
-@pytest.mark.every_lane
 @pytest.mark.parametrize("name", list(MAKERS))
 def test_a_training_goes_to_numpy_and_back(name, screen, tmp_path):
     there_and_back(name, problem_of(record_of(name)), screen, tmp_path)
 
 
-@pytest.mark.every_lane
 @pytest.mark.parametrize("name", [name for name in BY_ELEMENT if name != "AdamWeightDecay"])
 def test_a_partitioned_table(name, screen, tmp_path):
     problem = problems.make("sparse", steps=15)
@@ -125,7 +123,6 @@ def test_a_partitioned_table(name, screen, tmp_path):
     there_and_back(name, problem, screen, tmp_path, partitions)
 
 
-@pytest.mark.every_lane
 def test_slots_that_are_saved_for_each_part(screen, tmp_path):
     problem = problems.make("dense", steps=15)
     partitions = {"matrix": v1.fixed_size_partitioner(2)}
@@ -147,7 +144,6 @@ def test_the_program_of_the_page(screen, tmp_path, monkeypatch):
     assert_equal([state_files.read("state.npz").variables], expected[-1:])
 
 
-@pytest.mark.every_lane
 @pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("name", ["AdagradDecay", "AdagradDecayV2"])
 def test_counts_in_the_other_layout(name, parts, screen, tmp_path):
