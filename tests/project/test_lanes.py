@@ -52,6 +52,12 @@ def has_contrib():
 """
 
 
+def copy_support(folder):
+    """Copies tests/support, without the files that other processes may be compiling."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(str(ROOT / "tests" / "support"), str(folder), ignore=ignored)
+
+
 def run_suite(folder, source, *options, keras=2):
     """Runs pytest on a suite with this project's conftest; returns (exit code, output, account)."""
     suite, package = folder / "tests", folder / "legacy_opt"
@@ -61,7 +67,7 @@ def run_suite(folder, source, *options, keras=2):
     (package / "versions.py").write_text(VERSIONS % keras)
     shutil.copy(str(ROOT / "tests" / "conftest.py"), str(suite))
     if not (suite / "support").exists():
-        shutil.copytree(str(ROOT / "tests" / "support"), str(suite / "support"))
+        copy_support(suite / "support")
     (suite / "test_suite.py").write_text(source)
     account = folder / "account.json"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
@@ -69,6 +75,8 @@ def run_suite(folder, source, *options, keras=2):
     done = subprocess.run(
         command + [f"--report={account}"] + list(options),
         cwd=str(folder),
+        # Python would not see that a file was replaced in the same second by one of the same size.
+        env=dict(os.environ, PYTHONDONTWRITEBYTECODE="1"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -438,7 +446,7 @@ def test_it(number):
     time.sleep(0.01)
 """
     suite = tmp_path / "tests" / "support"
-    shutil.copytree(str(ROOT / "tests" / "support"), str(suite))
+    copy_support(suite)
     (suite / "seconds.json").write_text('{"tests/test_suite.py::test_it": 6}')
     code, output, account = run_suite(tmp_path, source, "--turn=1/5")
     assert code == 0, output

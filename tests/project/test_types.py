@@ -77,8 +77,9 @@ def test_every_field_of_a_result_has_a_type(cls):
 def project(tmp_path_factory):
     """Creates a jedi project with compat inside legacy_opt, as in the installed package."""
     home = tmp_path_factory.mktemp("installed")
-    shutil.copytree(str(ROOT / "legacy_opt"), str(home / "legacy_opt"))
-    shutil.copytree(str(ROOT / "compat"), str(home / "legacy_opt" / "compat"))
+    ignored = shutil.ignore_patterns("__pycache__")  # other processes may be compiling
+    shutil.copytree(str(ROOT / "legacy_opt"), str(home / "legacy_opt"), ignore=ignored)
+    shutil.copytree(str(ROOT / "compat"), str(home / "legacy_opt" / "compat"), ignore=ignored)
     return jedi.Project(str(home))
 
 
