@@ -251,7 +251,8 @@ class NumpyOptimizer:
           gradients: a dict from names of variables to arrays or `Rows`.
 
         Raises:
-          RecordError: the record has no update for such a gradient. Nothing has been changed.
+          RecordError: the record has no update for such a gradient, or the gradient does not have
+            the variable's shape and dtype, or a row does not exist. Nothing has been changed.
         """
         updates = []
         for name, gradient in gradients.items():
@@ -260,6 +261,7 @@ class NumpyOptimizer:
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
             group = self.record.group_of(name, self.variables[name].ndim)
+            _check_gradient(name, gradient, self.variables[name])
             updates.append((name, group, gradient, program_for(group, gradient, Rows, name)))
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
@@ -327,6 +329,27 @@ class NumpyOptimizer:
         for slot_name, new in changed.slots.items():
             views[slot_name].write(new)
         variable[rows] = changed.value
+
+
+def _check_gradient(name: str, gradient: Union[np.ndarray, Rows], variable: np.ndarray) -> None:
+    """Raises a RecordError if a gradient does not fit; NumPy would broadcast, cast, or wrap ids."""
+    expected, values = variable.shape, gradient
+    if isinstance(gradient, Rows):
+        ids, values = np.asarray(gradient.ids), gradient.values
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise RecordError(
+                f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
+            )
+        rows = variable.shape[0] if variable.ndim else 0
+        wrong = ids[(ids < 0) | (ids >= rows)]
+        if wrong.size:
+            raise RecordError(f"{name!r}: the id {wrong[0]} is not in [0, {rows})")
+        expected = (ids.size, *variable.shape[1:])
+    if np.shape(values) != expected or np.asarray(values).dtype != variable.dtype:
+        raise RecordError(
+            f"{name!r}: the gradient is {np.asarray(values).dtype} of the shape "
+            f"{list(np.shape(values))}, expected {variable.dtype} of the shape {list(expected)}"
+        )
 
 
 class _View:

@@ -109,6 +109,29 @@ def test_rows_of_equal_ids_are_added_in_their_order():
     assert np.signbit(sums[0, 0])
 
 
+@pytest.mark.parametrize(
+    "gradient, problem",
+    [
+        (np.ones(3, np.float32), r"float32 of the shape \[3\], expected float32 of the shape"),
+        (np.ones([2, 3]), "the gradient is float64"),
+        (Rows(np.array([-1]), np.ones([1, 3], np.float32)), r"the id -1 is not in \[0, 2\)"),
+        (Rows(np.array([0, 2]), np.ones([2, 3], np.float32)), r"the id 2 is not in \[0, 2\)"),
+        (
+            Rows(np.array([0, 1]), np.ones([1, 3], np.float32)),
+            r"expected float32 of the shape \[2, 3",
+        ),
+        (Rows(np.array([0.0]), np.ones([1, 3], np.float32)), "ids must be integers"),
+    ],
+)
+def test_gradients_that_do_not_fit_change_nothing(gradient, problem):
+    weights = {"a": np.ones([2, 3], np.float32), "b": np.ones([2, 3], np.float32)}
+    optimizer = NumpyOptimizer(recorded.load("AdamOptimizer"), weights)
+    with pytest.raises(recorded.RecordError, match=problem):
+        optimizer.step({"a": np.ones([2, 3], np.float32), "b": gradient})
+    assert optimizer.state.global_step == 0
+    np.testing.assert_array_equal(weights["a"], np.ones([2, 3]))
+
+
 def test_another_variable_is_refused():
     record = recorded.load("LazyAdamOptimizer")
     with pytest.raises(recorded.RecordError, match="has the dtype float64, but the record is for"):
