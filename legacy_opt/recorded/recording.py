@@ -53,6 +53,12 @@ def record(
         raise RecordError(f"dtype: records are for {' and '.join(FLOATS)}, got {dtype.name}")
     if variables is not None and not variables:
         raise RecordError("variables is empty: pass None for variables of any name and shape")
+    patterns = _patterns_of(optimizer)
+    if variables is None and patterns:
+        raise RecordError(
+            f"{name} may treat variables by their names, because of {patterns[0]}: pass variables, "
+            "a dict from names to shapes"
+        )
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
     try:
         with tf.Graph().as_default():
@@ -66,6 +72,17 @@ def record(
     except (TypeError, ValueError) as error:  # also what the optimizer's own code raises
         raise RecordError(f"{name} cannot be recorded: {error}") from error
     return found
+
+
+def _patterns_of(optimizer: V1Optimizer) -> List[str]:
+    """Returns the names of attributes with texts, which may be patterns of names of variables."""
+    return [
+        name
+        for name, value in vars(optimizer).items()
+        if name not in ("_hyperparameter_names", "full_precision")
+        and isinstance(value, (list, tuple, set, frozenset))
+        and any(isinstance(each, str) for each in value)
+    ]
 
 
 def _copy(optimizer: V1Optimizer) -> V1Optimizer:

@@ -58,6 +58,21 @@ def test_a_rule_that_reads_the_shape_is_refused(variables):
         recorded.record(Divided(False, "Divided"), variables)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: legacy_opt.LAMBOptimizer(0.1, exclude_from_weight_decay=["bias"]),
+        lambda: legacy_opt.AdamWeightDecayOptimizer(0.1, 0.1, exclude_from_weight_decay=["bias"]),
+        lambda: legacy_opt.LARSOptimizer(0.1, skip_list=["bias"]),
+    ],
+)
+def test_an_optimizer_with_patterns_of_names_needs_the_names(make):
+    with pytest.raises(recorded.RecordError, match=r"because of \w+: pass variables"):
+        recorded.record(make())
+    record = recorded.record(make(), {"kernel": [3, 2], "bias": [3, 2]})
+    assert [group.variables for group in record.groups] == [("kernel",), ("bias",)]
+
+
 def test_recording_changes_nothing():
     with tf.Graph().as_default() as graph:
         optimizer = v1.train.AdamOptimizer(0.1)
