@@ -9,14 +9,20 @@ from legacy_opt.recorded.operations import FLOATS, SUMS
 from legacy_opt.recorded.records import (
     ADD,
     ELEMENT,
+    FLAT,
+    FLAT_ROW,
     MATRIX_COLUMN,
     MATRIX_ROW,
     NUMBER,
+    ROW,
     SLOT,
     TENSOR,
     Function,
+    Group,
     Node,
     Program,
+    Record,
+    RecordError,
     Slot,
     level_of,
 )
@@ -43,6 +49,10 @@ class Library:
 
     def sqrt(self, x: Any) -> Any:
         """Returns the correctly rounded square root."""
+        raise NotImplementedError
+
+    def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
+        """Broadcasts an array to a shape."""
         raise NotImplementedError
 
     def sum(self, x: Any, level: str, of_rows: bool) -> Any:
@@ -277,3 +287,72 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
     if level == MATRIX_COLUMN:
         return shape[:-2] + (1,) + shape[-1:]
     return ()
+
+
+class SlotView:
+    """The part of a slot that an update reads and writes.
+
+    Args:
+      array: the slot as it is stored.
+      slot: the slot's declaration.
+      library: the array library.
+      by_rows: whether the program gets only the touched rows.
+      rows: the touched rows; `...` for all.
+      shape: the shape of the variable, or of its touched rows.
+    """
+
+    def __init__(
+        self, array: Any, slot: Slot, library: Library, by_rows: bool, rows: Any, shape: Any
+    ) -> None:
+        self.dtype = slot.dtype
+        self._library = library
+        self._array = array
+        self._shape = shape_in_program(slot, by_rows, shape)
+        self._place: Any = rows
+        if slot.layout in (FLAT, FLAT_ROW):
+            self._array = array.reshape(-1)  # a view, because stored arrays are contiguous
+            self._place = rows if by_rows else slice(0, 1)
+        elif slot.layout not in (ELEMENT, ROW):
+            self._place = ...
+
+    def read(self) -> Any:
+        """Returns the values in the shape that the program gets."""
+        return self._array[self._place].reshape(self._shape)
+
+    def write(self, new: Any) -> None:
+        """Writes values that can be broadcast to this shape."""
+        place = self._array[self._place]
+        self._array[self._place] = self._library.expanded(new, self._shape).reshape(place.shape)
+
+
+def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns the hyperparameters of a record, with some values replaced.
+
+    Raises:
+      RecordError: a name is unknown, or a hyperparameter has no value.
+    """
+    unknown = sorted(set(given) - set(record.hyperparameters))
+    if unknown:
+        raise RecordError(
+            f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
+            f"{', '.join(sorted(record.hyperparameters))}"
+        )
+    values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
+    values.update(given)
+    for name, value in values.items():
+        if value is None:
+            raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
+    return values
+
+
+def program_for(group: Group, is_sparse: bool, name: str) -> Program:
+    """Returns the program for a dense or a sparse gradient of a variable.
+
+    Raises:
+      RecordError: there is none.
+    """
+    program = group.sparse if is_sparse else group.dense
+    if isinstance(program, str):
+        kind = "sparse" if is_sparse else "dense"
+        raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
+    return program

@@ -5,25 +5,24 @@ The results have the bits of native kernels (docs/native.md), in float32 and in 
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, NamedTuple, Sequence, Tuple, Union
+from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
 from legacy_opt.recorded.interpreter import (
     Library,
+    SlotView,
+    given_hyperparameters,
+    program_for,
     run_function,
     run_program,
-    shape_in_program,
     stored_shape,
 )
 from legacy_opt.recorded.records import (
-    FLAT,
-    FLAT_ROW,
     Group,
     Program,
     Record,
     RecordError,
-    Slot,
 )
 
 _PART = 8192  # elements of a partial sum, as in native/sources/update.h
@@ -62,6 +61,9 @@ class NumpyLibrary(Library):
 
     def sqrt(self, x: Any) -> Any:
         return np.sqrt(x)
+
+    def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
+        return np.broadcast_to(x, shape)
 
     def abs(self, x: Any) -> Any:
         """Returns the absolute value."""
@@ -262,7 +264,9 @@ class NumpyOptimizer:
                 raise RecordError(f"there is no variable {name!r}")
             group = self.record.group_of(name, self.variables[name].ndim)
             _check_gradient(name, gradient, self.variables[name])
-            updates.append((name, group, gradient, program_for(group, gradient, Rows, name)))
+            updates.append(
+                (name, group, gradient, program_for(group, isinstance(gradient, Rows), name))
+            )
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
             for name, group, gradient, program in updates:
@@ -308,8 +312,9 @@ class NumpyOptimizer:
                 whole[gradient.ids] = gradient.values
                 gradient = whole
         value = variable[rows]
+        part = self._library, program.by_rows, rows, np.shape(value)
         views = {
-            slot_name: _View(slots[slot_name], slot, program.by_rows, rows, np.shape(value))
+            slot_name: SlotView(slots[slot_name], slot, *part)
             for slot_name, slot in group.slots.items()
         }
         flushed = self._library.rounded
@@ -350,62 +355,3 @@ def _check_gradient(name: str, gradient: Union[np.ndarray, Rows], variable: np.n
             f"{name!r}: the gradient is {np.asarray(values).dtype} of the shape "
             f"{list(np.shape(values))}, expected {variable.dtype} of the shape {list(expected)}"
         )
-
-
-class _View:
-    """The part of a slot that an update reads and writes."""
-
-    def __init__(
-        self, array: np.ndarray, slot: Slot, by_rows: bool, rows: Any, shape: Sequence[int]
-    ) -> None:
-        self.dtype = slot.dtype
-        self._array = array
-        self._shape = shape_in_program(slot, by_rows, shape)
-        self._place: Any = rows
-        if slot.layout in (FLAT, FLAT_ROW):
-            self._array = array.reshape(-1)  # a view
-            self._place = rows if by_rows else slice(0, 1)
-        elif slot.layout not in ("element", "row"):
-            self._place = ...
-
-    def read(self) -> Any:
-        return self._array[self._place].reshape(self._shape)
-
-    def write(self, new: Any) -> None:
-        place = self._array[self._place]
-        whole = np.broadcast_to(new, self._shape)
-        self._array[self._place] = whole.reshape(np.shape(place))
-
-
-def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
-    """Returns the hyperparameters of a record, with some values replaced.
-
-    Raises:
-      RecordError: a name is unknown, or a hyperparameter has no value.
-    """
-    unknown = sorted(set(given) - set(record.hyperparameters))
-    if unknown:
-        raise RecordError(
-            f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
-            f"{', '.join(sorted(record.hyperparameters))}"
-        )
-    values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
-    values.update(given)
-    for name, value in values.items():
-        if value is None:
-            raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
-    return values
-
-
-def program_for(group: Group, gradient: Any, sparse: type, name: str) -> Program:
-    """Returns the program for a gradient; `sparse` is the class of sparse gradients.
-
-    Raises:
-      RecordError: there is none.
-    """
-    is_sparse = isinstance(gradient, sparse)
-    program = group.sparse if is_sparse else group.dense
-    if isinstance(program, str):
-        kind = "sparse" if is_sparse else "dense"
-        raise RecordError(f"{name!r}: there is no update for {kind} gradients: {program}")
-    return program

@@ -13,19 +13,18 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optio
 import torch
 
 from legacy_opt.recorded.interpreter import (
+    SlotView,
+    given_hyperparameters,
+    program_for,
     run_function,
     run_program,
-    shape_in_program,
     stored_shape,
 )
 from legacy_opt.recorded.records import (
-    FLAT,
-    FLAT_ROW,
     Group,
     Program,
     Record,
     RecordError,
-    Slot,
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
@@ -77,19 +76,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
         self.record = record
         self._library = TorchLibrary(level)
-        names = {_group_name(name): name for name in record.hyperparameters}
-        given = {_group_name(name): value for name, value in hyperparameters.items()}
-        unknown = sorted(set(given) - set(names))
-        if unknown:
-            raise RecordError(
-                f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
-                f"{', '.join(sorted(record.hyperparameters))}"
-            )
-        defaults = {name: record.hyperparameters[names[name]].value for name in names}
-        defaults.update(given)
-        missing = [names[name] for name, value in defaults.items() if value is None]
-        if missing:
-            raise RecordError(f"{missing[0]} was no number when it was recorded: pass its value")
+        values = given_hyperparameters(record, hyperparameters)
+        defaults = {_group_name(name): value for name, value in values.items()}
         super().__init__(params, dict(defaults, axes=None))
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
@@ -184,10 +172,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         group = self._group_of(name, parameter)
         gradient = parameter.grad
         is_sparse = gradient.is_sparse
-        program = group.sparse if is_sparse else group.dense
-        if isinstance(program, str):
-            kind = "sparse" if is_sparse else "dense"
-            raise RecordError(f"there is no update for {kind} gradients: {program}")
+        program = program_for(group, is_sparse, name or "a parameter")
         if is_sparse and axes:
             raise RecordError("a parameter with a sparse gradient cannot have axes")
         slots = self.slots(parameter, name)
@@ -204,8 +189,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
         elif axes:
             gradient = gradient.permute(axes)
         value = variable[rows]
+        part = self._library, program.by_rows, rows, value.shape
         views = {
-            slot_name: _View(slots[slot_name], slot, program.by_rows, rows, value.shape)
+            slot_name: SlotView(slots[slot_name], slot, *part)
             for slot_name, slot in group.slots.items()
         }
         changed = run_program(
@@ -225,7 +211,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         variable: Any,
         rows: Any,
         slots: Mapping[str, Any],
-        views: Mapping[str, _View],
+        views: Mapping[str, SlotView],
         changed: Any,
     ) -> None:
         for slot_name, factor in changed.factors.items():
@@ -234,27 +220,6 @@ class RecordedOptimizer(torch.optim.Optimizer):
         for slot_name, new in changed.slots.items():
             views[slot_name].write(new)
         variable[rows] = changed.value
-
-
-class _View:
-    """The part of a slot that an update reads and writes."""
-
-    def __init__(self, array: Any, slot: Slot, by_rows: bool, rows: Any, shape: Any) -> None:
-        self._array = array
-        self._shape = shape_in_program(slot, by_rows, shape)
-        self._place: Any = rows
-        if slot.layout in (FLAT, FLAT_ROW):
-            self._array = array.view(-1)
-            self._place = rows if by_rows else slice(0, 1)
-        elif slot.layout not in ("element", "row"):
-            self._place = ...
-
-    def read(self) -> Any:
-        return self._array[self._place].reshape(self._shape)
-
-    def write(self, new: Any) -> None:
-        place = self._array[self._place]
-        self._array[self._place] = new.expand(self._shape).reshape(place.shape)
 
 
 def _summed(gradient: Any) -> Tuple[Any, Any]:

@@ -71,6 +71,9 @@ class TorchLibrary(Library):
         corrected = torch.where(rest > y * (above - y), above, corrected)
         return torch.where((x > 0.0) & (x < float("inf")), corrected, y)
 
+    def expanded(self, x: Any, shape: Any) -> Any:
+        return x.expand(shape)
+
     def abs(self, x: Any) -> Any:
         """Returns the absolute value."""
         return torch.abs(x)

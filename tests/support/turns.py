@@ -150,8 +150,9 @@ def daily(items):
         # Each lane chooses the same cells, although other lanes may have other cells.
         places = {item: _number(item.nodeid) / 2**32 for item in cells}
         few = math.sqrt(DAY / max(DAY, seconds().get(test, 0)))
+        last = max(few, min(places.values()))
         for item, place in places.items():
-            if place <= max(few, min(places.values())) or item.get_closest_marker("every_lane"):
+            if place <= last or item.get_closest_marker("every_lane"):
                 yield item
 
 
