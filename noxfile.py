@@ -480,9 +480,12 @@ def leave(session):
     # PyTorch's own requirements contain CUDA.
     install(session, python, "--no-deps", lanes.TORCH)
     script = ["tests/tools/leave.py", "check", str(home / "runs")]
-    session.run(python, "tests/tools/leave_torch.py", env={"PYTHONPATH": str(ROOT)}, external=True)
+    env = {"PYTHONPATH": str(ROOT)}
+    session.run(python, "tests/tools/leave_torch.py", env=env, external=True)
     for target in session.posargs or ["numpy", "torch", "torch-fast", "torch-compile"]:
-        session.run(python, *script, target, env={"PYTHONPATH": str(ROOT)}, external=True)
+        session.run(python, *script, target, env=env, external=True)
+    if not session.posargs:
+        session.run(python, "tests/tools/leave_speed.py", env=env, external=True)
 
 
 @nox.session(python=False)

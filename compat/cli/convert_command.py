@@ -33,6 +33,13 @@ DST is written completely or not at all.
 exit codes: 0, all of the state was converted; 1, some of it was not: nothing was written, or with
 --partial only what matches; 2, bad input, nothing was written
 """
+# Options that name objects of the user's code.
+OF_KERAS = {
+    "--model": "a function that returns a built Keras model compiled with to_keras(…), or a pair "
+    "(model, optimizer); MODULE may be in the current folder",
+    "--optimizer": "the v1 optimizer, or a function that returns it; it determines the names of "
+    "slots",
+}
 FORMS = ("v1", "adagrad-decay-v1", "adagrad-decay-v2", "keras")
 
 
@@ -44,17 +51,8 @@ def add_command(commands):
     parser.add_argument("source", metavar="SRC", help="the checkpoint, or a Keras file")
     parser.add_argument("destination", metavar="DST", help="the checkpoint or Keras file to write")
     parser.add_argument("--to", choices=FORMS, help="default: keras or v1, by the ending of DST")
-    parser.add_argument(
-        "--model",
-        metavar="MODULE:FUNCTION",
-        help="a function that returns a built Keras model compiled with to_keras(…), or a pair "
-        "(model, optimizer); MODULE may be in the current folder",
-    )
-    parser.add_argument(
-        "--optimizer",
-        metavar="MODULE:OBJECT",
-        help="the v1 optimizer, or a function that returns it; it determines the names of slots",
-    )
+    for option, text in OF_KERAS.items():
+        parser.add_argument(option, metavar="MODULE:OBJECT", help=text)
     parser.add_argument(
         "--name-map",
         metavar="FILE.json|guess",

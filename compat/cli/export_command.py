@@ -1,7 +1,11 @@
 """`legacy-opt export`: writes the state in a checkpoint to a state file of a recorded rule."""
 
+import argparse
+import os
+import tempfile
+
 from .. import plain_text, special_files
-from . import terminal
+from . import convert_command, terminal
 
 _DESCRIPTION = """\
 Writes the variables, slots, shared variables and global step of a checkpoint to a state file, with
@@ -10,12 +14,15 @@ slots of partitioned variables are joined.
 """
 _EPILOG = """\
 CKPT is a checkpoint of tf.compat.v1.train.Saver in V2 format: a prefix such as model.ckpt-1000, or
-a folder (its latest checkpoint).
+a folder (its latest checkpoint). With --optimizer or --model, it may also be a checkpoint of
+tf.train.Checkpoint or a Keras file; TensorFlow then converts it as `legacy-opt convert` does.
 
-example: legacy-opt export training/model.ckpt-1000 --rule adam.json --out state.npz
+examples:
+  legacy-opt export training/model.ckpt-1000 --rule adam.json --out state.npz
+  legacy-opt export model.keras --model training:build --rule adam.json --out state.npz
 
-exit codes: 0, success; 2, bad input: the checkpoint is damaged or belongs to another rule, and
-nothing was written
+exit codes: 0, success; 1, some of the state does not fit the model or optimizer, and nothing was
+written; 2, bad input: the checkpoint is damaged or belongs to another rule, and nothing was written
 """
 
 
@@ -35,8 +42,10 @@ def add_command(commands):
         "--name-map",
         metavar="FILE.json",
         help="new names of variables, {old: new}, as JSON or as a Python dict; null leaves a "
-        "variable out",
+        "variable out; with --model, from names in Keras to names in FILE",
     )
+    for option in convert_command.OF_KERAS:
+        parser.add_argument(option, metavar="MODULE:OBJECT", help=convert_command.OF_KERAS[option])
     parser.add_argument(
         "--out", metavar="FILE", required=True, help="the .npz or .safetensors file to write"
     )
@@ -48,17 +57,45 @@ def add_command(commands):
 
 def execute(arguments, screen):
     """Exports the state and returns an `Outcome`."""
-    del screen
     from legacy_opt import recorded
 
-    from ..checkpoints import name_maps, state_transfer
+    from ..checkpoints import name_maps
 
     special_files.refuse_existing(arguments.out, arguments.overwrite)
     name_map = None if arguments.name_map is None else name_maps.read(arguments.name_map)
     if name_map == name_maps.GUESS:
         raise ValueError("--name-map guess has no meaning with export.")
     record = recorded.load(arguments.rule)
-    plan, step = state_transfer.export_state(arguments.checkpoint, record, arguments.out, name_map)
+    if arguments.optimizer is None and arguments.model is None:
+        return _export(arguments, record, arguments.checkpoint, name_map)
+    with tempfile.TemporaryDirectory() as folder:
+        converted = os.path.join(folder, "model.ckpt")
+        outcome = convert_command.execute(_conversion(arguments, converted), screen)
+        if outcome.code != terminal.SUCCESS:
+            return outcome
+        return _export(arguments, record, converted, None)
+
+
+def _conversion(arguments, destination):
+    """Returns the arguments of `legacy-opt convert`."""
+    return argparse.Namespace(
+        source=arguments.checkpoint,
+        destination=destination,
+        to="v1",
+        model=arguments.model,
+        optimizer=arguments.optimizer,
+        name_map=arguments.name_map,
+        like=None,
+        ignore=None,
+        partial=False,
+        overwrite=False,
+    )
+
+
+def _export(arguments, record, checkpoint, name_map):
+    from ..checkpoints import state_transfer
+
+    plan, step = state_transfer.export_state(checkpoint, record, arguments.out, name_map)
     facts = {
         "path": arguments.out,
         "optimizer": record.optimizer,

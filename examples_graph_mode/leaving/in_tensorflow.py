@@ -14,8 +14,9 @@ from flights.data import read_flights
 from flights.model import Settings, build_logits, build_loss
 from legacy_opt import recorded
 
+from . import KEPT
+
 SETTINGS = Settings(optimizer="AdagradDecay", learning_rate=0.05)
-KEPT = 100  # steps whose gradients are written
 PARTS = 3  # of the embedding table
 
 

@@ -13,7 +13,8 @@ import torch
 from legacy_opt.recorded import state_files, torch_state
 from legacy_opt.recorded.torch import RecordedOptimizer
 
-KEPT = 100  # as in leaving/in_tensorflow.py
+from . import KEPT
+
 TABLES = ("embeddings", "wide")  # their gradients are sparse
 
 

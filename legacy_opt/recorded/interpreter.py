@@ -26,6 +26,7 @@ from legacy_opt.recorded.records import (
     Slot,
     level_of,
 )
+from legacy_opt.recorded.sums import axis_of, ordered_sum
 
 
 class Library:
@@ -55,6 +56,14 @@ class Library:
         """Broadcasts an array to a shape."""
         raise NotImplementedError
 
+    def in_order(self, x: Any, axis: int) -> Any:
+        """Adds numbers along an axis one after another."""
+        raise NotImplementedError
+
+    def padded(self, x: Any, multiple: int) -> Any:
+        """Appends zeros to the last axis, until its size is a multiple of a number."""
+        raise NotImplementedError
+
     def sum(self, x: Any, level: str, of_rows: bool) -> Any:
         """Adds float64 numbers in the order of native kernels.
 
@@ -63,11 +72,15 @@ class Library:
           level: the level of the result.
           of_rows: whether the program has matrices, whose rows are added one by one.
         """
-        raise NotImplementedError
+        return ordered_sum(self, x, level, of_rows)
 
     def count(self, x: Any, level: str) -> int:
         """Returns how many numbers `sum` adds."""
-        raise NotImplementedError
+        axis = axis_of(level)
+        count = 1
+        for size in x.shape if axis is None else x.shape[axis:][:1]:
+            count *= size
+        return count
 
     def function(self, name: str, operands: Sequence[Any], dtype: str) -> Any:
         """Computes a function of `elementary.FUNCTIONS` in float64, and rounds once."""
@@ -143,7 +156,8 @@ def _added(do: Callable[..., Any], operands: Sequence[Any]) -> Any:
     return total
 
 
-def _compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
+def compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
+    """Computes an operation; operands may be Python's integers."""
     operands = [library.constant(each, dtype) if type(each) is int else each for each in operands]
     if operation in _EXACT:
         return _EXACT[operation](library, *operands, dtype=dtype)
@@ -157,7 +171,7 @@ def _compute(library: Library, operation: str, operands: Sequence[Any], dtype: s
         return library.rounded(library.function(operation, operands, dtype), dtype)
 
     def do(name: str, *its_operands: Any) -> Any:
-        return _compute(library, name, its_operands, dtype)
+        return compute(library, name, its_operands, dtype)
 
     return _COMPOSED[operation](do, operands)
 
@@ -193,7 +207,7 @@ def values_of(
                 value = value / library.constant(library.count(wide, node.level), "float64")
             value = library.rounded(library.cast(value, node.dtype), node.dtype)
         else:
-            value = _compute(library, node.operation, operands, node.dtype)
+            value = compute(library, node.operation, operands, node.dtype)
         values.append(value)
     return values
 
@@ -249,7 +263,7 @@ def run_program(
     for name, change in program.changes.items():
         new = values[change.node]
         if change.how == ADD:
-            new = _compute(library, "Add", [slots[name], new], layouts[name].dtype)
+            new = compute(library, "Add", [slots[name], new], layouts[name].dtype)
         new_slots[name] = new
         if change.factor is not None:
             factors[name] = values[change.factor]

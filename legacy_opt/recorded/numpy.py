@@ -9,6 +9,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
+from legacy_opt.recorded import clipping
 from legacy_opt.recorded.interpreter import (
     Library,
     SlotView,
@@ -19,15 +20,13 @@ from legacy_opt.recorded.interpreter import (
     stored_shape,
 )
 from legacy_opt.recorded.records import (
+    CLIP_NORM,
+    SUMMED_ROWS,
     Group,
     Program,
     Record,
     RecordError,
 )
-
-_PART = 8192  # elements of a partial sum, as in native/sources/update.h
-_LANES = 16  # as in native/compiler/emitter.py
-_BLOCK, _MOST_PARTS = 65536, 16  # of sums over columns, as in native/sources/update.h
 
 
 class NumpyLibrary(Library):
@@ -96,56 +95,14 @@ class NumpyLibrary(Library):
         is_denormal = (np.abs(x) < tiny) & (x != 0)
         return np.where(is_denormal, np.copysign(x.dtype.type(0), x), x)[()]
 
-    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
-        x = np.asarray(x)
-        if level == "matrix_column":
-            return _sums_of_columns(x)
-        if level == "matrix":
-            return _in_order(x, -2)[..., None, :]
-        if level == "matrix_row":
-            return _sums_of_lanes(x)[..., None]
-        if of_rows:
-            return _in_order(_sums_of_lanes(x.reshape(-1, x.shape[-1])), 0)[()]
-        parts = _padded(x.reshape(-1), _PART).reshape(-1, _PART)
-        return _in_order(_sums_of_lanes(parts), 0)[()]
+    def in_order(self, x: Any, axis: int) -> Any:
+        if not x.shape[axis]:
+            return np.zeros([size for i, size in enumerate(x.shape) if i != axis % x.ndim])
+        return np.take(np.cumsum(x, axis=axis), -1, axis=axis)
 
-    def count(self, x: Any, level: str) -> int:
-        shape = np.shape(x)
-        axes = {"matrix_column": (-2,), "matrix": (-2,), "matrix_row": (-1,)}
-        chosen = [shape[axis] for axis in axes[level]] if level in axes else shape
-        return int(np.prod(chosen, dtype=np.int64))
-
-
-def _in_order(x: np.ndarray, axis: int) -> np.ndarray:
-    """Adds numbers along an axis one after another."""
-    if not x.shape[axis]:
-        return np.zeros([size for i, size in enumerate(x.shape) if i != axis % x.ndim])
-    return np.take(np.cumsum(x, axis=axis), -1, axis=axis)
-
-
-def _padded(x: np.ndarray, multiple: int) -> np.ndarray:
-    """Appends zeros to the last axis. They change no sum."""
-    missing = -x.shape[-1] % multiple
-    return np.concatenate([x, np.zeros((*x.shape[:-1], missing))], axis=-1)
-
-
-def _sums_of_lanes(x: np.ndarray) -> np.ndarray:
-    """Adds along the last axis: first every 16th number, then halves of the 16 sums."""
-    x = _padded(x, _LANES)
-    sums = _in_order(x.reshape(*x.shape[:-1], -1, _LANES), -2)
-    half = _LANES // 2
-    while half:
-        sums = sums[..., :half] + sums[..., half : 2 * half]
-        half //= 2
-    return sums[..., 0]
-
-
-def _sums_of_columns(x: np.ndarray) -> np.ndarray:
-    rows, columns = x.shape[-2:]
-    parts = max(1, min(rows, _MOST_PARTS, rows * columns // _BLOCK))
-    bounds = [rows * part // parts for part in range(parts + 1)]
-    sums = [_in_order(x[..., a:b, :], -2) for a, b in zip(bounds, bounds[1:])]
-    return _in_order(np.stack(sums, axis=-2), -2)[..., None, :]
+    def padded(self, x: Any, multiple: int) -> Any:
+        missing = -x.shape[-1] % multiple
+        return np.concatenate([x, np.zeros((*x.shape[:-1], missing))], axis=-1)
 
 
 class Rows(NamedTuple):
@@ -174,6 +131,15 @@ class Rows(NamedTuple):
         again[first] = False
         np.add.at(sums, inverse.reshape(-1)[again], self.values[again])
         return Rows(ids, sums)
+
+    def summed_in_place(self) -> Rows:
+        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
+        sums = np.zeros((len(ids), *self.values.shape[1:]), self.values.dtype)
+        np.add.at(sums, inverse.reshape(-1), self.values)
+        values = np.zeros_like(self.values)
+        values[first] = sums
+        return Rows(self.ids, values)
 
 
 class State:
@@ -250,27 +216,27 @@ class NumpyOptimizer:
         """Updates all variables that have a gradient.
 
         Args:
-          gradients: a dict from names of variables to arrays or `Rows`.
+          gradients: a dict from names of variables to arrays or `Rows`. If the record clips
+            gradients by their global norm, the squares are added in the order of the dict.
 
         Raises:
           RecordError: the record has no update for such a gradient, or the gradient does not have
             the variable's shape and dtype, or a row does not exist. Nothing has been changed.
         """
-        updates = []
+        gradients = {name: each for name, each in gradients.items() if each is not None}
+        updates = {}
         for name, gradient in gradients.items():
-            if gradient is None:
-                continue
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
             group = self.record.group_of(name, self.variables[name].ndim)
             _check_gradient(name, gradient, self.variables[name])
-            updates.append(
-                (name, group, gradient, program_for(group, isinstance(gradient, Rows), name))
-            )
+            updates[name] = group, program_for(group, isinstance(gradient, Rows), name)
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
-            for name, group, gradient, program in updates:
-                self._update(name, group, gradient, program, scalars)
+            if self.record.clipping is not None and gradients:
+                gradients = self._clipped(gradients, given[CLIP_NORM])
+            for name, (group, program) in updates.items():
+                self._update(name, group, gradients[name], program, scalars)
             after = run_function(self._library, self.record.after, given)
         self.state.shared.update(after)
         self.state.global_step += 1
@@ -287,6 +253,26 @@ class NumpyOptimizer:
             given["global_step"] = library.constant(self.state.global_step, record.global_step)
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given
+
+    def _clipped(self, gradients: Mapping[str, Any], limit: Any) -> Dict[str, Any]:
+        """Returns the gradients, multiplied so that their global norm is at most a limit."""
+        library, dtype = self._library, self.record.dtype
+        if self.record.clipping == SUMMED_ROWS:
+            gradients = {
+                name: each.summed_in_place() if isinstance(each, Rows) else each
+                for name, each in gradients.items()
+            }
+        arrays = {
+            name: library.rounded(each.values if isinstance(each, Rows) else each, dtype)
+            for name, each in gradients.items()
+        }
+        norm = clipping.global_norm(library, list(arrays.values()), dtype)
+        factor = clipping.factor(library, norm, limit, dtype)
+        clipped = {name: library.rounded(each * factor, dtype) for name, each in arrays.items()}
+        return {
+            name: each._replace(values=clipped[name]) if isinstance(each, Rows) else clipped[name]
+            for name, each in gradients.items()
+        }
 
     def _update(
         self,

@@ -14,6 +14,8 @@ from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
     ASSIGN,
+    CLIP_NORM,
+    CLIPPINGS,
     ELEMENT,
     FADE,
     FORMAT,
@@ -105,8 +107,8 @@ class _Reader:
                 f"version {_shown(document.get('version'))} of the format is not known: this "
                 f"legacy_opt reads version {VERSION}"
             )
-        names = "after before dtype format global_step groups hyperparameters optimizer shared"
-        fields = self._fields(document, f"{names} version")
+        names = "after before clipping dtype format global_step groups hyperparameters optimizer"
+        fields = self._fields(document, f"{names} shared version")
         global_step = fields["global_step"]
         if global_step is not None:
             self._one_of("global_step", global_step, (*INTEGERS, "float32"))
@@ -126,6 +128,11 @@ class _Reader:
         dtype = self._one_of("dtype", fields["dtype"], FLOATS)
         scalars = {name: before.nodes[each].dtype for name, each in before.results.items()}
         groups = self._list("groups", fields["groups"], MOST_GROUPS)
+        clipping = fields["clipping"]
+        if clipping is not None:
+            self._one_of("clipping", clipping, CLIPPINGS)
+            if CLIP_NORM not in hyperparameters or hyperparameters[CLIP_NORM].dtype != dtype:
+                self._refuse(f"clipping: there is no hyperparameter {CLIP_NORM!r} of this dtype")
         return Record(
             self._name("optimizer", fields["optimizer"]),
             dtype,
@@ -135,6 +142,7 @@ class _Reader:
             before,
             after,
             tuple(self._group(i, each, dtype, scalars) for i, each in enumerate(groups)),
+            clipping,
         )
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:

@@ -30,10 +30,13 @@ from legacy_opt.recorded import records
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.traced import LEVELS, function_of, program_of
+from legacy_opt.wrappers.gradient_clipping import ClipByGlobalNormOptimizer
 
 v1 = tf.compat.v1
 # One shape for each number of axes that may make a difference; the last stands for more axes.
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
+# Words in names of variables, by which optimizers often exclude variables from weight decay.
+_WORDS = "embedding/LayerNorm/layer_norm/batch_normalization/gamma/beta/bias_"
 _POWERS = ("beta1_power", "beta2_power")
 _NO_ROWS = "a variable without axes has no rows"
 
@@ -47,6 +50,8 @@ def record(
             f"record takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}"
         )
+    if type(optimizer) is ClipByGlobalNormOptimizer:
+        return _with_clipping(record(optimizer.wrapped[0], variables, dtype), optimizer)
     name = type(optimizer).__name__
     dtype = tf.as_dtype(dtype)
     if dtype.name not in FLOATS:
@@ -65,13 +70,46 @@ def record(
             recorder = _Recorder(_copy(optimizer), shapes, dtype)
             groups = recorder.groups()
             found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
-        with tf.Graph().as_default():
-            larger = {key: [size + 2 for size in shape] for key, shape in shapes.items()}
-            if _Recorder(_copy(optimizer), larger, dtype).groups() != groups:
-                raise UnsupportedError("the rule depends on the shape of the variable")
+        larger = {key: [size + 2 for size in shape] for key, shape in shapes.items()}
+        renamed = larger if variables else {_WORDS + key: larger[key] for key in larger}
+        if not _same_updates(optimizer, renamed, dtype, groups):
+            by_shape = variables or not _same_updates(optimizer, larger, dtype, groups)
+            raise UnsupportedError(
+                "the rule depends on the shape of the variable"
+                if by_shape
+                else "it treats some variables by their names: pass variables, a dict from names "
+                "to shapes"
+            )
     except (TypeError, ValueError) as error:  # also what the optimizer's own code raises
         raise RecordError(f"{name} cannot be recorded: {error}") from error
     return found
+
+
+def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Record:
+    """Returns the record of an optimizer that clips gradients by their global norm before."""
+    if records.CLIP_NORM in {*found.hyperparameters, *found.shared} or found.clipping:
+        raise RecordError(
+            f"{found.optimizer} cannot be recorded: it has a hyperparameter {records.CLIP_NORM!r} "
+            "of its own"
+        )
+    dtype = tf.as_dtype(found.dtype)
+    limit = Scalar(found.dtype, _number(optimizer._clip_norm, dtype))
+    return found._replace(
+        hyperparameters={**found.hyperparameters, records.CLIP_NORM: limit},
+        clipping=records.SUMMED_ROWS if optimizer._sum_duplicates else records.ROWS,
+    )
+
+
+def _same_updates(
+    optimizer: V1Optimizer,
+    shapes: Mapping[str, Sequence[int]],
+    dtype: Any,
+    groups: Sequence[Group],
+) -> bool:
+    """Whether variables of other names or shapes are updated as the variables of groups."""
+    with tf.Graph().as_default():
+        found = _Recorder(_copy(optimizer), shapes, dtype).groups()
+    return [each[1:] for each in found] == [each[1:] for each in groups]
 
 
 def _patterns_of(optimizer: V1Optimizer) -> List[str]:

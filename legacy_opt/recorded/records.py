@@ -21,6 +21,9 @@ FLAT, FLAT_ROW = "flat", "flat_row"
 LAYOUTS = (SCALAR, ROW, MATRIX_ROW, MATRIX_COLUMN, ELEMENT, FLAT, FLAT_ROW)
 ASSIGN, ADD, FADE = "assign", "add", "fade"
 GRADIENT, VALUE = "gradient", "value"
+# How the rows of a sparse gradient count in the global norm by which gradients are clipped.
+ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
+CLIP_NORM = "clip_norm"
 # The kinds of inputs.
 TENSOR, SLOT, NUMBER = KINDS = ("tensor", "slot", "scalar")
 
@@ -176,6 +179,8 @@ class Record(NamedTuple):
       before: the `Function` that computes the scalars of a training step.
       after: the `Function` that computes the new values of shared variables, after all updates.
       groups: the groups of variables.
+      clipping: None; or one of `CLIPPINGS`: gradients are first clipped by their global norm, whose
+        limit is the hyperparameter "clip_norm".
     """
 
     optimizer: str
@@ -186,6 +191,7 @@ class Record(NamedTuple):
     before: Function
     after: Function
     groups: Tuple[Group, ...]
+    clipping: Optional[str] = None
 
     def group_of(self, name: str, rank: int) -> Group:
         """Returns the group of a variable.

@@ -8,10 +8,9 @@ needs TensorFlow.
 
 from __future__ import annotations
 
-import os
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Tuple, Union
+from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -19,9 +18,8 @@ from legacy_opt.recorded.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Group, Record, RecordError
-from legacy_opt.recorded.writing import dumps
+from legacy_opt.recorded.writing import PathLike, dumps, replaced
 
-_PathLike = Union[str, "os.PathLike[str]"]
 VARIABLE, SLOT, SHARED = "variable/", "slot/", "shared/"
 GLOBAL_STEP, RECORD = "global_step", "record"
 _SAFETENSORS = ".safetensors"
@@ -126,7 +124,7 @@ def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
         )
 
 
-def write(path: _PathLike, state: SavedState) -> None:
+def write(path: PathLike, state: SavedState) -> None:
     """Writes a state into a file, which is complete or not written.
 
     Args:
@@ -162,17 +160,12 @@ def slot_key(variable: str, slot: str) -> str:
     return f"{SLOT}{variable}/{slot}"
 
 
-def write_arrays(path: _PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
+def write_arrays(path: PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
     """Writes pairs (name, array); see `write`. An `.npz` file is written array by array."""
     path = Path(path)
     save = _save_safetensors if _is_safetensors(path) else _save_npz
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with replaced(path) as temporary:
         save(temporary, arrays)
-        os.replace(str(temporary), str(path))
-    finally:
-        if temporary.exists():
-            temporary.unlink()
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -209,7 +202,7 @@ def _save_safetensors(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
     save({name: np.array(array, order="C") for name, array in arrays}, str(path))
 
 
-def read(path: _PathLike) -> SavedState:
+def read(path: PathLike) -> SavedState:
     """Reads a state.
 
     Raises:
@@ -231,7 +224,7 @@ def _load_safetensors(path: Path) -> Dict[str, np.ndarray]:
     try:
         return load(str(path))
     except Exception as error:  # the package has its own class of errors
-        raise RecordError(f"not a state file: {error}"[:300]) from error
+        raise RecordError(f"not a state file: {_line(error)}") from error
 
 
 def _load_npz(path: Path) -> Dict[str, np.ndarray]:
@@ -251,7 +244,12 @@ def _load_npz(path: Path) -> Dict[str, np.ndarray]:
     except RecordError:
         raise
     except Exception as error:  # a damaged file may cause any error of zipfile and NumPy
-        raise RecordError(f"not a state file: {type(error).__name__}: {error}"[:300]) from error
+        raise RecordError(f"not a state file: {_line(error)}") from error
+
+
+def _line(error: Exception) -> str:
+    """Returns the beginning of an error's message as one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
 def _load_array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
@@ -301,7 +299,7 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
     return SavedState(record, step, shared, variables, slots)
 
 
-def group_of(record: Record, name: str, dtype: Any, rank: int) -> Union[Group, None]:
+def group_of(record: Record, name: str, dtype: Any, rank: int) -> Optional[Group]:
     """Returns the group of a variable; None if the rule does not train such a variable."""
     try:
         return record.group_of(name, rank) if dtype == record.dtype else None

@@ -8,10 +8,23 @@ after `torch.set_flush_denormal(True)`.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 import torch
 
+from legacy_opt.recorded import clipping
 from legacy_opt.recorded.interpreter import (
     SlotView,
     given_hyperparameters,
@@ -21,6 +34,8 @@ from legacy_opt.recorded.interpreter import (
     stored_shape,
 )
 from legacy_opt.recorded.records import (
+    CLIP_NORM,
+    SUMMED_ROWS,
     Group,
     Program,
     Record,
@@ -106,15 +121,24 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            given = self._given(group)
-            scalars = run_function(self._library, self.record.before, given)
-            for name, parameter in _named(group):
-                if parameter.grad is not None:
-                    self._update(name, parameter, group["axes"], scalars)
-            after = run_function(self._library, self.record.after, given)
-            for shared_name, value in after.items():
-                group[shared_name].copy_(value)
+        updates = [
+            [
+                self._update_of(name, parameter, group["axes"])
+                for name, parameter in _named(group)
+                if parameter.grad is not None
+            ]
+            for group in self.param_groups
+        ]
+        given = [self._given(group) for group in self.param_groups]
+        if self.record.clipping is not None:
+            updates = self._clipped(updates, given)
+        for group, its_given, its_updates in zip(self.param_groups, given, updates):
+            scalars = run_function(self._library, self.record.before, its_given)
+            for update in its_updates:
+                self._apply(update, scalars)
+            after = run_function(self._library, self.record.after, its_given)
+            for name, value in after.items():
+                group[name].copy_(value)
             group["global_step"].add_(1)
         return loss
 
@@ -166,74 +190,125 @@ class RecordedOptimizer(torch.optim.Optimizer):
                     own = tensor.detach().clone().to(device=parameter.device, dtype=dtype)
                     self.state[parameter][slot_name] = own
 
-    def _update(
-        self, name: Optional[str], parameter: Any, axes: Any, scalars: Mapping[str, Any]
-    ) -> None:
+    def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
+        """Returns the update of a parameter, which has a gradient, without changing anything."""
         group = self._group_of(name, parameter)
         gradient = parameter.grad
-        is_sparse = gradient.is_sparse
-        program = program_for(group, is_sparse, name or "a parameter")
-        if is_sparse and axes:
-            raise RecordError("a parameter with a sparse gradient cannot have axes")
-        slots = self.slots(parameter, name)
+        program = program_for(group, gradient.is_sparse, name or "a parameter")
+        if gradient.is_sparse:
+            if axes:
+                raise RecordError("a parameter with a sparse gradient cannot have axes")
+            gradient = _Rows.of(gradient)
+        elif axes:
+            gradient = gradient.permute(axes)
         variable = parameter.permute(axes) if axes else parameter
+        return _Update(group, program, variable, gradient, self.slots(parameter, name))
+
+    def _clipped(
+        self, updates: List[List[_Update]], given: Sequence[Mapping[str, Any]]
+    ) -> List[List[_Update]]:
+        """Multiplies all gradients, so that their global norm is at most the limit of a group."""
+        library, dtype = self._library, self.record.dtype
+        if self.record.clipping == SUMMED_ROWS:
+            updates = [
+                [
+                    each._replace(gradient=each.gradient.summed_in_place())
+                    if isinstance(each.gradient, _Rows)
+                    else each
+                    for each in group
+                ]
+                for group in updates
+            ]
+        arrays = [each.values for group in updates for each in group]
+        norm = clipping.global_norm(library, arrays, dtype)
+        factors = [clipping.factor(library, norm, each[CLIP_NORM], dtype) for each in given]
+        return [[each.scaled(factor) for each in group] for group, factor in zip(updates, factors)]
+
+    def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
+        group, program, variable, gradient, slots = update
         rows: Any = ...
-        if is_sparse:
-            rows, gradient = _summed(gradient)
+        if isinstance(gradient, _Rows):
+            rows, gradient = gradient.summed()
             if group.first is not None:
                 inputs = group.first, {}, gradient, variable[rows], {}, scalars
                 variable[rows] = run_program(self._library, *inputs).value
             if not program.by_rows:
                 gradient = torch.zeros_like(variable).index_copy_(0, rows, gradient)
                 rows = ...
-        elif axes:
-            gradient = gradient.permute(axes)
         value = variable[rows]
         part = self._library, program.by_rows, rows, value.shape
-        views = {
-            slot_name: SlotView(slots[slot_name], slot, *part)
-            for slot_name, slot in group.slots.items()
-        }
+        views = {name: SlotView(slots[name], slot, *part) for name, slot in group.slots.items()}
         changed = run_program(
             self._library,
             program,
             group.slots,
             gradient,
             value,
-            {slot_name: view.read() for slot_name, view in views.items()},
+            {name: view.read() for name, view in views.items()},
             scalars,
         )
-        self._write(program, variable, rows, slots, views, changed)
-
-    @staticmethod
-    def _write(
-        program: Program,
-        variable: Any,
-        rows: Any,
-        slots: Mapping[str, Any],
-        views: Mapping[str, SlotView],
-        changed: Any,
-    ) -> None:
-        for slot_name, factor in changed.factors.items():
+        for name, factor in changed.factors.items():
             if program.by_rows:
-                slots[slot_name].mul_(factor)
-        for slot_name, new in changed.slots.items():
-            views[slot_name].write(new)
+                slots[name].mul_(factor)
+        for name, new in changed.slots.items():
+            views[name].write(new)
         variable[rows] = changed.value
 
 
-def _summed(gradient: Any) -> Tuple[Any, Any]:
-    """Returns the distinct rows of a sparse gradient and their sums, in the order of the rows."""
-    ids, values = gradient._indices(), gradient._values()
-    if ids.shape[0] != 1:
-        raise RecordError(f"a sparse gradient must have one sparse axis, got {ids.shape[0]}")
-    ids = ids[0]
-    rows, inverse = torch.unique(ids, return_inverse=True)
-    positions = torch.arange(len(ids) - 1, -1, -1, device=ids.device)
-    first = torch.empty_like(rows).scatter_(0, inverse.flip(0), positions)
-    again = torch.ones_like(ids, dtype=torch.bool)
-    again[first] = False
-    return rows, values[first].index_add_(0, inverse[again], values[again])
+class _Rows(NamedTuple):
+    """A sparse gradient: the ids of rows, which may be repeated, and their values."""
+
+    ids: Any
+    values: Any
+
+    @classmethod
+    def of(cls, gradient: Any) -> _Rows:
+        ids, values = gradient._indices(), gradient._values()
+        if ids.shape[0] != 1:
+            raise RecordError(f"a sparse gradient must have one sparse axis, got {ids.shape[0]}")
+        return cls(ids[0], values)
+
+    def _distinct(self) -> Tuple[Any, Any, Any]:
+        """Returns the distinct ids, their first positions, and the position of each id in them."""
+        rows, inverse = torch.unique(self.ids, return_inverse=True)
+        positions = torch.arange(len(self.ids) - 1, -1, -1, device=self.ids.device)
+        return rows, torch.empty_like(rows).scatter_(0, inverse.flip(0), positions), inverse
+
+    def summed(self) -> _Rows:
+        """Returns the distinct ids, and the sums of their rows in the order of the ids."""
+        rows, first, inverse = self._distinct()
+        again = torch.ones_like(self.ids, dtype=torch.bool)
+        again[first] = False
+        return _Rows(rows, self.values[first].index_add_(0, inverse[again], self.values[again]))
+
+    def summed_in_place(self) -> _Rows:
+        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        rows, first, inverse = self._distinct()
+        sums = torch.zeros_like(self.values[first]).index_add_(0, inverse, self.values)
+        return _Rows(self.ids, torch.zeros_like(self.values).index_copy_(0, first, sums))
+
+
+class _Update(NamedTuple):
+    """The update of a parameter: its group in the record, and what `_apply` needs of it."""
+
+    group: Group
+    program: Program
+    variable: Any
+    gradient: Any
+    slots: Dict[str, Any]
+
+    @property
+    def values(self) -> Any:
+        """The gradient, or the values of its rows."""
+        return self.gradient.values if isinstance(self.gradient, _Rows) else self.gradient
+
+    def scaled(self, factor: Any) -> _Update:
+        """Returns the update with a multiplied gradient."""
+        values = self.values * factor
+        is_sparse = isinstance(self.gradient, _Rows)
+        return self._replace(
+            gradient=self.gradient._replace(values=values) if is_sparse else values
+        )
 
 
 def _named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:

@@ -7,8 +7,8 @@ from typing import Any, Callable, Dict
 import torch
 
 from legacy_opt.recorded.interpreter import Library
+from legacy_opt.recorded.sums import axis_of
 
-_PART, _LANES, _BLOCK, _MOST_PARTS = 8192, 16, 65536, 16  # see legacy_opt.recorded.numpy
 _FAST: Dict[str, Callable[..., Any]] = {
     "Exp": torch.exp,
     "Expm1": torch.expm1,
@@ -104,47 +104,13 @@ class TorchLibrary(Library):
         return _FAST[name](*operands)
 
     def sum(self, x: Any, level: str, of_rows: bool) -> Any:
-        axes = {"matrix_column": -2, "matrix": -2, "matrix_row": -1}
-        if not self._is_exact:
-            return x.sum(axes[level], keepdim=True) if level in axes else x.sum()
-        if level == "matrix_column":
-            return _sums_of_columns(x)
-        if level == "matrix":
-            return _in_order(x, -2).unsqueeze(-2)
-        if level == "matrix_row":
-            return _sums_of_lanes(x).unsqueeze(-1)
-        if of_rows:
-            return _in_order(_sums_of_lanes(x.reshape(-1, x.shape[-1])), 0)
-        parts = _padded(x.reshape(-1), _PART).reshape(-1, _PART)
-        return _in_order(_sums_of_lanes(parts), 0)
+        if self._is_exact:
+            return super().sum(x, level, of_rows)
+        axis = axis_of(level)
+        return x.sum() if axis is None else x.sum(axis, keepdim=True)
 
-    def count(self, x: Any, level: str) -> int:
-        axes = {"matrix_column": -2, "matrix": -2, "matrix_row": -1}
-        return int(x.shape[axes[level]] if level in axes else x.numel())
+    def in_order(self, x: Any, axis: int) -> Any:
+        return torch.cumsum(x, axis).select(axis, -1)
 
-
-def _in_order(x: Any, axis: int) -> Any:
-    """Adds numbers along an axis one after another."""
-    return torch.cumsum(x, axis).select(axis, -1)
-
-
-def _padded(x: Any, multiple: int) -> Any:
-    return torch.nn.functional.pad(x, (0, -x.shape[-1] % multiple))
-
-
-def _sums_of_lanes(x: Any) -> Any:
-    x = _padded(x, _LANES)
-    sums = _in_order(x.reshape(*x.shape[:-1], -1, _LANES), -2)
-    half = _LANES // 2
-    while half:
-        sums = sums[..., :half] + sums[..., half : 2 * half]
-        half //= 2
-    return sums[..., 0]
-
-
-def _sums_of_columns(x: Any) -> Any:
-    rows, columns = x.shape[-2:]
-    parts = max(1, min(rows, _MOST_PARTS, rows * columns // _BLOCK))
-    bounds = [rows * part // parts for part in range(parts + 1)]
-    sums = [_in_order(x[..., a:b, :], -2) for a, b in zip(bounds, bounds[1:])]
-    return _in_order(torch.stack(sums, -2), -2).unsqueeze(-2)
+    def padded(self, x: Any, multiple: int) -> Any:
+        return torch.nn.functional.pad(x, (0, -x.shape[-1] % multiple))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, List, Mapping, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
 
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import (
@@ -22,6 +23,8 @@ from legacy_opt.recorded.records import (
     Scalar,
 )
 
+PathLike = Union[str, "os.PathLike[str]"]
+
 
 def dumps(record: Record) -> str:
     """Returns a record as JSON, always in the same bytes."""
@@ -29,12 +32,23 @@ def dumps(record: Record) -> str:
     return text.replace('"groups":', '\n"groups":').replace('{"dense":', '\n{"dense":') + "\n"
 
 
-def save(record: Record, path: Union[str, os.PathLike[str]]) -> None:
+def save(record: Record, path: PathLike) -> None:
     """Writes a record into a file, which is complete or not written."""
+    with replaced(path) as temporary:
+        temporary.write_text(dumps(record), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def replaced(path: PathLike) -> Iterator[Path]:
+    """Scope that writes a file under another name, which is then renamed; removed after an error.
+
+    Yields:
+      The path to write to.
+    """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        temporary.write_text(dumps(record), encoding="utf-8")
+        yield temporary
         os.replace(str(temporary), str(path))
     finally:
         if temporary.exists():
@@ -62,6 +76,7 @@ def _document(record: Record) -> Dict[str, Any]:
         "shared": _scalars(record.shared),
         "before": _function(record.before),
         "after": _function(record.after),
+        "clipping": record.clipping,
         "groups": [_group(each) for each in record.groups],
     }
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import recorded, versions
 from legacy_opt.compat import custom_objects
 from tests.support.checkpoints.v1_checkpoints import assert_equal, tensors
 from tests.support.processes.command_line import start, with_users_module
@@ -102,6 +102,25 @@ def test_to_keras_and_back(tmp_path, screen, source, ending):
     assert screen.json("convert", keras, back, *options(model="with_code"))["complete"]
     assert_equal(tensors(back), tensors(source))
     assert_equal(train(5, restore=back), train(5, restore=source))
+
+
+def test_export_takes_the_state_from_keras(tmp_path, screen, source):
+    rule, keras, state = (tmp_path / name for name in ("rule.json", "keras.h5", "state.npz"))
+    with tf.Graph().as_default():
+        recorded.save(recorded.record(v1.train.AdamOptimizer(0.01)), rule)
+    screen.json("convert", source, keras, *options())
+    facts = screen.json("export", keras, *options("--rule", rule, "--out", state))
+    assert (facts["step"], facts["not_trained"]) == (5, [])
+    screen.json("export", source, "--rule", rule, "--out", tmp_path / "direct.npz")
+    assert_equal(*(dict(np.load(str(tmp_path / name))) for name in ("state.npz", "direct.npz")))
+    names = tmp_path / "names.json"
+    names.write_text('{"layer/kernel": null}')
+    screen.json("export", keras, *options("--rule", rule, "--out", state, "--overwrite"))
+    words = options("--rule", rule, "--out", state, "--overwrite", "--name-map", names)
+    assert "layer/kernel" not in screen.json("export", keras, *words)["variables"]
+    words = options("--rule", rule, "--out", tmp_path / "no.npz", model="other")
+    assert "keras.h5" in screen.refused("export", keras, *words)
+    assert not (tmp_path / "no.npz").exists()
 
 
 def test_keras_loads_the_written_files(tmp_path, screen, source):

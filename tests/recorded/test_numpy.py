@@ -9,9 +9,9 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.native.updates import optimizers
-from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from tests.support import problems, running
 from tests.support.cases import CASES
+from tests.support.numpy_training import trained
 
 v1 = tf.compat.v1
 DTYPES = ("float32", "float64")
@@ -79,26 +79,6 @@ def problem_of(name, dtype):
         )
     ]
     return record, problems.everything(dtype, tuple(names), steps=11)
-
-
-def trained(record, problem):
-    weights = {name: value.copy() for name, value in problem.values.items()}
-    optimizer = NumpyOptimizer(record, weights)
-    steps = []
-    for step in problem.gradients:
-        optimizer.step(
-            {
-                name: Rows(each.ids, each.values) if isinstance(each, problems.Rows) else each
-                for name, each in step.items()
-            }
-        )
-        steps.append({name: value.copy() for name, value in weights.items()})
-    slots = {
-        (name, slot): array
-        for name, its in optimizer.state.slots.items()
-        for slot, array in its.items()
-    }
-    return running.Trace(steps, slots)
 
 
 @pytest.mark.in_turn(name=list(MAKERS), dtype=DTYPES)

@@ -73,6 +73,19 @@ def test_an_optimizer_with_patterns_of_names_needs_the_names(make):
     assert [group.variables for group in record.groups] == [("kernel",), ("bias",)]
 
 
+class WithoutDecayOfBiases(legacy_opt.LAMBOptimizer):
+    def _do_use_weight_decay(self, name):
+        return "bias" not in name
+
+
+def test_names_that_only_code_knows_are_found():
+    optimizer = WithoutDecayOfBiases(0.1)
+    with pytest.raises(recorded.RecordError, match="treats some variables by their names: pass"):
+        recorded.record(optimizer)
+    record = recorded.record(optimizer, {"kernel": [3, 2], "bias": [3, 2]})
+    assert [group.variables for group in record.groups] == [("kernel",), ("bias",)]
+
+
 def test_recording_changes_nothing():
     with tf.Graph().as_default() as graph:
         optimizer = v1.train.AdamOptimizer(0.1)

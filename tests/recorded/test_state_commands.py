@@ -9,9 +9,10 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files
-from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, saved_training
 from tests.support.checkpoints.v1_checkpoints import tensors
+from tests.support.numpy_training import as_rows
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
 
@@ -52,13 +53,6 @@ def record_of(name):
     with tf.Graph().as_default():
         optimizer = MAKERS[name](v1.train.get_or_create_global_step())
         return recorded.record(optimizer, shapes if name == "LAMB" else None)
-
-
-def as_rows(gradients):
-    return {
-        name: Rows(each.ids, each.values) if isinstance(each, problems.Rows) else each
-        for name, each in gradients.items()
-    }
 
 
 def numpy_steps(path, problem, steps):

@@ -24,7 +24,7 @@ ALLOWED = {
     "wrappers": ["core", "versions"],
     "native": ["core", "optimizers", "wrappers", "versions"],
     # Only `recording` needs TensorFlow and the packages below.
-    "recorded": ["core", "native"],
+    "recorded": ["core", "native", "wrappers"],
     "training": ["core", "optimizers", "wrappers", "versions"],
     "rule_writing": ["core"],
     "public": ["core", "optimizers", "wrappers", "training"],

@@ -7,6 +7,7 @@
 prints a table, and fails if a bit differs (torch-fast: if a weight differs by more than its bound).
 """
 
+import functools
 import sys
 from pathlib import Path
 
@@ -58,15 +59,25 @@ def reference(folder):
 
     folder.mkdir(parents=True, exist_ok=True)
     print(f"TensorFlow {tf.__version__}")
-    for name, cls in sorted(rules.classes().items()):
-        if name in rules.WITHOUT_RULE:
-            continue
+
+    def clipped(sum_duplicates):
+        inner = legacy_opt.LazyAdamOptimizer(0.01)
+        return legacy_opt.ClipByGlobalNormOptimizer(inner, 9.0, sum_duplicates=sum_duplicates)
+
+    makers = {
+        name: functools.partial(rules.make, cls)
+        for name, cls in sorted(rules.classes().items())
+        if name not in rules.WITHOUT_RULE
+    }
+    makers["LazyAdam, clipped"] = lambda: clipped(True)
+    makers["LazyAdam, rows clipped"] = lambda: clipped(False)
+    for name, make in makers.items():
         for dtype in DTYPES:
             with tf.Graph().as_default():
-                record = recorded.record(rules.make(cls), dtype=dtype)
+                record = recorded.record(make(), dtype=dtype)
             recorded.save(record, folder / f"{name}.{dtype}.json")
             with tf.Graph().as_default():
-                optimizer = legacy_opt.native.accelerate(rules.make(cls), require=True)
+                optimizer = legacy_opt.native.accelerate(make(), require=True)
                 arrays = in_a_session(tf, optimizer, trained_names(record), dtype)
             np.savez(str(folder / f"{name}.{dtype}.npz"), **arrays)
 

@@ -1,24 +1,31 @@
-"""Damages records at random. Each must be refused in one line, or train within bounds.
+"""Damages records, state files and checkpoints at random. Needs TensorFlow.
 
     python -m tests.tools.mutate_records --seeds 1000
 
-The program fails if a damaged record raises another error than RecordError, or takes longer or more
-memory than a record may.
+Each must be refused in one line, or be used within bounds. The program fails if another error is
+raised, if it takes too long or too much memory, or if a refused export leaves a file.
 """
 
 import argparse
 import json
 import random
 import resource
+import struct
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import numpy as np
 
 from legacy_opt import recorded
+from legacy_opt.compat.checkpoint_files import CheckpointError, index
+from legacy_opt.compat.checkpoint_files.crc32c import masked_crc32c
+from legacy_opt.compat.checkpoints import state_transfer
+from legacy_opt.recorded import state_files
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 
-SECONDS = 5.0
+SECONDS, MEGABYTES = 5.0, 300
 VALUES = [
     None,
     True,
@@ -83,30 +90,125 @@ def train(record):
         optimizer.step({"w": gradient, "b": np.ones([3], record.dtype)})
 
 
+def damaged_bytes(content, draw):
+    """Truncates a file, or changes some bytes of it."""
+    content = bytearray(content)
+    if draw.random() < 0.2:
+        return content[: draw.randrange(len(content))]
+    for _ in range(draw.randint(1, 3)):
+        start, end = (draw.randrange(len(content)) for _ in range(2))
+        size = draw.choice([1, 1, 2, 8])
+        new = content[end : end + size]
+        if draw.random() < 0.7:
+            new = bytes(draw.choice([0, 1, 0x7F, 0x80, 0xFF, draw.randrange(256)]) for _ in new)
+        content[start : start + len(new)] = new
+    return content
+
+
+def with_right_checksum(content, draw):
+    """Changes the block of an index that has the tensors, and its checksum."""
+    (offset, size), _ = next(
+        index._block_handle(value, 0)
+        for _, value in index._block_records(
+            content,
+            index._block_handle(content, index._block_handle(content, len(content) - 48)[1])[0],
+        )
+    )
+    block = bytes(damaged_bytes(content[offset : offset + size], draw))
+    block = block.ljust(size, b"\0")[:size] + b"\0"
+    checksum = struct.pack("<I", masked_crc32c([block]))
+    return content[:offset] + block + checksum + content[offset + size + 5 :]
+
+
+def write_checkpoint(folder):
+    """Writes a checkpoint of Adam with a partitioned variable."""
+    import tensorflow as tf
+
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        with v1.variable_scope("", partitioner=v1.fixed_size_partitioner(2)):
+            table = v1.get_variable("table", [6, 2])
+        bias = v1.get_variable("bias", [2], partitioner=None)
+        loss = tf.reduce_sum(tf.square(table)) + tf.reduce_sum(tf.square(bias - 1.0))
+        step = v1.train.get_or_create_global_step()
+        train_op = v1.train.AdamOptimizer(0.1).minimize(loss, step)
+        session.run(v1.global_variables_initializer())
+        session.run(train_op)
+        return v1.train.Saver().save(session, str(folder / "model.ckpt"), write_meta_graph=False)
+
+
+def use_record(draw, folder):
+    """Damages a record and trains with it."""
+    del folder
+    document = json.loads(draw.choice(list(recorded.catalogue().values())).read_text("utf-8"))
+    train(recorded.loads(damaged(document, draw)))
+
+
+def use_state_file(draw, folder):
+    """Damages a state file and reads it."""
+    path = folder / "damaged.npz"
+    path.write_bytes(damaged_bytes((folder / "state.npz").read_bytes(), draw))
+    state_files.read(path)
+
+
+def use_checkpoint(draw, folder):
+    """Damages a checkpoint and exports its state."""
+    content = {path.suffix: path.read_bytes() for path in folder.glob("model.ckpt.*")}
+    suffix = draw.choice(sorted(content))
+    if draw.random() < 0.6:
+        content[".index"] = with_right_checksum(content[".index"], draw)
+    else:
+        content[suffix] = damaged_bytes(content[suffix], draw)
+    for suffix, each in content.items():
+        (folder / ("damaged" + suffix)).write_bytes(each)
+    out = folder / "exported.npz"
+    try:
+        state_transfer.export_state(folder / "damaged", recorded.load(folder / "rule.json"), out)
+        state_files.read(out)
+        out.unlink()
+    finally:
+        if out.exists():
+            raise AssertionError("a refused export leaves a file")
+
+
+def attempt(use, draw, folder):
+    """Returns whether the damaged file was refused, and the problem, or ""."""
+    started = time.time()
+    refused, problem = False, ""
+    try:
+        use(draw, folder)
+    except (recorded.RecordError, CheckpointError) as error:
+        refused, problem = True, "several lines" if "\n" in str(error) else ""
+    except Exception as error:
+        problem = f"{type(error).__name__}: {error}"
+    if time.time() - started > SECONDS:
+        problem = f"{time.time() - started:.0f} seconds"
+    return refused, problem
+
+
 def main(seeds):
-    """Returns whether all damaged records were refused, or trained."""
-    texts = [path.read_text(encoding="utf-8") for path in recorded.catalogue().values()]
-    refused = failures = 0
-    for seed in range(seeds):
-        draw = random.Random(seed)
-        text = damaged(json.loads(draw.choice(texts)), draw)
-        started = time.time()
-        try:
-            train(recorded.loads(text))
-        except recorded.RecordError as error:
-            refused += 1
-            problem = "several lines" if "\n" in str(error) else ""
-        except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-        else:
-            problem = ""
-        if time.time() - started > SECONDS:
-            problem = f"{time.time() - started:.0f} seconds"
-        if problem:
-            failures += 1
-            print(f"seed {seed}: {problem[:200]}")
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(f"{seeds} damaged records: {refused} refused, {failures} failures, {memory} MB at most")
+    """Returns whether all damaged files were refused, or used within bounds."""
+    failures = 0
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        rule = folder / "rule.json"
+        import tensorflow as tf
+
+        recorded.save(recorded.record(tf.compat.v1.train.AdamOptimizer(0.1)), rule)
+        checkpoint = write_checkpoint(folder)
+        state_transfer.export_state(checkpoint, recorded.load(rule), folder / "state.npz")
+        for use in use_record, use_state_file, use_checkpoint:
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+            refused = 0
+            for seed in range(seeds):
+                was_refused, problem = attempt(use, random.Random(seed), folder)
+                refused += was_refused
+                if problem:
+                    failures += 1
+                    print(f"{use.__name__}, seed {seed}: {problem[:200]}")
+            more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10) - before
+            print(f"{use.__name__}: {refused} of {seeds} refused, {more} MB")
+            failures += more > MEGABYTES
     return not failures
 
 
