@@ -16,6 +16,13 @@ def as_text(name_map):
     return json.dumps(name_map, ensure_ascii=False)
 
 
+def read_file(path, command):
+    """Reads a name map for a command that cannot guess; returns None if `path` is None."""
+    if path == GUESS:
+        raise ValueError(f"--name-map guess has no meaning with {command}.")
+    return None if path is None else read(path)
+
+
 def read(path):
     """Reads a name map from a file.
 

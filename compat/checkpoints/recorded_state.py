@@ -4,6 +4,7 @@ A slot's name is the variable's name, "/" and the suffix that the record has. Al
 variables, except shared variables and the global step. Nothing here needs TensorFlow.
 """
 
+import re
 from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -109,14 +110,14 @@ class Plan(NamedTuple):
 
     Attributes:
       items: the `Item`s, except the global step.
-      has_step: whether the checkpoint has a global step.
+      step: the name of the global step in the checkpoint; None if there is none.
       trained: the names of the variables that the rule trains, as in state files.
       untrained: the names of the other variables.
       left_out: the names of tensors that are not part of the state, in the checkpoint.
     """
 
     items: Tuple[Item, ...]
-    has_step: bool
+    step: Optional[str]
     trained: Tuple[str, ...]
     untrained: Tuple[str, ...]
     left_out: Tuple[str, ...]
@@ -129,7 +130,7 @@ def plan(checkpoint, record, name_map=None):
       checkpoint: a `PlainCheckpoint`.
       record: the `Record`.
       name_map: a dict from names of variables to their names in the state file; None as a name
-        leaves a variable out.
+        leaves a variable out. It may also name the global step and shared variables.
 
     Raises:
       CheckpointError: the checkpoint belongs to another rule, slots are missing, or the name map
@@ -143,6 +144,8 @@ class _Planner:
         self._path, self._tensors = checkpoint.path, checkpoint.tensors
         self._record = record
         self._map = name_map
+        by_new_name = {new: name for name, new in name_map.items()}
+        self._sources = {name: by_new_name.get(name, name) for name in (STEP, *record.shared)}
         self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
 
     def _refuse(self, problem):
@@ -154,12 +157,12 @@ class _Planner:
     def plan(self):
         """Returns the `Plan`."""
         items = [self._shared(name) for name in self._record.shared]
-        has_step = STEP in self._tensors
-        if has_step and self._tensors[STEP].shape:
-            self._refuse(f"{STEP!r} is no scalar")
-        if self._record.global_step is not None and not has_step:
+        step = self._sources[STEP] if self._sources[STEP] in self._tensors else None
+        if step is not None and self._tensors[step].shape:
+            self._refuse(f"{step!r} is no scalar")
+        if self._record.global_step is not None and step is None:
             self._is_of_another_rule(f"it has no {STEP!r}")
-        others = [name for name in self._tensors if name not in {STEP, *self._record.shared}]
+        others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
         taken = {piece.tensor for its in slots.values() for item in its for piece in item.pieces}
         variables = [name for name in others if name not in taken]
@@ -171,21 +174,29 @@ class _Planner:
             if new_name is None or info.dtype is None:
                 left_out += [name, *(p.tensor for item in slots[name] for p in item.pieces)]
                 continue
-            group = state_files.group_of(self._record, new_name, info.dtype, len(info.shape))
+            group = state_files.group_of(self._record, new_name, info.dtype, info.shape)
             is_trained = group is not None and len(slots[name]) == len(group.slots)
             (trained if is_trained else untrained).append(new_name)
             items.append(self._item(state_files.VARIABLE + new_name, info.dtype, name))
             items += slots[name]
         if not trained:
             self._is_of_another_rule("no variable has its slots")
-        return Plan(tuple(items), has_step, tuple(trained), tuple(untrained), tuple(left_out))
+        return Plan(tuple(items), step, tuple(trained), tuple(untrained), tuple(left_out))
 
     def _shared(self, name):
-        dtype = self._record.shared[name].dtype
-        info = self._tensors.get(name)
+        dtype, source = self._record.shared[name].dtype, self._sources[name]
+        info = self._tensors.get(source)
         if info is None or (info.dtype, info.shape) != (dtype, ()):
-            self._is_of_another_rule(f"it has no scalar {name!r} of the dtype {dtype}")
-        return self._item(state_files.SHARED + name, dtype, name)
+            self._is_of_another_rule(f"it has no scalar {source!r} of the dtype {dtype}")
+        numbered = re.compile(re.escape(name) + r"_\d+")
+        for other in self._tensors:
+            if numbered.fullmatch(other) and other not in self._map:
+                self._refuse(
+                    f"there are {name!r} and {other!r}: the graph had several optimizers. Choose "
+                    f"with the name map: map those of the others, and their variables, to null; or "
+                    f"{name!r} to null and {other!r} to {name!r}"
+                )
+        return self._item(state_files.SHARED + name, dtype, source)
 
     def _item(self, key, dtype, tensor):
         shape = self._tensors[tensor].shape
@@ -197,9 +208,11 @@ class _Planner:
         Raises:
           CheckpointError: it has only some, or they do not fit the variable.
         """
-        new_name, info = self._map.get(name) or name, self._tensors[name]
+        new_name, info = self._map.get(name, name), self._tensors[name]
+        if new_name is None:
+            return self._slots_to_leave_out(name)
         try:
-            group = self._record.group_of(new_name, len(info.shape))
+            group = self._record.group_of(new_name, info.shape)
         except state_files.RecordError:
             return []
         found = {key: self._pieces(name, slot) for key, slot in group.slots.items()}
@@ -214,6 +227,10 @@ class _Planner:
             self._slot_item(state_files.slot_key(new_name, key), name, slot, found[key])
             for key, slot in group.slots.items()
         ]
+
+    def _slots_to_leave_out(self, name):
+        tensors = [f"{name}/{suffix}" for suffix in sorted(self._suffixes)]
+        return [self._item(each, None, each) for each in tensors if each in self._tensors]
 
     def _pieces(self, name, slot):
         """Returns the pieces of a slot: one tensor, or one of each part; () if there are none."""
@@ -279,7 +296,7 @@ class _Planner:
         return not set(candidates).isdisjoint(variables)
 
     def _check_map(self, variables):
-        unknown = sorted(set(self._map) - set(variables))
+        unknown = sorted(set(self._map) - {*variables, *self._sources.values()})
         if unknown:
             self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
         new_names = [self._map.get(name, name) for name in variables]

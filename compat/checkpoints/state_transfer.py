@@ -28,7 +28,7 @@ def export_state(path, record, destination, name_map=None):
     """
     checkpoint = PlainCheckpoint(path)
     plan = recorded_state.plan(checkpoint, record, name_map)
-    step = int(checkpoint.read(recorded_state.STEP)) if plan.has_step else 0
+    step = 0 if plan.step is None else int(checkpoint.read(plan.step))
 
     def arrays():
         yield state_files.RECORD, state_files.record_bytes(record)
@@ -40,7 +40,7 @@ def export_state(path, record, destination, name_map=None):
     return plan, step
 
 
-def import_state(source, like, destination, overwrite=False):
+def import_state(source, like, destination, overwrite=False, name_map=None):
     """Writes a copy of a checkpoint with the state of a state file. Needs TensorFlow.
 
     Variables that the rule does not train keep their values if the file lacks them.
@@ -50,6 +50,7 @@ def import_state(source, like, destination, overwrite=False):
       like: a checkpoint of the same rule, with the names, shapes and parts of the copy.
       destination: the checkpoint to write.
       overwrite: whether to replace an existing checkpoint.
+      name_map: see `recorded_state.plan`.
 
     Returns:
       A triple: the `SavedState`, the `recorded_state.Plan` of the copy, and the names of the
@@ -63,18 +64,20 @@ def import_state(source, like, destination, overwrite=False):
 
     state = state_files.read(source)
     checkpoint = PlainCheckpoint(like)
-    plan = recorded_state.plan(checkpoint, state.record)
+    plan = recorded_state.plan(checkpoint, state.record, name_map)
     values = dict(state_files.arrays_of(state))
     kept = {state_files.VARIABLE + name for name in plan.untrained} - set(values)
     items = [item for item in plan.items if item.key not in kept]
     _check(state, values, plan, items)
+    if plan.step is not None:
+        _check_step(state.global_step, checkpoint.tensors[plan.step].dtype)
     copied = [piece.tensor for item in plan.items if item.key in kept for piece in item.pieces]
     copied += plan.left_out
     old = open_checkpoint(checkpoint.path)
     with CheckpointWriter(destination, overwrite) as writer:
-        if plan.has_step:
-            info = checkpoint.tensors[recorded_state.STEP]
-            writer.add(recorded_state.STEP, np.asarray(state.global_step, info.dtype))
+        if plan.step is not None:
+            info = checkpoint.tensors[plan.step]
+            writer.add(plan.step, np.asarray(state.global_step, info.dtype))
         for item in items:
             for name, array in item.split(values[item.key]):
                 _add(writer, name, array, checkpoint.tensors[name].parts)
@@ -101,6 +104,12 @@ def _check(state, values, plan, items):
     extra = sorted(set(state.slots) - set(plan.trained))
     if extra:
         raise RecordError(f"{extra[0]!r} has slots in the state file, but not in the checkpoint")
+
+
+def _check_step(step, dtype):
+    largest = np.iinfo(dtype).max if np.dtype(dtype).kind == "i" else step
+    if step > largest:
+        raise RecordError(f"the global step is {dtype} in the checkpoint, which cannot be {step}")
 
 
 def _add(writer, name, array, parts):

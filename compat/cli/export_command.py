@@ -62,9 +62,7 @@ def execute(arguments, screen):
     from ..checkpoints import name_maps
 
     special_files.refuse_existing(arguments.out, arguments.overwrite)
-    name_map = None if arguments.name_map is None else name_maps.read(arguments.name_map)
-    if name_map == name_maps.GUESS:
-        raise ValueError("--name-map guess has no meaning with export.")
+    name_map = name_maps.read_file(arguments.name_map, "export")
     record = recorded.load(arguments.rule)
     if arguments.optimizer is None and arguments.model is None:
         return _export(arguments, record, arguments.checkpoint, name_map)

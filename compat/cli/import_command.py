@@ -23,6 +23,9 @@ def add_command(commands):
     )
     parser.add_argument("file", metavar="FILE", help="the .npz or .safetensors file")
     parser.add_argument("--like", metavar="CKPT", required=True, help="the checkpoint to copy")
+    parser.add_argument(
+        "--name-map", metavar="FILE.json", help="the name map with which the file was exported"
+    )
     parser.add_argument("--out", metavar="CKPT", required=True, help="the checkpoint to write")
     parser.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
     parser.set_defaults(run=lambda arguments: terminal.run_command("import", execute, arguments))
@@ -31,12 +34,16 @@ def add_command(commands):
 def execute(arguments, screen):
     """Imports the state and returns an `Outcome`."""
     del screen
-    from ..checkpoints import state_transfer
+    from ..checkpoints import name_maps, state_transfer
 
     destination = file_endings.prefix_of(arguments.out)
     special_files.refuse_existing(destination, arguments.overwrite)
     state, plan, kept = state_transfer.import_state(
-        arguments.file, arguments.like, destination, arguments.overwrite
+        arguments.file,
+        arguments.like,
+        destination,
+        arguments.overwrite,
+        name_maps.read_file(arguments.name_map, "import"),
     )
     facts = {
         "path": destination,

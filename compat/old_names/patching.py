@@ -365,7 +365,7 @@ def _names_of(module):
     if home is not None:
         names.update(
             name
-            for name, value in vars(_value(home)).items()
+            for name, value in list(vars(_value(home)).items())  # a thread may import meanwhile
             if not (name.startswith("_") or isinstance(value, types.ModuleType))
         )
     return sorted({*vars(module), *(name for name in names if _has(module, name))})

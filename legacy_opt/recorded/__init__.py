@@ -16,7 +16,9 @@ from legacy_opt.recorded.writing import dumps, save
 __all__ = ["Record", "RecordError", "catalogue", "dumps", "load", "loads", "record", "save"]
 
 
-def record(optimizer: Any, variables: Any = None, dtype: Any = "float32") -> Record:
+def record(
+    optimizer: Any, variables: Any = None, dtype: Any = "float32", decay_var_list: Any = None
+) -> Record:
     """Records the rule of an optimizer.
 
     Example::
@@ -31,12 +33,15 @@ def record(optimizer: Any, variables: Any = None, dtype: Any = "float32") -> Rec
       optimizer: an optimizer that has native kernels (docs/native.md): of this package, of
         TensorFlow, or a `legacy_opt.RuleOptimizer`. It is not changed.
       variables: a dict from names of variables to their shapes, if the optimizer treats variables
-        by their names. By default, the record is for variables of any name and shape.
+        by their names or shapes. The record is then for these variables alone. By default, it is
+        for variables of any name and shape.
       dtype: the dtype of the variables, "float32" or "float64".
+      decay_var_list: the names among `variables` that are decayed, if the optimizer has decoupled
+        weight decay, whose `minimize` takes such a list; None for all.
 
     Raises:
       RecordError: the optimizer has no such rule. The message says why.
     """
     from legacy_opt.recorded import recording
 
-    return recording.record(optimizer, variables, dtype)
+    return recording.record(optimizer, variables, dtype, decay_var_list)

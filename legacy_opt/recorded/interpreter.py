@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
 from legacy_opt.recorded.elementary import FUNCTIONS
-from legacy_opt.recorded.operations import FLOATS, SUMS
+from legacy_opt.recorded.operations import FLOATS, INTEGERS, SUMS
 from legacy_opt.recorded.records import (
     ADD,
     ELEMENT,
@@ -50,6 +50,10 @@ class Library:
 
     def sqrt(self, x: Any) -> Any:
         """Returns the correctly rounded square root."""
+        raise NotImplementedError
+
+    def copied(self, x: Any) -> Any:
+        """Returns a copy of an array, or the array if it cannot be changed."""
         raise NotImplementedError
 
     def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
@@ -180,6 +184,7 @@ def values_of(
     library: Library,
     nodes: Sequence[Node],
     inputs: Mapping[Tuple[str, str], Any],
+    results: Collection[int],
     of_rows: bool = False,
 ) -> Sequence[Any]:
     """Computes the values of nodes.
@@ -188,11 +193,16 @@ def values_of(
       library: the array library.
       nodes: the nodes of a function or program.
       inputs: a dict from inputs (kind, name) to arrays.
+      results: the positions of the nodes whose values are needed.
       of_rows: see `Library.sum`.
     """
-    values = []
-    for node in nodes:
+    last_use = {each: i for i, node in enumerate(nodes) for each in node.inputs}
+    values: List[Any] = []
+    for i, node in enumerate(nodes):
         operands = [values[each] for each in node.inputs]
+        for each in node.inputs:
+            if last_use[each] == i and each not in results:
+                values[each] = None  # a large array may be free now
         if node.operation == "Input":
             value = inputs[node.detail]
         elif node.operation == "Const":
@@ -215,7 +225,7 @@ def values_of(
 def run_function(library: Library, function: Function, given: Mapping[str, Any]) -> Dict[str, Any]:
     """Computes the results of a function of scalars; `given` is a dict from names to scalars."""
     inputs = {(NUMBER, name): value for name, value in given.items()}
-    values = values_of(library, function.nodes, inputs)
+    values = values_of(library, function.nodes, inputs, set(function.results.values()))
     return {name: values[position] for name, position in function.results.items()}
 
 
@@ -258,16 +268,22 @@ def run_program(
     inputs.update({(SLOT, name): each for name, each in slots.items()})
     inputs[TENSOR, "gradient"] = gradient
     inputs[TENSOR, "value"] = value
-    values = values_of(library, program.nodes, inputs, program.has_matrices)
+    values = values_of(library, program.nodes, inputs, program.results, program.has_matrices)
+
+    def result(position: int) -> Any:
+        # The value of such a node may be a view of a slot, which is written.
+        may_be_view = program.nodes[position].operation in ("Input", "Cast", "AddN")
+        return library.copied(values[position]) if may_be_view else values[position]
+
     new_slots, factors = {}, {}
     for name, change in program.changes.items():
-        new = values[change.node]
+        new = result(change.node)
         if change.how == ADD:
             new = compute(library, "Add", [slots[name], new], layouts[name].dtype)
         new_slots[name] = new
         if change.factor is not None:
-            factors[name] = values[change.factor]
-    return Changed(values[program.value], new_slots, factors)
+            factors[name] = result(change.factor)
+    return Changed(result(program.value), new_slots, factors)
 
 
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
@@ -343,7 +359,8 @@ def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str,
     """Returns the hyperparameters of a record, with some values replaced.
 
     Raises:
-      RecordError: a name is unknown, or a hyperparameter has no value.
+      RecordError: a name is unknown, a hyperparameter has no value, or its value is not of its
+        dtype.
     """
     unknown = sorted(set(given) - set(record.hyperparameters))
     if unknown:
@@ -356,7 +373,17 @@ def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str,
     for name, value in values.items():
         if value is None:
             raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
+        check_integer(name, value, record.hyperparameters[name].dtype)
     return values
+
+
+def check_integer(name: str, value: Any, dtype: str) -> None:
+    """Raises a RecordError if a hyperparameter is an integer, and a value is not."""
+    if dtype in INTEGERS and int(value) != value:
+        raise RecordError(
+            f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
+            "optimizer with a float, such as 1.0"
+        )
 
 
 def program_for(group: Group, is_sparse: bool, name: str) -> Program:

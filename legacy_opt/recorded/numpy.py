@@ -38,10 +38,10 @@ class NumpyLibrary(Library):
     """
 
     def __init__(self, flush_denormals: bool = True) -> None:
-        self._flushes = flush_denormals
+        self.flushes = flush_denormals
 
     def constant(self, value: Any, dtype: str) -> Any:
-        return np.dtype(dtype).type(value)
+        return self.rounded(np.dtype(dtype).type(value), dtype)
 
     def cast(self, x: Any, dtype: str) -> Any:
         x = np.asarray(x)
@@ -60,6 +60,9 @@ class NumpyLibrary(Library):
 
     def sqrt(self, x: Any) -> Any:
         return np.sqrt(x)
+
+    def copied(self, x: Any) -> Any:
+        return np.array(x)[()]
 
     def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
@@ -89,7 +92,7 @@ class NumpyLibrary(Library):
         return np.asarray(x).astype(np.float64)[()]
 
     def rounded(self, x: Any, dtype: str) -> Any:
-        if not self._flushes or not dtype.startswith("float"):
+        if not self.flushes or np.dtype(dtype).kind != "f":
             return x
         tiny = np.finfo(dtype).tiny
         is_denormal = (np.abs(x) < tiny) & (x != 0)
@@ -123,23 +126,39 @@ class Rows(NamedTuple):
     ids: np.ndarray
     values: np.ndarray
 
-    def summed(self) -> Rows:
+    def summed(self, flush_denormals: bool = True) -> Rows:
         """Returns the distinct ids, and the sums of their rows in the order of the ids."""
         ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
         sums = self.values[first]
         again = np.ones(len(self.ids), bool)
         again[first] = False
-        np.add.at(sums, inverse.reshape(-1)[again], self.values[again])
+        _add_rows(sums, inverse.reshape(-1)[again], self.values[again], flush_denormals)
         return Rows(ids, sums)
 
-    def summed_in_place(self) -> Rows:
+    def summed_in_place(self, flush_denormals: bool = True) -> Rows:
         """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
         ids, first, inverse = np.unique(self.ids, return_index=True, return_inverse=True)
         sums = np.zeros((len(ids), *self.values.shape[1:]), self.values.dtype)
-        np.add.at(sums, inverse.reshape(-1), self.values)
+        _add_rows(sums, inverse.reshape(-1), self.values, flush_denormals)
         values = np.zeros_like(self.values)
         values[first] = sums
         return Rows(self.ids, values)
+
+
+def _add_rows(
+    sums: np.ndarray, positions: np.ndarray, values: np.ndarray, flush_denormals: bool
+) -> None:
+    """Adds rows to the sums at some positions, one after another."""
+    limits = np.finfo(values.dtype)
+    sizes = np.abs(np.concatenate([sums.reshape(-1), values.reshape(-1)]))
+    # Sums are multiples of the last bit of the smallest number, which is no denormal number if:
+    smallest = limits.tiny * 2.0 ** (limits.nmant + 1)
+    if not flush_denormals or not np.any((sizes < smallest) & (sizes > 0)):
+        np.add.at(sums, positions, values)
+        return
+    flushed, dtype = NumpyLibrary().rounded, values.dtype.name
+    for position, value in zip(positions, flushed(values, dtype)):
+        sums[position] = flushed(flushed(sums[position], dtype) + value, dtype)
 
 
 class State:
@@ -201,7 +220,7 @@ class NumpyOptimizer:
                 raise RecordError(
                     f"{name!r} has the dtype {array.dtype}, but the record is for {record.dtype}"
                 )
-            group = record.group_of(name, array.ndim)
+            group = record.group_of(name, array.shape)
             slots[name] = {
                 slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
                 for slot_name, slot in group.slots.items()
@@ -220,15 +239,16 @@ class NumpyOptimizer:
             gradients by their global norm, the squares are added in the order of the dict.
 
         Raises:
-          RecordError: the record has no update for such a gradient, or the gradient does not have
-            the variable's shape and dtype, or a row does not exist. Nothing has been changed.
+          RecordError: the record has no update for such a gradient, the gradient does not have the
+            variable's shape and dtype, a row does not exist, or `hyperparameters` has an unknown
+            name or an unsuitable value. Nothing has been changed.
         """
         gradients = {name: each for name, each in gradients.items() if each is not None}
         updates = {}
         for name, gradient in gradients.items():
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
-            group = self.record.group_of(name, self.variables[name].ndim)
+            group = self.record.group_of(name, self.variables[name].shape)
             _check_gradient(name, gradient, self.variables[name])
             updates[name] = group, program_for(group, isinstance(gradient, Rows), name)
         scalars, given = self._scalars()
@@ -244,13 +264,15 @@ class NumpyOptimizer:
     def _scalars(self) -> Tuple[Dict[str, Any], Dict[str, Any]]:
         """Returns the scalars of this step, and the values from which they are computed."""
         library, record = self._library, self.record
+        numbers = given_hyperparameters(record, self.hyperparameters)
         given = {
-            name: library.constant(self.hyperparameters[name], scalar.dtype)
+            name: library.constant(numbers[name], scalar.dtype)
             for name, scalar in record.hyperparameters.items()
         }
         given.update(self.state.shared)
         if record.global_step is not None:
-            given["global_step"] = library.constant(self.state.global_step, record.global_step)
+            step = np.int64(self.state.global_step)  # an int32 overflows, as in TensorFlow
+            given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given
 
@@ -259,7 +281,7 @@ class NumpyOptimizer:
         library, dtype = self._library, self.record.dtype
         if self.record.clipping == SUMMED_ROWS:
             gradients = {
-                name: each.summed_in_place() if isinstance(each, Rows) else each
+                name: each.summed_in_place(library.flushes) if isinstance(each, Rows) else each
                 for name, each in gradients.items()
             }
         arrays = {
@@ -283,10 +305,12 @@ class NumpyOptimizer:
         scalars: Mapping[str, Any],
     ) -> None:
         variable, slots = self.variables[name], self.state.slots[name]
+        if not variable.size:
+            return
         is_sparse = isinstance(gradient, Rows)
         rows: Any = ...
         if is_sparse:
-            gradient = gradient.summed()
+            gradient = gradient.summed(self._library.flushes)
             if group.first is not None:
                 value = self._library.rounded(variable[gradient.ids], self.record.dtype)
                 inputs = group.first, {}, gradient.values, value, {}, scalars

@@ -45,7 +45,8 @@ from legacy_opt.recorded.records import (
 from legacy_opt.recorded.writing import number_text
 
 # Limits, so that a damaged or hostile file costs little time and memory.
-MOST_BYTES, MOST_NODES, MOST_NAMES, MOST_GROUPS = 4 << 20, 20_000, 1_000, 10_000
+# MOST_NODES are nodes and operands.
+MOST_BYTES, MOST_NODES, MOST_NAMES, MOST_GROUPS = 4 << 20, 40_000, 1_000, 10_000
 LONGEST_NAME = 1_000
 
 
@@ -148,17 +149,18 @@ class _Reader:
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
         fields = self._fields(group, "dense first ranks slots sparse variables")
-        variables = fields["variables"]
+        variables, ranks = fields["variables"], fields["ranks"]
+        if (variables is None) == (ranks is None):
+            self._refuse("a group has either variables or ranks")
         if variables is not None:
-            variables = self._list("variables", variables, MOST_GROUPS)
-            variables = tuple(self._name("variables", each) for each in variables)
-        ranks = self._list("ranks", fields["ranks"], 2)
-        is_range = len(ranks) == 2 and all(
-            isinstance(each, int) and not isinstance(each, bool) and 0 <= each <= 32
-            for each in (ranks if ranks[1] is not None else ranks[:1])
-        )
-        if not is_range:
-            self._refuse(f"ranks: {_shown(ranks)} is no pair of a lowest and a highest rank")
+            variables = {
+                name: self._shape(name, shape)
+                for name, shape in self._dict("variables", variables, MOST_GROUPS).items()
+            }
+        else:
+            low, high = ranks = tuple(self._sizes("ranks", ranks, 2, may_be_open=True))
+            if high is not None and high < low:
+                self._refuse(f"ranks: {_shown(ranks)} has no rank")
         slots = {}
         for name, slot in self._dict("slots", fields["slots"]).items():
             parts = self._fields(slot, "dtype initial layout suffix")
@@ -177,7 +179,7 @@ class _Reader:
                 self._refuse("first: expected a program of rows")
             first = program
         self._at.pop()
-        return Group(variables, (ranks[0], ranks[1]), slots, dense, sparse, first)
+        return Group(variables, ranks, slots, dense, sparse, first)
 
     def _program(
         self,
@@ -252,12 +254,12 @@ class _Reader:
     ) -> Tuple[Node, ...]:
         found: List[Node] = []
         for i, node in enumerate(self._list("nodes", nodes, MOST_NODES)):
-            self._count += 1
-            if self._count > MOST_NODES:
-                self._refuse(f"there are more than {MOST_NODES} nodes")
             self._at.append(f"nodes[{i}]")
             found.append(self._node(node, found, inputs))
             self._at.pop()
+            self._count += 1 + len(found[-1].inputs)
+            if self._count > MOST_NODES:
+                self._refuse(f"there are more than {MOST_NODES} nodes and operands")
         return tuple(found)
 
     def _node(
@@ -324,8 +326,24 @@ class _Reader:
             self._refuse(f"expected the names {', '.join(wanted)}, got {_shown(found)}")
         return value
 
-    def _dict(self, what: str, value: Any) -> Dict[str, Any]:
-        if not isinstance(value, dict) or len(value) > MOST_NAMES:
+    def _shape(self, name: str, shape: Any) -> Tuple[int, ...]:
+        axes = len(shape) if isinstance(shape, list) and len(shape) <= 32 else 0
+        return tuple(self._sizes(f"the shape of {_shown(name)}", shape, axes))
+
+    def _sizes(self, what: str, value: Any, count: int, may_be_open: bool = False) -> List[Any]:
+        """Reads a list of sizes; the last may be null if it `may_be_open`."""
+        sizes = self._list(what, value, count)
+        closed = sizes[:-1] if may_be_open and sizes and sizes[-1] is None else sizes
+        are_sizes = all(
+            isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63
+            for each in closed
+        )
+        if len(sizes) != count or not are_sizes:
+            self._refuse(f"{what}: {_shown(value)} are no {count} sizes")
+        return sizes
+
+    def _dict(self, what: str, value: Any, most: int = MOST_NAMES) -> Dict[str, Any]:
+        if not isinstance(value, dict) or len(value) > most:
             self._refuse(f"{what}: expected names with values, got {_shown(value)}")
         for name in value:
             self._name(what, name)

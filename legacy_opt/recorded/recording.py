@@ -7,7 +7,18 @@ TensorFlow, and its results have the bits of native kernels.
 from __future__ import annotations
 
 import copy
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import (
+    Any,
+    Collection,
+    Dict,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import tensorflow as tf
@@ -35,14 +46,17 @@ from legacy_opt.wrappers.gradient_clipping import ClipByGlobalNormOptimizer
 v1 = tf.compat.v1
 # One shape for each number of axes that may make a difference; the last stands for more axes.
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
-# Words in names of variables, by which optimizers often exclude variables from weight decay.
-_WORDS = "embedding/LayerNorm/layer_norm/batch_normalization/gamma/beta/bias_"
+# Arguments of methods that get a variable or its name.
+_OF_VARIABLES = {"variable", "var", "variable_name", "param_name", "param"}
 _POWERS = ("beta1_power", "beta2_power")
 _NO_ROWS = "a variable without axes has no rows"
 
 
 def record(
-    optimizer: V1Optimizer, variables: Optional[Mapping[str, Sequence[int]]], dtype: Any
+    optimizer: V1Optimizer,
+    variables: Optional[Mapping[str, Sequence[int]]],
+    dtype: Any,
+    decay_var_list: Optional[Collection[str]] = None,
 ) -> Record:
     """See `legacy_opt.recorded.record`."""
     if not isinstance(optimizer, V1Optimizer):
@@ -51,36 +65,32 @@ def record(
             f"{type(optimizer).__name__}"
         )
     if type(optimizer) is ClipByGlobalNormOptimizer:
-        return _with_clipping(record(optimizer.wrapped[0], variables, dtype), optimizer)
+        return _with_clipping(
+            record(optimizer.wrapped[0], variables, dtype, decay_var_list), optimizer
+        )
     name = type(optimizer).__name__
     dtype = tf.as_dtype(dtype)
     if dtype.name not in FLOATS:
         raise RecordError(f"dtype: records are for {' and '.join(FLOATS)}, got {dtype.name}")
     if variables is not None and not variables:
         raise RecordError("variables is empty: pass None for variables of any name and shape")
-    patterns = _patterns_of(optimizer)
-    if variables is None and patterns:
+    reason = _why_names_matter(optimizer)
+    if variables is None and reason:
         raise RecordError(
-            f"{name} may treat variables by their names, because of {patterns[0]}: pass variables, "
-            "a dict from names to shapes"
+            f"{name} may treat variables by their names, because of {reason}: pass variables, a "
+            "dict from names to shapes"
         )
+    _check_decay(optimizer, variables, decay_var_list)
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
     try:
         with tf.Graph().as_default():
-            recorder = _Recorder(_copy(optimizer), shapes, dtype)
+            recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
             groups = recorder.groups()
             found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
-        larger = {key: [size + 2 for size in shape] for key, shape in shapes.items()}
-        renamed = larger if variables else {_WORDS + key: larger[key] for key in larger}
-        if not _same_updates(optimizer, renamed, dtype, groups):
-            by_shape = variables or not _same_updates(optimizer, larger, dtype, groups)
-            raise UnsupportedError(
-                "the rule depends on the shape of the variable"
-                if by_shape
-                else "it treats some variables by their names: pass variables, a dict from names "
-                "to shapes"
-            )
-    except (TypeError, ValueError) as error:  # also what the optimizer's own code raises
+        if variables is None:
+            _check_other_variables(optimizer, dtype, groups)
+    # The optimizer's own code may raise them, too.
+    except (TypeError, ValueError, tf.errors.OpError) as error:
         raise RecordError(f"{name} cannot be recorded: {error}") from error
     return found
 
@@ -100,27 +110,56 @@ def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Recor
     )
 
 
-def _same_updates(
+def _check_decay(
     optimizer: V1Optimizer,
-    shapes: Mapping[str, Sequence[int]],
-    dtype: Any,
-    groups: Sequence[Group],
-) -> bool:
-    """Whether variables of other names or shapes are updated as the variables of groups."""
-    with tf.Graph().as_default():
-        found = _Recorder(_copy(optimizer), shapes, dtype).groups()
-    return [each[1:] for each in found] == [each[1:] for each in groups]
+    variables: Optional[Mapping[str, Any]],
+    decay_var_list: Optional[Collection[str]],
+) -> None:
+    """Raises a RecordError if `decay_var_list` has no meaning."""
+    if decay_var_list is None:
+        return
+    if not hasattr(optimizer, "decaying_only"):
+        raise RecordError(f"decay_var_list: {type(optimizer).__name__} has no such list")
+    unknown = sorted(set(decay_var_list) - set(variables or ()))
+    if unknown or isinstance(decay_var_list, str):
+        raise RecordError(f"decay_var_list: pass names of `variables`, got {decay_var_list!r}")
 
 
-def _patterns_of(optimizer: V1Optimizer) -> List[str]:
-    """Returns the names of attributes with texts, which may be patterns of names of variables."""
-    return [
-        name
-        for name, value in vars(optimizer).items()
-        if name not in ("_hyperparameter_names", "full_precision")
-        and isinstance(value, (list, tuple, set, frozenset))
-        and any(isinstance(each, str) for each in value)
-    ]
+def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[Group]) -> None:
+    """Raises an UnsupportedError if variables of other shapes or ranks are updated otherwise."""
+    probes = [[[size + 2 for size in shape] for shape in _SHAPES]]
+    if not _is_known(type(optimizer)):
+        probes.append([[1] * len(shape) for shape in _SHAPES] + [[2, 3, 2, 3, 2]])
+    for shapes in probes:
+        named = {f"rank_{len(shape)}": shape for shape in shapes}
+        with tf.Graph().as_default():
+            found = _Recorder(_copy(optimizer), named, dtype).groups()
+        for group, shape in zip(found, shapes):
+            if group[2:] != groups[min(len(shape), len(groups) - 1)][2:]:
+                raise UnsupportedError(
+                    "the rule depends on the shape of the variable: pass variables, a dict from "
+                    "names to shapes"
+                )
+
+
+def _is_known(cls: type) -> bool:
+    """Whether a class is TensorFlow's, or of this package."""
+    return cls.__module__.partition(".")[0] in ("tensorflow", "legacy_opt", "tensorflow_core")
+
+
+def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
+    """Returns the method or attribute by which an optimizer may look at names of variables."""
+    for cls in type(optimizer).__mro__:
+        for name, method in vars(cls).items() if not _is_known(cls) else ():
+            code = getattr(method, "__code__", None)
+            if code and _OF_VARIABLES.intersection(code.co_varnames[: code.co_argcount]):
+                return f"its method {name}"
+    for name, value in vars(optimizer).items():
+        texts = value if isinstance(value, (list, tuple, set, frozenset)) else ()
+        is_other = name in ("_hyperparameter_names", "full_precision")
+        if any(isinstance(each, str) for each in texts) and not is_other:
+            return name
+    return None
 
 
 def _copy(optimizer: V1Optimizer) -> V1Optimizer:
@@ -140,9 +179,11 @@ def _copy(optimizer: V1Optimizer) -> V1Optimizer:
         clean._global_step = new_step
     for attribute, value in vars(clean).items():
         # A tensor belongs to another graph. As a hyperparameter, it has no value in the record.
-        is_scalar = argument_checks.is_tensor_like(value) and value.shape.rank == 0
+        is_scalar = argument_checks.is_tensor_like(value) and value.shape.rank in (0, None)
         if is_scalar and attribute != "_global_step":
             setattr(clean, attribute, v1.placeholder(value.dtype.base_dtype, []))
+        elif callable(value) and not isinstance(clean, RuleOptimizer):
+            setattr(clean, attribute, lambda: v1.placeholder(tf.float32, []))
     if isinstance(clean, RuleOptimizer):
         clean._new_steps = NewStep()
     if not may_have_kernels(type(clean)):
@@ -184,7 +225,11 @@ class _Recorder:
     """Records an optimizer in the default graph."""
 
     def __init__(
-        self, optimizer: V1Optimizer, shapes: Mapping[str, Sequence[int]], dtype: Any
+        self,
+        optimizer: V1Optimizer,
+        shapes: Mapping[str, Sequence[int]],
+        dtype: Any,
+        decay_var_list: Optional[Collection[str]] = None,
     ) -> None:
         self._optimizer = optimizer
         self._dtype = dtype
@@ -195,6 +240,7 @@ class _Recorder:
         optimizer._create_slots(list(self._variables.values()))
         optimizer._prepare()
         self._formulas = formulas_of(optimizer)
+        self._decay_var_list = decay_var_list
         self._initial = self._initial_values()
 
     def _initial_values(self) -> Dict[str, np.ndarray]:
@@ -241,6 +287,14 @@ class _Recorder:
 
     def groups(self) -> List[Group]:
         """Returns a group for each variable."""
+        if self._decay_var_list is None:
+            return self._groups()
+        # An empty list would mean all variables.
+        decayed = [self._variables[name] for name in self._decay_var_list] or [v1.Variable(0.0)]
+        with self._optimizer.decaying_only(decayed):
+            return self._groups()
+
+    def _groups(self) -> List[Group]:
         found = []
         for name, variable in self._variables.items():
             rank = variable.shape.rank
@@ -252,7 +306,8 @@ class _Recorder:
             if rank and self._formulas.must_wait(variable):
                 formula = self._formulas.decay_of_rows(variable)
                 first = program_of(formula.program(), by_rows=True)
-            found.append(Group((name,), (rank, rank), slots, dense, sparse, first))
+            variables = {name: tuple(variable.shape.as_list())}
+            found.append(Group(variables, None, slots, dense, sparse, first))
         return found
 
     def _program(self, variable: Variable, is_sparse: bool) -> Union[Program, str]:
@@ -280,8 +335,8 @@ def _by_name(groups: Sequence[Group]) -> List[Group]:
     found: List[Group] = []
     for group in groups:
         for i, each in enumerate(found):
-            if each[2:] == group[2:] and each.ranks == group.ranks:
-                found[i] = each._replace(variables=each.variables + group.variables)
+            if each[2:] == group[2:]:
+                found[i] = each._replace(variables={**each.variables, **group.variables})
                 break
         else:
             found.append(group)
@@ -291,14 +346,14 @@ def _by_name(groups: Sequence[Group]) -> List[Group]:
 def _by_rank(groups: Sequence[Group]) -> List[Group]:
     """Joins neighbouring groups, one for each number of axes, and drops the names."""
     found: List[Group] = []
-    for group in groups:
-        group = group._replace(variables=None)
+    for rank, group in enumerate(groups):
+        group = group._replace(variables=None, ranks=(rank, rank))
         if found:
             last = found[-1]
             if last.sparse == _NO_ROWS:
                 last = last._replace(sparse=group.sparse, first=group.first)
             if last[2:] == group[2:]:
-                found[-1] = last._replace(ranks=(last.ranks[0], group.ranks[1]))
+                found[-1] = last._replace(ranks=(last.ranks[0], rank))
                 continue
         found.append(group)
     found[-1] = found[-1]._replace(ranks=(found[-1].ranks[0], None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 FORMAT, VERSION = "legacy-opt rule", 1
 
@@ -106,6 +106,13 @@ class Program(NamedTuple):
     changes: Mapping[str, Change]
 
     @property
+    def results(self) -> Set[int]:
+        """The positions of the nodes that `value` and `changes` name."""
+        changes = [(each.node, each.factor) for each in self.changes.values()]
+        found = {self.value, *(position for pair in changes for position in pair)}
+        return {each for each in found if each is not None}
+
+    @property
     def has_matrices(self) -> bool:
         """Whether there are values for matrices, or for their rows or columns."""
         return any(node.level.startswith("matrix") for node in self.nodes)
@@ -131,8 +138,10 @@ class Group(NamedTuple):
     """Variables that are updated in the same way.
 
     Attributes:
-      variables: the names of the variables; None means all variables whose rank is in `ranks`.
-      ranks: the lowest and the highest rank; a highest rank of None means no limit.
+      variables: a dict from the names of the variables to their shapes; None means all variables
+        whose rank is in `ranks`.
+      ranks: the lowest and the highest rank; a highest rank of None means no limit. None if there
+        are `variables`.
       slots: a dict from names to `Slot`.
       dense: the `Program` for dense gradients; if there is none, a text that says why.
       sparse: the same for sparse gradients.
@@ -140,8 +149,8 @@ class Group(NamedTuple):
         None. Weight decay of these rows is such a program, if all rows are updated.
     """
 
-    variables: Optional[Tuple[str, ...]]
-    ranks: Tuple[int, Optional[int]]
+    variables: Optional[Mapping[str, Tuple[int, ...]]]
+    ranks: Optional[Tuple[int, Optional[int]]]
     slots: Mapping[str, Slot]
     dense: Union[Program, str]
     sparse: Union[Program, str]
@@ -193,28 +202,35 @@ class Record(NamedTuple):
     groups: Tuple[Group, ...]
     clipping: Optional[str] = None
 
-    def group_of(self, name: str, rank: int) -> Group:
+    def group_of(self, name: str, shape: Sequence[int]) -> Group:
         """Returns the group of a variable.
 
         Args:
           name: the name of the variable.
-          rank: the number of its axes.
+          shape: its shape.
 
         Raises:
           RecordError: there is none.
         """
+        shape = tuple(shape)
         for group in self.groups:
-            if group.variables is None:
+            if group.ranks is not None:
                 low, high = group.ranks
-                if low <= rank and (high is None or rank <= high):
+                if low <= len(shape) and (high is None or len(shape) <= high):
                     return group
-            elif name in group.variables:
+            elif group.variables is not None and name in group.variables:
+                recorded = group.variables[name]
+                if recorded != shape:
+                    raise RecordError(
+                        f"{name!r} has the shape {list(shape)}, but the record was made for the "
+                        f"shape {list(recorded)}"
+                    )
                 return group
         known = [name for group in self.groups for name in group.variables or ()]
         hint = f"; the record has {sorted(known)[:5]}" if known else ""
         raise RecordError(
-            f"the record of {self.optimizer} has no update for a variable {name!r} with {rank} "
-            f"axes{hint}"
+            f"the record of {self.optimizer} has no update for a variable {name!r} with "
+            f"{len(shape)} axes{hint}"
         )
 
 

@@ -282,7 +282,7 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
     variables = {name: arrays.pop(VARIABLE + name) for name in names}
     slots = {}
     for name, array in variables.items():
-        group = group_of(record, name, array.dtype, array.ndim)
+        group = group_of(record, name, array.dtype, array.shape)
         keys = [] if group is None else [slot_key(name, slot) for slot in group.slots]
         if group is not None and (not keys or any(key in arrays for key in keys)):
             slots[name] = {
@@ -299,10 +299,10 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
     return SavedState(record, step, shared, variables, slots)
 
 
-def group_of(record: Record, name: str, dtype: Any, rank: int) -> Optional[Group]:
+def group_of(record: Record, name: str, dtype: Any, shape: Tuple[int, ...]) -> Optional[Group]:
     """Returns the group of a variable; None if the rule does not train such a variable."""
     try:
-        return record.group_of(name, rank) if dtype == record.dtype else None
+        return record.group_of(name, shape) if dtype == record.dtype else None
     except RecordError:
         return None
 

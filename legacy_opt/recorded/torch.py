@@ -27,6 +27,7 @@ import torch
 from legacy_opt.recorded import clipping
 from legacy_opt.recorded.interpreter import (
     SlotView,
+    check_integer,
     given_hyperparameters,
     program_for,
     run_function,
@@ -46,6 +47,9 @@ from legacy_opt.recorded.torch_library import TorchLibrary
 LEVELS = ("exact", "fast")
 # PyTorch's learning rate schedules change this value of a parameter group.
 _RATE, _NAME_OF_RATE = "learning_rate", "lr"
+# Keys of parameter groups that have another meaning; those that a saved group may lack.
+_RESERVED = {"params", "param_names", "axes", "global_step", "initial_lr"}
+_OPTIONAL = {"param_names", "initial_lr"}
 
 
 class RecordedOptimizer(torch.optim.Optimizer):
@@ -92,11 +96,24 @@ class RecordedOptimizer(torch.optim.Optimizer):
         self.record = record
         self._library = TorchLibrary(level)
         values = given_hyperparameters(record, hyperparameters)
-        defaults = {_group_name(name): value for name, value in values.items()}
+        for name in {*values, *record.shared} & _RESERVED:
+            raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
+        defaults = {self._key(name): value for name, value in values.items()}
         super().__init__(params, dict(defaults, axes=None))
 
+    def __getstate__(self) -> Dict[str, Any]:
+        # PyTorch copies and pickles only its own attributes.
+        return dict(super().__getstate__(), record=self.record, _library=self._library)
+
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
-        """Adds a parameter group; see `torch.optim.Optimizer`."""
+        """Adds a parameter group; see `torch.optim.Optimizer`.
+
+        Raises:
+          RecordError: the record does not fit a parameter, a name occurs twice, or the group has
+            the key "learning_rate" in place of "lr".
+        """
+        if _RATE in param_group and self._key(_RATE) != _RATE:
+            raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         # Tensors, because torch.compile would compile the step again for each number.
@@ -104,15 +121,24 @@ class RecordedOptimizer(torch.optim.Optimizer):
         for name, scalar in self.record.shared.items():
             group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
         for name, parameter in _named(group):
-            self._group_of(name, parameter)
+            self._group_of(name, parameter, group["axes"])
+        names = [name for each in self.param_groups for name, _ in _named(each) if name is not None]
+        for name in names:
+            if names.count(name) > 1:
+                raise RecordError(f"two parameters have the name {name!r}")
 
-    def _group_of(self, name: Optional[str], parameter: Any) -> Group:
+    def _key(self, name: str) -> str:
+        """Returns the key of a hyperparameter in parameter groups."""
+        is_rate = name == _RATE and _NAME_OF_RATE not in self.record.hyperparameters
+        return _NAME_OF_RATE if is_rate else name
+
+    def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
         if dtype != self.record.dtype:
             raise RecordError(
                 f"a parameter has the dtype {dtype}, but the record is for {self.record.dtype}"
             )
-        return self.record.group_of(name or "", parameter.ndim)
+        return self.record.group_of(name or "", _shape(parameter, axes))
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -148,11 +174,14 @@ class RecordedOptimizer(torch.optim.Optimizer):
         dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
         if record.global_step is not None:
             dtypes["global_step"] = record.global_step
-        return {name: self._scalar(group[_group_name(name)], dtypes[name]) for name in dtypes}
+        return {name: self._scalar(name, group[self._key(name)], dtypes[name]) for name in dtypes}
 
-    def _scalar(self, value: Any, dtype: str) -> Any:
+    def _scalar(self, name: str, value: Any, dtype: str) -> Any:
         if not isinstance(value, torch.Tensor):
+            check_integer(name, value, dtype)
             return self._library.constant(value, dtype)
+        if value.is_floating_point():
+            check_integer(name, value, dtype)
         return self._library.cast(value.clone(), dtype)  # the step changes shared variables
 
     def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
@@ -168,10 +197,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 for each_name, each in _named(group)
                 if each is parameter
             ]
-            shape = [parameter.shape[i] for i in axes] if axes else parameter.shape
-            for slot_name, slot in self._group_of(name or its_name, parameter).slots.items():
+            group = self._group_of(name or its_name, parameter, axes)
+            for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
-                    stored_shape(slot.layout, shape),
+                    stored_shape(slot.layout, _shape(parameter, axes)),
                     slot.initial,
                     dtype=getattr(torch, slot.dtype),
                     device=parameter.device,
@@ -179,12 +208,26 @@ class RecordedOptimizer(torch.optim.Optimizer):
         return state
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
-        """Restores the state; see `torch.optim.Optimizer`."""
+        """Restores the state; see `torch.optim.Optimizer`.
+
+        Raises:
+          RecordError: it is the state of another optimizer. Nothing has been changed.
+        """
+        for group, saved in zip(self.param_groups, state_dict["param_groups"]):
+            missing = sorted(set(group) - set(saved) - _OPTIONAL)
+            for (name, parameter), number in zip(_named(group), saved["params"]):
+                slots = self._group_of(name, parameter, group["axes"]).slots
+                found = state_dict["state"].get(number, {})
+                missing += sorted(set(slots) ^ set(found)) if found else []
+            if missing:
+                raise RecordError(
+                    f"the state belongs to another optimizer: {missing[0]!r} is only in one of them"
+                )
         super().load_state_dict(state_dict)
         # PyTorch casts all state to the dtype of the parameter, but counts are integers.
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             for (name, parameter), number in zip(_named(group), saved["params"]):
-                layouts = self._group_of(name, parameter).slots
+                layouts = self._group_of(name, parameter, group["axes"]).slots
                 for slot_name, tensor in state_dict["state"].get(number, {}).items():
                     dtype = getattr(torch, layouts[slot_name].dtype)
                     own = tensor.detach().clone().to(device=parameter.device, dtype=dtype)
@@ -192,7 +235,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
         """Returns the update of a parameter, which has a gradient, without changing anything."""
-        group = self._group_of(name, parameter)
+        group = self._group_of(name, parameter, axes)
         gradient = parameter.grad
         program = program_for(group, gradient.is_sparse, name or "a parameter")
         if gradient.is_sparse:
@@ -226,6 +269,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
         group, program, variable, gradient, slots = update
+        if not variable.numel():
+            return
         rows: Any = ...
         if isinstance(gradient, _Rows):
             rows, gradient = gradient.summed()
@@ -274,6 +319,8 @@ class _Rows(NamedTuple):
         positions = torch.arange(len(self.ids) - 1, -1, -1, device=self.ids.device)
         return rows, torch.empty_like(rows).scatter_(0, inverse.flip(0), positions), inverse
 
+    # A compiled index_add_ would add the rows of an id in any order.
+    @torch.compiler.disable
     def summed(self) -> _Rows:
         """Returns the distinct ids, and the sums of their rows in the order of the ids."""
         rows, first, inverse = self._distinct()
@@ -281,6 +328,7 @@ class _Rows(NamedTuple):
         again[first] = False
         return _Rows(rows, self.values[first].index_add_(0, inverse[again], self.values[again]))
 
+    @torch.compiler.disable
     def summed_in_place(self) -> _Rows:
         """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
         rows, first, inverse = self._distinct()
@@ -317,5 +365,6 @@ def _named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
     return zip(names, parameters)
 
 
-def _group_name(name: str) -> str:
-    return _NAME_OF_RATE if name == _RATE else name
+def _shape(parameter: Any, axes: Any) -> Sequence[int]:
+    """Returns the shape of the TensorFlow variable."""
+    return [parameter.shape[i] for i in axes] if axes else parameter.shape

@@ -71,6 +71,9 @@ class TorchLibrary(Library):
         corrected = torch.where(rest > y * (above - y), above, corrected)
         return torch.where((x > 0.0) & (x < float("inf")), corrected, y)
 
+    def copied(self, x: Any) -> Any:
+        return x.clone()
+
     def expanded(self, x: Any, shape: Any) -> Any:
         return x.expand(shape)
 

@@ -72,6 +72,7 @@ def _named_parameters(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[str, Any, Any]]:
     """Yields the name, the parameter and the axes of each parameter."""
+    seen = set()
     given: Dict[int, str] = {id(parameter): name for name, parameter in (names or {}).items()}
     for group in optimizer.param_groups:
         parameters = group["params"]
@@ -80,6 +81,9 @@ def _named_parameters(
             name = given.get(id(parameter), name)
             if name is None:
                 raise RecordError("a parameter has no name: pass names={name: parameter}")
+            if name in seen:
+                raise RecordError(f"two parameters have the name {name!r}")
+            seen.add(name)
             yield name, parameter, group["axes"]
 
 

@@ -67,7 +67,8 @@ def _nodes(
         if node.number not in needed:
             continue
         if node.dtype not in DTYPES:
-            raise UnsupportedError(f"records have no values of the dtype {node.dtype}")
+            what = f", as {node.detail.name} has" if node.operation == "Input" else ""
+            raise UnsupportedError(f"records have no values of the dtype {node.dtype}{what}")
         detail = None
         if node.operation == "Input":
             detail = _kind(node.detail), node.detail.name

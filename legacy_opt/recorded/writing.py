@@ -106,8 +106,8 @@ def _group(group: Group) -> Dict[str, Any]:
         for name, slot in group.slots.items()
     }
     return {
-        "variables": None if group.variables is None else list(group.variables),
-        "ranks": list(group.ranks),
+        "variables": group.variables,
+        "ranks": group.ranks,
         "slots": slots,
         "dense": _program(group.dense),
         "sparse": _program(group.sparse),

@@ -89,7 +89,7 @@ def _installed_version(package):
 def _import_package(api):
     if not any(isinstance(each, _Finder) for each in sys.meta_path):
         # An earlier import, without the view, may have failed and left modules in sys.modules.
-        for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
+        for name in [name for name in list(sys.modules) if name.partition(".")[0] == _PACKAGE]:
             del sys.modules[name]
         sys.meta_path.insert(0, _Finder(_view_of_tensorflow()))
     return importlib.import_module(f"{_PACKAGE}._api.{api}.estimator")

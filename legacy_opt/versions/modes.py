@@ -129,7 +129,8 @@ def modules_v1():
     `import tensorflow.compat.v1` creates a second copy of the module. Keras 2 also creates a copy,
     when it imports `tensorflow.compat.v2`.
     """
-    names = [name for name in sys.modules if name.startswith("tensorflow")]
+    # A list, because another thread may import modules meanwhile.
+    names = [name for name in list(sys.modules) if name.startswith("tensorflow")]
     copies = [sys.modules[name] for name in names if name.endswith(".compat.v1")]
     # tf.compat.v1 is first: a patch registers the first module as tensorflow.compat.v1, and another
     # copy, such as tf.compat.v1.compat.v1, would lack submodules.

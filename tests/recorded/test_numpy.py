@@ -72,7 +72,7 @@ def problem_of(name, dtype):
         for each in NAMES
         if not isinstance(
             getattr(
-                record.group_of(each, problems.everything(dtype).values[each].ndim),
+                record.group_of(each, problems.everything(dtype).values[each].shape),
                 "sparse" if each in ("table", "bias", "cube") else "dense",
             ),
             str,

@@ -2,6 +2,7 @@
 
 import json
 import os
+import types
 
 import numpy as np
 import pytest
@@ -52,10 +53,24 @@ class Divided(legacy_opt.RuleOptimizer):
         return grad / grad.shape.num_elements(), {}
 
 
-@pytest.mark.parametrize("variables", [None, {"w": [3, 4]}])
-def test_a_rule_that_reads_the_shape_is_refused(variables):
-    with pytest.raises(recorded.RecordError, match="the rule depends on the shape of the variable"):
-        recorded.record(Divided(False, "Divided"), variables)
+class OfOneColumn(legacy_opt.RuleOptimizer):
+    def rule(self, grad, value, slots, hyper):
+        return (2.0 if value.shape.rank and value.shape[-1] == 1 else 1.0) * grad, {}
+
+
+class OfFiveAxes(legacy_opt.RuleOptimizer):
+    def rule(self, grad, value, slots, hyper):
+        return (2.0 if value.shape.rank == 5 else 1.0) * grad, {}
+
+
+@pytest.mark.parametrize("cls", [Divided, OfOneColumn, OfFiveAxes])
+def test_a_rule_that_reads_the_shape_needs_the_shapes(cls):
+    with pytest.raises(recorded.RecordError, match="depends on the shape of the variable: pass"):
+        recorded.record(cls(False, "Mine"))
+    record = recorded.record(cls(False, "Mine"), {"w": [3, 4]})
+    NumpyOptimizer(record, {"w": np.zeros([3, 4], np.float32)})
+    with pytest.raises(recorded.RecordError, match=r"was made for the shape \[3, 4\]"):
+        NumpyOptimizer(record, {"w": np.zeros([4, 4], np.float32)})
 
 
 @pytest.mark.parametrize(
@@ -70,20 +85,50 @@ def test_an_optimizer_with_patterns_of_names_needs_the_names(make):
     with pytest.raises(recorded.RecordError, match=r"because of \w+: pass variables"):
         recorded.record(make())
     record = recorded.record(make(), {"kernel": [3, 2], "bias": [3, 2]})
-    assert [group.variables for group in record.groups] == [("kernel",), ("bias",)]
+    assert [list(group.variables) for group in record.groups] == [["kernel"], ["bias"]]
 
 
 class WithoutDecayOfBiases(legacy_opt.LAMBOptimizer):
-    def _do_use_weight_decay(self, name):
-        return "bias" not in name
+    def _do_use_weight_decay(self, param_name):
+        return "bias" not in param_name
 
 
-def test_names_that_only_code_knows_are_found():
-    optimizer = WithoutDecayOfBiases(0.1)
-    with pytest.raises(recorded.RecordError, match="treats some variables by their names: pass"):
-        recorded.record(optimizer)
-    record = recorded.record(optimizer, {"kernel": [3, 2], "bias": [3, 2]})
-    assert [group.variables for group in record.groups] == [("kernel",), ("bias",)]
+class SlowKernels(legacy_opt.RuleOptimizer):
+    def __init__(self):
+        super().__init__(False, "SlowKernels", learning_rate=0.5)
+
+    def hyper_for(self, variable):
+        hyper = super().hyper_for(variable)
+        factor = 0.1 if "kernel" in variable.op.name else 1.0
+        return types.SimpleNamespace(learning_rate=factor * hyper.learning_rate)
+
+    def rule(self, grad, value, slots, hyper):
+        return hyper.learning_rate * grad, {}
+
+
+@pytest.mark.parametrize("make", [lambda: WithoutDecayOfBiases(0.1), SlowKernels])
+def test_a_method_that_gets_variables_needs_the_names(make):
+    with pytest.raises(recorded.RecordError, match=r"because of its method \w+: pass variables"):
+        recorded.record(make())
+    record = recorded.record(make(), {"kernel": [3, 2], "bias": [3, 2]})
+    assert [list(group.variables) for group in record.groups] == [["kernel"], ["bias"]]
+
+
+def test_a_list_of_variables_to_decay():
+    shapes = {"kernel": [3], "bias": [3], "scale": [3]}
+    optimizer = legacy_opt.MomentumWOptimizer(0.5, 0.1, 0.0)
+    record = recorded.record(optimizer, shapes, decay_var_list=["kernel"])
+    weights = {name: np.ones(3, np.float32) for name in shapes}
+    NumpyOptimizer(record, weights).step({name: np.ones(3, np.float32) for name in shapes})
+    assert [weights[name][0] for name in shapes] == [np.float32(0.4), *2 * [np.float32(0.9)]]
+    (group,) = recorded.record(optimizer, shapes, decay_var_list=[]).groups
+    assert group == record.groups[1]._replace(variables=group.variables)
+    assert recorded.record(optimizer, shapes).groups[0].dense == record.groups[0].dense
+    for wrong in ["other"], "kernel":
+        with pytest.raises(recorded.RecordError, match="decay_var_list: pass names of `variables`"):
+            recorded.record(optimizer, shapes, decay_var_list=wrong)
+    with pytest.raises(recorded.RecordError, match="LazyAdamOptimizer has no such list"):
+        recorded.record(legacy_opt.LazyAdamOptimizer(0.1), shapes, decay_var_list=["kernel"])
 
 
 def test_recording_changes_nothing():
@@ -126,6 +171,79 @@ def test_hyperparameters_may_change_between_steps():
         optimizer.hyperparameters["learning_rate"] = rate
         optimizer.step({"w": np.ones(2, np.float32)})
     np.testing.assert_array_equal(weights["w"], np.float32([-2.5, -2.5]))
+
+
+def test_an_integer_stays_an_integer():
+    record = recorded.record(legacy_opt.LazyAdamOptimizer(1))
+    weights = {"w": np.zeros(2, np.float32)}
+    with pytest.raises(recorded.RecordError, match="learning_rate was an integer"):
+        NumpyOptimizer(record, weights, learning_rate=0.25)
+    optimizer = NumpyOptimizer(record, weights, learning_rate=2)
+    optimizer.hyperparameters["learning_rate"] = 0.5
+    with pytest.raises(recorded.RecordError, match="so it cannot be 0.5"):
+        optimizer.step({})
+    optimizer.hyperparameters["lr"] = optimizer.hyperparameters.pop("learning_rate")
+    with pytest.raises(recorded.RecordError, match="no hyperparameter 'lr'"):
+        optimizer.step({})
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.float32])
+def test_a_slot_that_takes_the_old_value_of_another(dtype):
+    class Delayed(legacy_opt.RuleOptimizer):
+        slots = {"new": legacy_opt.Slot(dtype=dtype), "old": legacy_opt.Slot(dtype=dtype)}
+
+        def rule(self, grad, value, slots, hyper):
+            return grad * tf.cast(slots.old, grad.dtype), {"new": slots.new + 1, "old": slots.new}
+
+    weights = {"w": np.ones(2, np.float32)}
+    optimizer = NumpyOptimizer(recorded.record(Delayed(False, "D")), weights, flush_denormals=False)
+    for expected in 1.0, 1.0, 0.0, -2.0:
+        optimizer.step({"w": np.ones(2, np.float32)})
+        assert weights["w"].tolist() == [expected] * 2
+
+
+@pytest.mark.parametrize("name", ["LAMBOptimizer", "AdafactorOptimizer", "AdagradDecayOptimizer"])
+def test_variables_without_elements(name):
+    weights = {"w": np.ones([0, 3], np.float32), "v": np.ones([3, 0], np.float32)}
+    NumpyOptimizer(recorded.load(name), weights).step(dict(weights))
+
+
+def test_the_last_step_of_32_bits():
+    step = tf.compat.v1.get_variable("step_of_32_bits", [], tf.int32, use_resource=True)
+    record = recorded.record(legacy_opt.AdagradDecayOptimizer(0.1, step))
+    optimizer = NumpyOptimizer(record, {"w": np.ones(2, np.float32)})
+    optimizer.state.global_step = 2**31
+    optimizer.step({"w": np.ones(2, np.float32)})
+
+
+def test_what_a_record_cannot_have():
+    with pytest.raises(recorded.RecordError, match="dtype float16, as learning_rate has"):
+        recorded.record(v1.train.GradientDescentOptimizer(np.float16(0.1)))
+    with tf.Graph().as_default():
+        beta = v1.placeholder(tf.float32)
+        with pytest.raises(recorded.RecordError, match="AdamOptimizer cannot be recorded"):
+            recorded.record(v1.train.AdamOptimizer(0.1, beta))
+        record = recorded.record(v1.train.GradientDescentOptimizer(beta))
+    assert record.hyperparameters["learning_rate"].value is None
+    record = recorded.record(v1.train.AdamOptimizer(lambda: 0.1))
+    assert record.hyperparameters["learning_rate"].value is None
+
+
+def test_denormal_sums_and_constants_are_zero():
+    class Signs(legacy_opt.RuleOptimizer):
+        def rule(self, grad, value, slots, hyper):
+            return tf.sign(grad) + grad / tf.maximum(tf.abs(grad), 1e-40), {}
+
+    record = recorded.record(Signs(False, "Signs"))
+    weights = {"w": np.zeros([3, 1], np.float32)}
+    tiny = np.float32([[0.8e-38], [0.8e-38], [1.0]])
+    NumpyOptimizer(record, weights).step({"w": Rows(np.array([1, 1, 2]), tiny)})
+    np.testing.assert_array_equal(weights["w"], [[0], [np.nan], [-2]])
+    weights = {"w": np.zeros(2, np.float32)}
+    record = recorded.load("GradientDescentOptimizer")
+    step = {"w": np.full(2, 1e20, np.float32)}
+    NumpyOptimizer(record, weights, learning_rate=1e-40).step(step)
+    assert not weights["w"].any()
 
 
 def test_rows_of_equal_ids_are_added_in_their_order():
@@ -210,7 +328,7 @@ DAMAGED = {
     "'1.0' is no number of the dtype 'float32'": lambda d: d["hyperparameters"][
         "learning_rate"
     ].update(value="1.0"),
-    "expected a list of at most 20000": lambda d: program(d).update(nodes=[0] * 20001),
+    "expected a list of at most 40000": lambda d: program(d).update(nodes=[0] * 40001),
     "dtype: expected one of float32, float64": lambda d: d.update(dtype="complex64"),
     "an update of rows has a sum": lambda d: d["groups"][0]["sparse"]["nodes"].append(
         ["Sum", "float32", "scalar", [d["groups"][0]["sparse"]["value"]]]

@@ -41,7 +41,7 @@ def problem_of(record):
     every = problems.everything(steps=15)
     names = []
     for name, value in every.values.items():
-        group = record.group_of(name, value.ndim)
+        group = record.group_of(name, value.shape)
         program = group.sparse if name in every.sparse else group.dense
         names += [] if isinstance(program, str) else [name]
     return problems.everything(only=tuple(names), steps=15)

@@ -1,5 +1,6 @@
 """Tests what `export` and `import` refuse: other rules, missing slots, damaged files."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -118,6 +119,52 @@ def test_a_name_map(rules, screen, tmp_path):
         name_map.write_text(text)
         assert words in screen.refused(*command, "--overwrite")
     assert "exists already" in screen.refused(*command)
+
+
+def test_two_optimizers_in_one_graph(rules, screen, tmp_path):
+    other = {"v": ADAM["w"], "v/Adam": ADAM["w/Adam_1"], "v/Adam_1": ADAM["w/Adam"]}
+    powers = {"beta1_power_1": np.float32(0.5), "beta2_power_1": np.float32(0.6)}
+    path, out, new = checkpoint(tmp_path, **other, **powers), tmp_path / "s.npz", tmp_path / "new"
+    command = ["export", path, "--rule", rules["Adam"], "--out", out]
+    assert "'beta1_power' and 'beta1_power_1'" in screen.refused(*command)
+    name_map = tmp_path / "map.json"
+    first, second = dict.fromkeys([*powers, "v"]), {"w": None, "v": "moved"}
+    for name in "beta1_power", "beta2_power":
+        second.update({name: None, name + "_1": name})
+    for chosen, variable, source, power in (
+        (first, "w", "w", ADAM["beta1_power"]),
+        (second, "moved", "v", 0.5),
+    ):
+        name_map.write_text(json.dumps(chosen))
+        screen.json(*command, "--name-map", name_map, "--overwrite")
+        state = state_files.read(out)
+        assert list(state.slots) == list(state.variables) == [variable]
+        assert state.shared["beta1_power"] == power
+        np.testing.assert_array_equal(state.slots[variable]["v"], other.get(source + "/Adam_1", 3))
+        state.variables[variable][...] = 9
+        state_files.write(out, state._replace(global_step=8))
+        command_back = ["import", out, "--like", path, "--out", new, "--overwrite"]
+        screen.json(*command_back, "--name-map", name_map)
+        expected = {**ADAM, **other, **powers, "global_step": 8}
+        expected[source] = state.variables[variable]
+        for name, value in tensors(new).items():
+            np.testing.assert_array_equal(value, expected.pop(name), name)
+        assert not expected
+
+
+def test_a_step_of_another_name(rules, screen, tmp_path):
+    path, out = checkpoint(tmp_path, global_step=None, step=np.int32(5)), tmp_path / "s.npz"
+    name_map = tmp_path / "map.json"
+    name_map.write_text('{"step": "global_step"}')
+    command = ["export", path, "--rule", rules["Adam"], "--out", out, "--name-map", name_map]
+    assert screen.json(*command)["step"] == 5
+    state = state_files.read(out)._replace(global_step=2**31)
+    state_files.write(out, state)
+    words = "--like", path, "--out", tmp_path / "new", "--name-map", name_map
+    assert "the global step is int32" in screen.refused("import", out, *words)
+    state_files.write(out, state._replace(global_step=7))
+    screen.json("import", out, *words)
+    assert tensors(tmp_path / "new")["step"] == 7
 
 
 @pytest.fixture

@@ -42,7 +42,7 @@ def start(dtype):
 def trained_names(record):
     """Returns the names of the variables for which the record has an update."""
     kinds = {"matrix": "dense", "vector": "dense", "table": "sparse"}
-    groups = {name: record.group_of(name, len(shape)) for name, shape in SHAPES.items()}
+    groups = {name: record.group_of(name, shape) for name, shape in SHAPES.items()}
     return [name for name in SHAPES if not isinstance(getattr(groups[name], kinds[name]), str)]
 
 

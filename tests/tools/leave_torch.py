@@ -1,7 +1,9 @@
 """Checks `legacy_opt.recorded.torch` with PyTorch: groups, schedules and saved state."""
 
+import copy
 import functools
 import io
+import json
 import tempfile
 from pathlib import Path
 
@@ -114,19 +116,111 @@ def check_sparse_gradients():
     assert torch.allclose(m[[0, 1, 3]], torch.tensor([0.0, 0.2, 0.1]))
 
 
+def check_copies():
+    """Copies and pickles train as the original."""
+    model, optimizer, _ = build()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    file = io.BytesIO()
+    torch.save(optimizer, file)
+    file.seek(0)
+    copies = [copy.deepcopy(optimizer), torch.load(file, weights_only=False)]
+    for each in [optimizer, *copies]:
+        for group in each.param_groups:
+            for parameter in group["params"]:  # copies have no gradients
+                parameter.grad = torch.ones_like(parameter)
+        each.step()
+    for each in copies:
+        for group, own in zip(each.param_groups, optimizer.param_groups):
+            assert all(map(torch.equal, group["params"], own["params"]))
+
+
+def check_slots_that_exchange_values():
+    """A slot that takes the old value of another slot does not get the new one."""
+    document = json.loads(recorded.dumps(recorded.load("MomentumOptimizer")))
+    for group in document["groups"]:
+        program = group["dense"]
+        group["slots"]["old"] = dict(group["slots"]["momentum"], suffix="old")
+        (node,) = [
+            i for i, each in enumerate(program["nodes"]) if each[4:] == [["slot", "momentum"]]
+        ]
+        program["changes"]["old"] = ["assign", node]
+    record = recorded.loads(json.dumps(document))
+    parameter = torch.nn.Parameter(torch.ones(2))
+    optimizer = RecordedOptimizer([parameter], record, momentum=1.0)
+    parameter.grad = torch.ones(2)
+    for _ in range(3):
+        optimizer.step()
+    slots = optimizer.slots(parameter)
+    assert (slots["momentum"].tolist(), slots["old"].tolist()) == ([3, 3], [2, 2])
+
+
+def check_order_of_equal_ids():
+    """A compiled step adds the rows of an id in their order, too."""
+    torch.manual_seed(0)
+    parameter = torch.nn.Parameter(torch.zeros(100, 4))
+    record = recorded.load("GradientDescentOptimizer")
+    step = RecordedOptimizer([parameter], record, learning_rate=1.0).step
+    ids, rows = torch.randint(0, 50, (1, 20000)), torch.randn(20000, 4)
+    found = []
+    for each in [step] + 9 * [torch.compile(step)]:
+        parameter.data.zero_()
+        parameter.grad = torch.sparse_coo_tensor(ids, rows, parameter.shape)
+        each()
+        found.append(parameter.detach().clone())
+    assert all(torch.equal(each, found[0]) for each in found)
+
+
+def check_empty():
+    """Parameters without elements are left alone."""
+    for name in "LAMBOptimizer", "AdafactorOptimizer", "AdagradDecayOptimizer":
+        parameter = torch.nn.Parameter(torch.ones(0, 3))
+        parameter.grad = torch.ones(0, 3)
+        RecordedOptimizer([parameter], recorded.load(name)).step()
+
+
+def refused(problem, function, *args, **kwargs):
+    """Checks that a call raises a ValueError with some words."""
+    try:
+        function(*args, **kwargs)
+    except ValueError as error:
+        assert problem in str(error), error
+    else:
+        raise AssertionError(problem)
+
+
 def check_errors():
-    """Wrong arguments raise errors that name them."""
+    """Wrong arguments raise errors that name them, and change nothing."""
     record = recorded.load("LazyAdamOptimizer")
-    for arguments, problem in (
-        ({"rate": 0.1}, "has no hyperparameter 'rate'"),
-        ({"level": "exakt"}, "level must be one of exact, fast, got 'exakt'"),
-    ):
-        try:
-            RecordedOptimizer([torch.nn.Parameter(torch.ones(2))], record, **arguments)
-        except ValueError as error:
-            assert problem in str(error), error
-        else:
-            raise AssertionError(problem)
+    one, other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
+    refused("no hyperparameter 'rate'", RecordedOptimizer, [one], record, rate=0.1)
+    refused("one of exact, fast, got 'exakt'", RecordedOptimizer, [one], record, level="exakt")
+    group = {"params": [one], "learning_rate": 9.0}
+    refused("'learning_rate': write 'lr'", RecordedOptimizer, [group], record)
+    groups = [{"params": [("w", each)]} for each in (one, other)]
+    refused("two parameters have the name 'w'", RecordedOptimizer, groups, record)
+    integer = record._replace(
+        hyperparameters=dict(
+            record.hyperparameters, learning_rate=recorded.records.Scalar("int32", 1)
+        )
+    )
+    refused("cannot be 0.5", RecordedOptimizer, [one], integer, learning_rate=0.5)
+
+    optimizer = RecordedOptimizer([one, other], record)
+    one.grad = torch.ones(2)
+    optimizer.step()
+    adam = torch.optim.Adam([one, other])
+    refused("belongs to another optimizer", optimizer.load_state_dict, adam.state_dict())
+    momentum = RecordedOptimizer([one, other], recorded.load("MomentumOptimizer"))
+    momentum.step()
+    refused("belongs to another optimizer", optimizer.load_state_dict, momentum.state_dict())
+    before = one.detach().clone()
+    dense = record._replace(groups=(record.groups[0]._replace(sparse="no rows", ranks=(0, None)),))
+    optimizer = RecordedOptimizer([one, other], dense)
+    other.grad = torch.sparse_coo_tensor([[1]], [1.0], (2,))
+    refused("no update for sparse gradients: no rows", optimizer.step)
+    assert torch.equal(one, before)
 
 
 if __name__ == "__main__":
@@ -135,6 +229,10 @@ if __name__ == "__main__":
         check_state_files,
         check_integers,
         check_sparse_gradients,
+        check_copies,
+        check_slots_that_exchange_values,
+        check_order_of_equal_ids,
+        check_empty,
         check_errors,
     ):
         check()
