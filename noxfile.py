@@ -480,9 +480,10 @@ def leave(session):
     # PyTorch's own requirements contain CUDA.
     install(session, python, "--no-deps", lanes.TORCH)
     script = ["tests/tools/leave.py", "check", str(home / "runs")]
-    env = {"PYTHONPATH": str(ROOT)}
+    env = {"PYTHONPATH": str(ROOT), "LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}
     session.run(python, "tests/tools/leave_torch.py", env=env, external=True)
-    for target in session.posargs or ["numpy", "torch", "torch-fast", "torch-compile"]:
+    targets = ["numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile"]
+    for target in session.posargs or targets:
         session.run(python, *script, target, env=env, external=True)
     if not session.posargs:
         session.run(python, "tests/tools/leave_speed.py", env=env, external=True)

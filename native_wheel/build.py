@@ -24,7 +24,7 @@ from legacy_opt.compat import native_diagnosis
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.compiler.program import UnsupportedError
-from legacy_opt.native.runtime import cache, probe_in_child, tensorflow_operations
+from legacy_opt.native.runtime import cache, probe_in_child, standalone, tensorflow_operations
 from legacy_opt.native.updates import norms, optimizers
 from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
@@ -116,6 +116,7 @@ def main(what, folder):
     if what == "operations":
         print(tensorflow_operations.build())
         return
+    print(standalone.library()._name)
     import tqdm  # not installed in environments that only compile an operations library
 
     found = set(sources())

@@ -1,9 +1,10 @@
 """Trains PyTorch parameters with a recorded rule. Needs PyTorch, but no TensorFlow.
 
-There are two levels. "exact" computes the bits of native kernels (docs/native.md): square roots,
-elementary functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the
-results then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch
-after `torch.set_flush_denormal(True)`.
+There are three levels. "native" runs native kernels (docs/native.md) on parameters in the memory of
+the processor, in place. "exact" computes the same bits with PyTorch: square roots, elementary
+functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the results
+then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch after
+`torch.set_flush_denormal(True)`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from legacy_opt.recorded.interpreter import (
     run_program,
     stored_shape,
 )
+from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.records import (
     CLIP_NORM,
     SUMMED_ROWS,
@@ -44,7 +46,7 @@ from legacy_opt.recorded.records import (
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
-LEVELS = ("exact", "fast")
+LEVELS = ("exact", "fast", "native")
 # PyTorch's learning rate schedules change this value of a parameter group.
 _RATE, _NAME_OF_RATE = "learning_rate", "lr"
 # Keys of parameter groups that have another meaning; those that a saved group may lack.
@@ -76,7 +78,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
       params: parameters, pairs (name, parameter), or dicts of parameter groups, as in PyTorch. If
         the record is for variables of certain names, the names are necessary.
       record: the `legacy_opt.recorded.Record`.
-      level: "exact" or "fast".
+      level: "exact", "fast" or "native".
       **hyperparameters: other values of hyperparameters.
 
     Raises:
@@ -94,7 +96,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
         if level not in LEVELS:
             raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
         self.record = record
-        self._library = TorchLibrary(level)
+        self._library = TorchLibrary("fast" if level == "fast" else "exact")
+        self._kernels = Kernels(record.dtype) if level == "native" else None
         values = given_hyperparameters(record, hyperparameters)
         for name in {*values, *record.shared} & _RESERVED:
             raise RecordError(f"{name!r} cannot be a key of a parameter group: PyTorch uses it")
@@ -103,7 +106,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def __getstate__(self) -> Dict[str, Any]:
         # PyTorch copies and pickles only its own attributes.
-        return dict(super().__getstate__(), record=self.record, _library=self._library)
+        state = dict(super().__getstate__(), record=self.record, _library=self._library)
+        return dict(state, _kernels=None if self._kernels is None else self._kernels.fresh())
 
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a parameter group; see `torch.optim.Optimizer`.
@@ -121,7 +125,11 @@ class RecordedOptimizer(torch.optim.Optimizer):
         for name, scalar in self.record.shared.items():
             group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
         for name, parameter in _named(group):
-            self._group_of(name, parameter, group["axes"])
+            its_group = self._group_of(name, parameter, group["axes"])
+            if self._kernels is not None:
+                if parameter.device.type != "cpu":
+                    raise RecordError(f"native kernels cannot train on {parameter.device}")
+                self._kernels.compile(its_group)
         names = [name for each in self.param_groups for name, _ in _named(each) if name is not None]
         for name in names:
             if names.count(name) > 1:
@@ -270,6 +278,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
         group, program, variable, gradient, slots = update
         if not variable.numel():
+            return
+        if self._kernels is not None:
+            self._kernels.update_tensors(*update, scalars)
             return
         rows: Any = ...
         if isinstance(gradient, _Rows):

@@ -1,4 +1,7 @@
-"""Tests that NumPy trains recorded rules with the bits of native kernels in a Session."""
+"""Tests that NumPy trains recorded rules with the bits of native kernels in a Session.
+
+So do the kernels of the same rules, in place, without TensorFlow.
+"""
 
 import functools
 
@@ -9,6 +12,8 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import recorded
 from legacy_opt.native.updates import optimizers
+from legacy_opt.recorded.native import NativeOptimizer
+from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, running
 from tests.support.cases import CASES
 from tests.support.numpy_training import trained
@@ -86,9 +91,10 @@ def test_the_bits_of_native_kernels(name, dtype):
     record, problem = problem_of(name, dtype)
     assert len(problem.values) > 2
     expected = running.session(problem, native(name), use_resource=True)
-    found = trained(record, problem)
-    for number, (one, other) in enumerate(zip(found.steps, expected.steps)):
-        for each in one:
-            np.testing.assert_array_equal(one[each], other[each], f"{name} {each} step {number}")
-    for key, value in expected.slots.items():
-        np.testing.assert_array_equal(found.slots[key], value, str(key))
+    for optimizer_class in NumpyOptimizer, NativeOptimizer:
+        found = trained(record, problem, optimizer_class)
+        for number, (one, other) in enumerate(zip(found.steps, expected.steps)):
+            for each in one:
+                np.testing.assert_array_equal(one[each], other[each], f"{each}, step {number}")
+        for key, value in expected.slots.items():
+            np.testing.assert_array_equal(found.slots[key], value, str(key))

@@ -12,10 +12,10 @@ def as_rows(gradients):
     }
 
 
-def trained(record, problem):
+def trained(record, problem, optimizer_class=NumpyOptimizer):
     """Trains all steps of a problem; returns a `running.Trace`."""
     weights = {name: value.copy() for name, value in problem.values.items()}
-    optimizer = NumpyOptimizer(record, weights)
+    optimizer = optimizer_class(record, weights)
     steps = []
     for step in problem.gradients:
         optimizer.step(as_rows(step))

@@ -3,8 +3,9 @@
     python -m tests.tools.leave reference FOLDER          with TensorFlow: trains, and writes files
     python tests/tools/leave.py check FOLDER TARGET     without TensorFlow
 
-`make leave` runs this program. TARGET is numpy, torch, torch-fast or torch-compile. The program
-prints a table, and fails if a bit differs (torch-fast: if a weight differs by more than its bound).
+`make leave` runs this program. TARGET is numpy, native, torch, torch-fast, torch-native or
+torch-compile. The program prints a table, and fails if a bit differs (torch-fast: if a weight
+differs by more than its bound).
 """
 
 import functools
@@ -16,7 +17,7 @@ import numpy as np
 STEPS = 20
 SHAPES = {"matrix": (211, 173), "vector": (173,), "table": (1000, 16)}
 DTYPES = ("float32", "float64")
-TARGETS = ("numpy", "torch", "torch-fast", "torch-compile")
+TARGETS = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
 # The largest difference of a weight in units in the last place of the largest weight (torch-fast).
 FAST = 4.0
 
@@ -123,12 +124,13 @@ def in_a_session(tf, optimizer, names, dtype):
 # --- without TensorFlow
 
 
-def with_numpy(record, names, dtype):
+def with_numpy(record, names, dtype, target):
     """Trains NumPy arrays; returns variables and slots."""
+    from legacy_opt.recorded.native import NativeOptimizer
     from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 
     weights = {name: value for name, value in start(dtype).items() if name in names}
-    optimizer = NumpyOptimizer(record, weights)
+    optimizer = (NativeOptimizer if target == "native" else NumpyOptimizer)(record, weights)
     for step in gradients(dtype):
         step = {name: step[name] for name in names}
         optimizer.step(dict(step, table=Rows(*step["table"])) if "table" in step else step)
@@ -148,7 +150,8 @@ def with_torch(record, names, dtype, target):
 
     values = start(dtype)
     parameters = {name: torch.nn.Parameter(torch.from_numpy(values[name].copy())) for name in names}
-    level = "fast" if target == "torch-fast" else "exact"
+    level = target[len("torch-") :]
+    level = level if level in ("fast", "native") else "exact"
     optimizer = RecordedOptimizer(list(parameters.items()), record, level=level)
     step = torch.compile(optimizer.step) if target == "torch-compile" else optimizer.step
     for grads in gradients(dtype):
@@ -188,8 +191,8 @@ def check(folder, target):
         names = trained_names(record)
         with np.load(str(path.with_suffix(".npz"))) as file:
             expected = dict(file)
-        if target == "numpy":
-            found = with_numpy(record, names, dtype)
+        if target in ("numpy", "native"):
+            found = with_numpy(record, names, dtype, target)
         else:
             found = with_torch(record, names, dtype, target)
         assert set(found) == set(expected), set(found) ^ set(expected)

@@ -18,13 +18,14 @@ from legacy_opt.recorded.torch import RecordedOptimizer
 BATCHES = torch.randn(10, 5, 3, generator=torch.Generator().manual_seed(0))
 
 
-def build():
+def build(level="exact"):
     """Returns a model, an optimizer with two groups, and a learning rate schedule."""
     torch.manual_seed(1)
     model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 2))
     kernels, biases = [model[0].weight, model[2].weight], [model[0].bias, model[2].bias]
     groups = [{"params": kernels, "axes": (1, 0)}, {"params": biases, "lr": 0.05}]
-    optimizer = RecordedOptimizer(groups, recorded.load("LazyAdamOptimizer"), learning_rate=0.01)
+    record = recorded.load("LazyAdamOptimizer")
+    optimizer = RecordedOptimizer(groups, record, level=level, learning_rate=0.01)
     return model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
 
 
@@ -116,6 +117,22 @@ def check_sparse_gradients():
     assert torch.allclose(m[[0, 1, 3]], torch.tensor([0.0, 0.2, 0.1]))
 
 
+def check_native_level():
+    """Native kernels compute the same, also with axes, which are not contiguous."""
+    exact, native = build(), build("native")
+    for each in exact, native:
+        train(*each, BATCHES)
+    assert all(map(torch.equal, *(each[0].parameters() for each in (exact, native))))
+    copied = copy.deepcopy(native[1])
+    for one, other in zip(native[1].param_groups, copied.param_groups):
+        for parameter in one["params"] + other["params"]:
+            parameter.grad = torch.ones_like(parameter)
+    for each in native[1], copied:
+        each.step()
+    for one, other in zip(native[1].param_groups, copied.param_groups):
+        assert all(map(torch.equal, one["params"], other["params"]))
+
+
 def check_copies():
     """Copies and pickles train as the original."""
     model, optimizer, _ = build()
@@ -195,7 +212,9 @@ def check_errors():
     record = recorded.load("LazyAdamOptimizer")
     one, other = (torch.nn.Parameter(torch.ones(2)) for _ in range(2))
     refused("no hyperparameter 'rate'", RecordedOptimizer, [one], record, rate=0.1)
-    refused("one of exact, fast, got 'exakt'", RecordedOptimizer, [one], record, level="exakt")
+    refused(
+        "one of exact, fast, native, got 'exakt'", RecordedOptimizer, [one], record, level="exakt"
+    )
     group = {"params": [one], "learning_rate": 9.0}
     refused("'learning_rate': write 'lr'", RecordedOptimizer, [group], record)
     groups = [{"params": [("w", each)]} for each in (one, other)]
@@ -229,6 +248,7 @@ if __name__ == "__main__":
         check_state_files,
         check_integers,
         check_sparse_gradients,
+        check_native_level,
         check_copies,
         check_slots_that_exchange_values,
         check_order_of_equal_ids,

@@ -8,6 +8,8 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Set, Tuple
 # element. If the variable is a stack of matrices, there may also be one value per matrix, or per
 # row or column of a matrix.
 SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = range(6)
+LINES = (MATRIX_ROW, MATRIX_COLUMN)  # a line is a row or a column of a matrix
+_LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
 GRADIENT, VALUE = "gradient", "value"
 
@@ -171,3 +173,82 @@ def needed_for(nodes: Iterable[Node]) -> Set[Node]:
             if node.level == ELEMENT:
                 waiting += node.inputs
     return needed
+
+
+def program_from(
+    dtype: str,
+    inputs: Iterable[Input],
+    nodes: Iterable[Node],
+    roots: List[Node],
+    changes: Dict[str, Change],
+) -> Program:
+    """Returns a program without the nodes and scalars that it does not need.
+
+    Equal rules give equal programs, and so the same C code: nodes are numbered anew, and scalars
+    and slots are sorted by their names.
+
+    Args:
+      dtype: the name of the variable's dtype.
+      inputs: the inputs, in any order.
+      nodes: all nodes, each after its inputs. They are changed.
+      roots: the variable's new value, then the nodes that `changes` name.
+      changes: see `Program`.
+    """
+    waiting, needed = list(roots), set()
+    while waiting:
+        node = waiting.pop()
+        if node not in needed:
+            needed.add(node)
+            waiting += node.inputs
+    kept = [node for node in nodes if node in needed]
+    sums: Dict[int, int] = {}  # how many there are of each level
+    for number, node in enumerate(kept):
+        node.number = number
+        if node.operation in SUMS:
+            node.detail = sums.get(node.level, 0)
+            sums[node.level] = node.detail + 1
+    used = {node.detail for node in kept if node.operation == "Input"}
+    by_name = sorted(inputs, key=lambda each: each.name)
+    slots = [each for each in by_name if each.is_slot]
+    return Program(
+        dtype,
+        [each for each in by_name if not each.is_slot and each.level == SCALAR and each in used],
+        *([each for each in slots if each.level in levels] for levels in _LEVELS_OF_SLOTS),
+        nodes=kept,
+        value=roots[0],
+        changes=changes,
+    )
+
+
+def check(program: Program) -> None:
+    """Raises an UnsupportedError if kernels do not support the program."""
+    slots = {each.name: each for each in program.all_slots}
+    for name, change in program.changes.items():
+        slot = slots[name]
+        levels = {slot.level, SCALAR, MATRIX} if slot.level in LINES else range(slot.level + 1)
+        if slot.level < ELEMENT and (
+            change.node.level not in levels or change.node.stage == AFTER_SUMS
+        ):
+            raise UnsupportedError(
+                f"the slot {name!r} has no value per element, but its new value needs one"
+            )
+        if change.how == ADD and slot.level in (*LINES, ELEMENT):
+            raise UnsupportedError(f"kernels do not support an addition to the slot {name!r}")
+        if change.how == FADE and (slot.level < ELEMENT or change.factor.level != SCALAR):
+            raise UnsupportedError(
+                f"kernels cannot multiply the slot {name!r} by a factor, unless the slot has a "
+                "value per element and the factor is a scalar"
+            )
+    for node in program.nodes:
+        latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
+        if node.level in (MATRIX, *LINES) and node.stage > latest:
+            raise UnsupportedError(
+                "kernels cannot compute a value per row or column from a sum over all elements"
+            )
+        is_sum = node.operation in SUMS and node.level in LINES
+        if is_sum and any(
+            MATRIX <= each.level <= MATRIX_COLUMN for each in needed_for(node.inputs)
+        ):
+            raise UnsupportedError(
+                "kernels cannot read slots of rows or columns in a sum over rows or columns"
+            )

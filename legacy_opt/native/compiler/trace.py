@@ -11,11 +11,9 @@ from legacy_opt.core.types import Operation, Tensor
 from legacy_opt.native.compiler import matrix_axes
 from legacy_opt.native.compiler.operations import DTYPES, ELEMENTWISE
 from legacy_opt.native.compiler.program import (
-    ADD,
-    AFTER_LINES,
-    AFTER_SUMS,
     ELEMENT,
     FADE,
+    LINES,
     MATRIX,
     MATRIX_COLUMN,
     MATRIX_ROW,
@@ -28,7 +26,8 @@ from legacy_opt.native.compiler.program import (
     Node,
     Program,
     UnsupportedError,
-    needed_for,
+    check,
+    program_from,
 )
 
 # Operations that return their first input.
@@ -44,10 +43,8 @@ _NAMES = {
     "SelectV2": "Select",
 }
 
-_LINES = (MATRIX_ROW, MATRIX_COLUMN)  # a line is a row or a column of a matrix
 # Sums that have one value per row, column or matrix, as (level of the operand, level of the sum).
 _SUMS_OF_LINES = (ELEMENT, MATRIX_ROW), (ELEMENT, MATRIX_COLUMN), (MATRIX_ROW, MATRIX)
-_LEVELS_OF_SLOTS = (ELEMENT,), (ROW, MATRIX_ROW), (MATRIX_COLUMN,), (SCALAR,)
 
 
 class Results(NamedTuple):
@@ -87,7 +84,7 @@ def trace(
       UnsupportedError: the rule cannot be compiled, for example because one of its operations has
         no C code.
     """
-    has_lines = any(each.level in _LINES for each in inputs)
+    has_lines = any(each.level in LINES for each in inputs)
     reader = _MatrixReader(shape) if has_lines else _Reader(shape)
     with tf.Graph().as_default():
         tensors = {each: reader.placeholder(each) for each in inputs}
@@ -104,7 +101,7 @@ def trace(
             for name, (how, change, factor) in results.changes.items()
         }
     program = reader.program(inputs, new_value, changes)
-    _check(program)
+    check(program)
     return program
 
 
@@ -270,23 +267,12 @@ class _Reader:
         return self._nodes[key]
 
     def program(self, inputs: List[Input], value: Node, changes: Dict[str, Change]) -> Program:
-        """Returns the `Program`, without scalars that the rule does not use."""
-        used_names = [n.detail.name for n in self._nodes.values() if n.operation == "Input"]
-        slots = [each for each in inputs if each.is_slot]
-        scalars = [
-            each
-            for each in inputs
-            if not each.is_slot and each.level == SCALAR and each.name in used_names
-        ]
+        """Returns the `Program`."""
+        roots = [value]
+        for change in changes.values():
+            roots += [change.node] + ([] if change.factor is None else [change.factor])
         (dtype,) = [each.dtype for each in inputs if each.name == VALUE]
-        return Program(
-            dtype,
-            scalars,
-            *([each for each in slots if each.level in levels] for levels in _LEVELS_OF_SLOTS),
-            nodes=self.nodes,
-            value=value,
-            changes=changes,
-        )
+        return program_from(dtype, inputs, self.nodes, roots, changes)
 
 
 class _MatrixReader(_Reader):
@@ -385,37 +371,3 @@ def _constant(operation: Operation) -> Any:
 
 def _constant_array(operation: Operation) -> Optional[np.ndarray]:
     return tf.make_ndarray(operation.get_attr("value")) if operation.type == "Const" else None
-
-
-def _check(program: Program) -> None:
-    """Raises an UnsupportedError if kernels do not support the program."""
-    slots = {each.name: each for each in program.all_slots}
-    for name, change in program.changes.items():
-        slot = slots[name]
-        levels = {slot.level, SCALAR, MATRIX} if slot.level in _LINES else range(slot.level + 1)
-        if slot.level < ELEMENT and (
-            change.node.level not in levels or change.node.stage == AFTER_SUMS
-        ):
-            raise UnsupportedError(
-                f"the slot {name!r} has no value per element, but its new value needs one"
-            )
-        if change.how == ADD and slot.level in (*_LINES, ELEMENT):
-            raise UnsupportedError(f"kernels do not support an addition to the slot {name!r}")
-        if change.how == FADE and (slot.level < ELEMENT or change.factor.level != SCALAR):
-            raise UnsupportedError(
-                f"kernels cannot multiply the slot {name!r} by a factor, unless the slot has a "
-                "value per element and the factor is a scalar"
-            )
-    for node in program.nodes:
-        latest = AFTER_LINES if node.level == MATRIX_COLUMN else AFTER_SUMS - 1
-        if node.level in (MATRIX, *_LINES) and node.stage > latest:
-            raise UnsupportedError(
-                "kernels cannot compute a value per row or column from a sum over all elements"
-            )
-        is_sum = node.operation in SUMS and node.level in _LINES
-        if is_sum and any(
-            MATRIX <= each.level <= MATRIX_COLUMN for each in needed_for(node.inputs)
-        ):
-            raise UnsupportedError(
-                "kernels cannot read slots of rows or columns in a sum over rows or columns"
-            )

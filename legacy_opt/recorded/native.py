@@ -1,0 +1,270 @@
+"""Trains NumPy arrays with native kernels, in place. Needs no TensorFlow.
+
+A recorded rule is compiled to the kernel that TensorFlow would run (docs/native.md): from
+legacy-opt-native if it has the kernel, else by a C compiler. For PyTorch, pass ``level="native"``
+to `legacy_opt.recorded.torch.RecordedOptimizer`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import numpy as np
+
+from legacy_opt.native.compiler import program as programs
+from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.runtime import compiled_kernels, standalone
+from legacy_opt.recorded import records
+from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.operations import SUMS
+from legacy_opt.recorded.records import Group, Program, Record, RecordError, level_of
+
+LEVELS = {
+    records.SCALAR: programs.SCALAR,
+    records.ROW: programs.ROW,
+    records.MATRIX: programs.MATRIX,
+    records.MATRIX_ROW: programs.MATRIX_ROW,
+    records.MATRIX_COLUMN: programs.MATRIX_COLUMN,
+    records.ELEMENT: programs.ELEMENT,
+}
+
+
+class NativeOptimizer(NumpyOptimizer):
+    """A `NumpyOptimizer` that runs native kernels.
+
+    Example::
+
+        import numpy as np
+        from legacy_opt import recorded
+        from legacy_opt.recorded.native import NativeOptimizer
+
+        weights = {"w": np.array([1.0, 2.0], np.float32)}
+        optimizer = NativeOptimizer(recorded.load("LazyAdamOptimizer"), weights)
+        optimizer.step({"w": np.array([0.1, 0.2], np.float32)})  # changes the arrays
+
+    Args:
+      record: the `Record`.
+      variables: a dict from names to contiguous arrays of the record's dtype, which `step` changes.
+      threads: the number of threads; None for one per processor. It does not change the results.
+      **hyperparameters: other values of hyperparameters.
+
+    Raises:
+      RecordError: the record does not fit the variables, a hyperparameter has no value, an array is
+        not contiguous, or there are no kernels: the message says why.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        variables: Mapping[str, np.ndarray],
+        threads: Optional[int] = None,
+        **hyperparameters: float,
+    ) -> None:
+        super().__init__(record, variables, **hyperparameters)
+        self._kernels = Kernels(record.dtype, threads)
+        for name, array in self.variables.items():
+            if (
+                not array.flags.c_contiguous
+                or not array.flags.writeable
+                or not array.dtype.isnative
+            ):
+                raise RecordError(f"{name!r} is not a contiguous array that can be written")
+            self._kernels.compile(record.group_of(name, array.shape))
+
+    def _update(
+        self,
+        name: str,
+        group: Group,
+        gradient: Any,
+        program: Program,
+        scalars: Mapping[str, Any],
+    ) -> None:
+        variable, slots = self.variables[name], self.state.slots[name]
+        self._kernels.update(group, program, variable, slots, gradient, scalars)
+
+
+class Kernels:
+    """The kernels of the programs of a record.
+
+    Args:
+      dtype: the dtype of the variables.
+      threads: the number of threads; None for one per processor.
+    """
+
+    def __init__(self, dtype: str, threads: Optional[int] = None) -> None:
+        self._dtype = dtype
+        self._threads = threads or os.cpu_count() or 1
+        # Programs are found by their identity. The pairs keep them alive.
+        self._compiled: Dict[int, Tuple[Program, compiled_kernels.Kernel]] = {}
+
+    def compile(self, group: Group) -> None:
+        """Compiles the programs of a group.
+
+        Raises:
+          RecordError: they cannot be compiled.
+        """
+        for program in (group.dense, group.sparse, group.first):
+            if isinstance(program, Program):
+                self._kernel(program, {} if program is group.first else group.slots)
+
+    def _kernel(self, program: Program, slots: Mapping[str, Any]) -> compiled_kernels.Kernel:
+        if id(program) not in self._compiled:
+            try:
+                standalone.library()
+                traced = traced_program(program, slots, self._dtype)
+                programs.check(traced)
+                kernel = compiled_kernels.compiled(traced)
+            except (UnsupportedError, OSError) as error:
+                raise RecordError(f"the record has no native kernel: {error}") from error
+            self._compiled[id(program)] = program, kernel
+        return self._compiled[id(program)][1]
+
+    def update(
+        self,
+        group: Group,
+        program: Program,
+        value: np.ndarray,
+        slots: Mapping[str, np.ndarray],
+        gradient: Any,
+        scalars: Mapping[str, Any],
+    ) -> None:
+        """Updates a variable and its slots in place.
+
+        Args:
+          group: the group of the variable.
+          program: one of the group's programs, for this kind of gradient.
+          value: the variable, contiguous.
+          slots: a dict from names to arrays, contiguous.
+          gradient: an array of the variable's shape, or `Rows` with ids of existing rows.
+          scalars: the results of `Record.before`.
+        """
+        if not value.size:
+            return
+        if isinstance(gradient, Rows):
+            if group.first is not None:
+                first = self._kernel(group.first, {})
+                self._update_rows(first, value, {}, gradient, scalars, False)
+            kernel = self._kernel(program, group.slots)
+            if not _needs_dense(program):
+                self._update_rows(kernel, value, slots, gradient, scalars, not program.by_rows)
+                return
+            ids, rows = gradient.summed()
+            gradient = np.zeros_like(value)
+            gradient[ids] = rows
+        kernel = self._kernel(program, group.slots)
+        gradient = np.ascontiguousarray(gradient)
+        rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
+        standalone.library().legacy_opt_update_array(
+            *_pointers(kernel, value, slots, gradient),
+            *[rows, columns, _scalars(kernel, scalars), self._threads],
+        )
+
+    def update_tensors(
+        self,
+        group: Group,
+        program: Program,
+        variable: Any,
+        gradient: Any,
+        slots: Mapping[str, Any],
+        scalars: Mapping[str, Any],
+    ) -> None:
+        """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
+        value = variable.detach().contiguous()  # the same memory if it is contiguous
+        if isinstance(gradient, tuple):
+            gradient = Rows(*(each.detach().numpy() for each in gradient))
+        else:
+            gradient = gradient.detach().numpy()
+        arrays = {name: tensor.numpy() for name, tensor in slots.items()}
+        numbers = {name: tensor.numpy() for name, tensor in scalars.items()}
+        self.update(group, program, value.numpy(), arrays, gradient, numbers)
+        if value.data_ptr() != variable.data_ptr():
+            variable.copy_(value)
+
+    def fresh(self) -> Kernels:
+        """Returns an object without compiled programs, which can be copied and pickled."""
+        return Kernels(self._dtype, self._threads)
+
+    def _update_rows(
+        self,
+        kernel: compiled_kernels.Kernel,
+        value: np.ndarray,
+        slots: Mapping[str, np.ndarray],
+        gradient: Rows,
+        scalars: Mapping[str, Any],
+        all_rows: bool,
+    ) -> None:
+        ids = np.ascontiguousarray(gradient.ids, np.int64)
+        rows = np.ascontiguousarray(gradient.values)
+        standalone.library().legacy_opt_update_rows(
+            *_pointers(kernel, value, slots, rows),
+            *[ids.ctypes.data, ids.size, len(value), all_rows],
+            *[_scalars(kernel, scalars), self._threads],
+        )
+
+
+def _needs_dense(program: Program) -> bool:
+    """Whether a program needs all elements of the gradient at once."""
+    has_sums = any(node.operation in SUMS for node in program.nodes)
+    return not program.by_rows and (has_sums or program.has_matrices or _has_lines(program))
+
+
+def _has_lines(program: Program) -> bool:
+    return any(node.level not in (records.SCALAR, records.ELEMENT) for node in program.nodes)
+
+
+def traced_program(
+    program: Program, slots: Mapping[str, records.Slot], dtype: str
+) -> programs.Program:
+    """Returns the program from which C code is written: the inverse of `traced.program_of`.
+
+    Args:
+      program: the recorded program.
+      slots: the slots of the variable's group.
+      dtype: the dtype of the variable.
+    """
+    inputs = [
+        programs.Input(name, LEVELS[level_of(slot.layout, program.by_rows)], slot.dtype, True)
+        for name, slot in slots.items()
+    ]
+    inputs += [programs.Input(name, programs.ELEMENT, dtype) for name in ("gradient", "value")]
+    nodes: List[programs.Node] = []
+    for number, node in enumerate(program.nodes):
+        detail = node.detail
+        if node.operation == "Input":
+            kind, name = node.detail
+            detail = programs.Input(name, LEVELS[node.level], node.dtype, kind == records.SLOT)
+            if kind == records.NUMBER:
+                inputs.append(detail)
+        operands = tuple(nodes[each] for each in node.inputs)
+        nodes.append(
+            programs.Node(number, node.operation, node.dtype, operands, LEVELS[node.level], detail)
+        )
+    changes, roots = {}, [nodes[program.value]]
+    for name, change in sorted(program.changes.items()):
+        factor = None if change.factor is None else nodes[change.factor]
+        changes[name] = programs.Change(change.how, nodes[change.node], factor)
+        roots += [nodes[change.node], *([] if factor is None else [factor])]
+    return programs.program_from(dtype, dict.fromkeys(inputs), nodes, roots, changes)
+
+
+def _pointers(
+    kernel: compiled_kernels.Kernel,
+    value: np.ndarray,
+    slots: Mapping[str, np.ndarray],
+    gradient: np.ndarray,
+) -> Sequence[Any]:
+    arrays = [slots[each.name] for each in kernel.program.all_slots]
+    table = ctypes.addressof(kernel.table)
+    return table, value.ctypes.data, _addresses(arrays), gradient.ctypes.data, value.size
+
+
+def _scalars(kernel: compiled_kernels.Kernel, scalars: Mapping[str, Any]) -> Any:
+    return _addresses([np.asarray(scalars[each.name]) for each in kernel.program.scalars])
+
+
+def _addresses(arrays: Sequence[np.ndarray]) -> Any:
+    found = (ctypes.c_void_p * (len(arrays) + 1))(*[each.ctypes.data for each in arrays], None)
+    found.arrays = arrays  # they live as long as their addresses
+    return found

@@ -1,0 +1,125 @@
+"""Tests native kernels that train arrays in place. test_numpy.py compares their bits."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import recorded
+from legacy_opt.native.compiler.emit import emit
+from legacy_opt.native.runtime import cache, standalone
+from legacy_opt.native.updates.optimizers import formulas_of
+from legacy_opt.recorded.native import NativeOptimizer, traced_program
+from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from tests.tools import rules
+
+v1 = tf.compat.v1
+
+
+@pytest.mark.parametrize("name", sorted(recorded.catalogue()))
+def test_a_record_has_the_kernel_of_its_rule(name):
+    """Tests that both have the same C source, so that legacy-opt-native has this kernel, too."""
+    record, compared = recorded.load(name), 0
+    with tf.Graph().as_default():
+        optimizer = legacy_opt.native.accelerate(rules.make(rules.classes()[name]))
+        variable = v1.get_variable("w", [3, 4], use_resource=True)
+        optimizer._create_slots([variable])
+        optimizer._prepare()
+        formulas, group = formulas_of(optimizer), record.group_of("w", [3, 4])
+        for is_sparse, program in enumerate([group.dense, group.sparse]):
+            if not isinstance(program, str):
+                expected = emit(formulas.formula_of(variable, bool(is_sparse)).program())
+                assert emit(traced_program(program, group.slots, "float32")) == expected
+                compared += 1
+    assert compared
+
+
+def train(optimizer_class, record, weights, gradients, **arguments):
+    weights = {name: array.copy() for name, array in weights.items()}
+    optimizer = optimizer_class(record, weights, **arguments)
+    for _ in range(3):
+        optimizer.step(gradients)
+    return weights, optimizer.state.slots
+
+
+@pytest.mark.parametrize(
+    "name", ["AdafactorOptimizer", "LAMBOptimizer", "LazyAdamOptimizer", "AdagradDecayOptimizer"]
+)
+def test_the_number_of_threads_changes_nothing(name):
+    draw = np.random.RandomState(0)
+    record = recorded.load(name)
+    # The array has several blocks of 65536 elements.
+    weights = {"w": draw.randn(300, 701).astype("f4"), "t": draw.randn(9000, 8).astype("f4")}
+    ids = draw.randint(0, 9000, 20000)
+    gradients = {"w": draw.randn(300, 701).astype("f4")}
+    if not isinstance(record.group_of("t", [9000, 8]).sparse, str):
+        gradients["t"] = Rows(ids, draw.randn(20000, 8).astype("f4"))
+    expected = train(NumpyOptimizer, record, weights, gradients)
+    for threads in 1, 2, 5:
+        for one, other in zip(
+            train(NativeOptimizer, record, weights, gradients, threads=threads), expected
+        ):
+            np.testing.assert_equal(one, other)
+
+
+def test_clipping_and_changed_hyperparameters():
+    with tf.Graph().as_default():
+        optimizer = legacy_opt.ClipByGlobalNormOptimizer(v1.train.MomentumOptimizer(0.1, 0.9), 0.5)
+        record = recorded.record(optimizer)
+    gradients = {"w": np.float32([3, 4]), "t": Rows(np.int32([1, 1]), np.ones((2, 1), "f4"))}
+    found = []
+    for optimizer_class in NumpyOptimizer, NativeOptimizer:
+        weights = {"w": np.ones(2, "f4"), "t": np.ones((2, 1), "f4")}
+        optimizer = optimizer_class(record, weights)
+        optimizer.step(gradients)
+        optimizer.hyperparameters.update(learning_rate=0.7, clip_norm=2.0)
+        optimizer.step(gradients)
+        found.append(weights)
+    np.testing.assert_equal(*found)
+
+
+def test_arrays_that_kernels_cannot_change():
+    record, array = recorded.load("AdamOptimizer"), np.ones([4, 4], "f4")
+    read_only = array.copy()
+    read_only.flags.writeable = False
+    for wrong in array.T[:2], array[:, :2], read_only:
+        with pytest.raises(recorded.RecordError, match="'w' is not a contiguous array that can"):
+            NativeOptimizer(record, {"w": wrong})
+
+
+def test_without_compiler(tmp_path, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(tmp_path / "kernels"))
+    monkeypatch.setattr(cache, "_loaded", {})
+    monkeypatch.setattr(cache, "prebuilt", lambda name: None)
+    for variable in "CC", "CXX":
+        monkeypatch.setenv(variable, "none")
+    standalone.library.cache_clear()
+    cache.compiler.cache_clear()
+    try:
+        with pytest.raises(recorded.RecordError, match=r"no native kernel: There is no C\+\+ comp"):
+            NativeOptimizer(recorded.load("AdamOptimizer"), {"w": np.ones(2, "f4")})
+    finally:
+        standalone.library.cache_clear()
+        cache.compiler.cache_clear()
+
+
+def test_names_in_a_record_are_no_code():
+    text = '*/ int evil = system("touch evil"); /*'
+    document = json.loads(recorded.dumps(recorded.load("MomentumOptimizer")).replace("mom", "m"))
+    document = json.loads(json.dumps(document).replace('"mentum"', json.dumps(text)))
+    record = recorded.loads(json.dumps(document))
+    group = record.groups[0]
+    assert text in group.slots and text in record.hyperparameters
+    assert "evil" not in emit(traced_program(group.dense, group.slots, "float32"))
+
+
+def test_too_many_slots_for_a_kernel():
+    document = json.loads(recorded.dumps(recorded.load("MomentumOptimizer")))
+    for group in document["groups"]:
+        slot = group["slots"]["momentum"]
+        group["slots"].update({f"s{i}": dict(slot, suffix=f"s{i}") for i in range(9)})
+    record = recorded.loads(json.dumps(document))
+    with pytest.raises(recorded.RecordError, match="the record has no native kernel: .*slots"):
+        NativeOptimizer(record, {"w": np.ones(2, "f4")})
