@@ -1,6 +1,7 @@
 """`legacy-opt export`: writes the state in a checkpoint to a state file of a recorded rule."""
 
 import argparse
+import importlib
 import os
 import tempfile
 
@@ -20,10 +21,16 @@ tf.train.Checkpoint or a Keras file; TensorFlow then converts it as `legacy-opt 
 examples:
   legacy-opt export training/model.ckpt-1000 --rule adam.json --out state.npz
   legacy-opt export model.keras --model training:build --rule adam.json --out state.npz
+  legacy-opt export training/model.ckpt-1000 --rule adam.json --to torch-own --out adam.pt
 
 exit codes: 0, success; 1, some of the state does not fit the model or optimizer, and nothing was
 written; 2, bad input: the checkpoint is damaged or belongs to another rule, and nothing was written
 """
+
+
+# Values of --to: the readers of state files, and the modules that write for other optimizers.
+_STATE_FILES = ("npz", "torch", "optax", "keras")
+_OWN = {"torch-own": "torch_own", "optax-own": "optax_own"}
 
 
 def add_command(commands):
@@ -47,7 +54,25 @@ def add_command(commands):
     for option in convert_command.OF_KERAS:
         parser.add_argument(option, metavar="MODULE:OBJECT", help=convert_command.OF_KERAS[option])
     parser.add_argument(
-        "--out", metavar="FILE", required=True, help="the .npz or .safetensors file to write"
+        "--to",
+        choices=[*_STATE_FILES, *_OWN],
+        default="npz",
+        help="who reads FILE. All targets of recorded rules read the same file, which is the "
+        "default; torch-own and optax-own are for the optimizers of PyTorch and optax, where one "
+        "is the same up to rounding",
+    )
+    parser.add_argument(
+        "--set",
+        metavar="NAME=NUMBER",
+        action="append",
+        default=[],
+        help="with torch-own or optax-own: a hyperparameter, if it is not the record's",
+    )
+    parser.add_argument(
+        "--out",
+        metavar="FILE",
+        required=True,
+        help="the file to write: .npz or .safetensors; with torch-own, any name",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
     parser.set_defaults(
@@ -93,7 +118,38 @@ def _conversion(arguments, destination):
 def _export(arguments, record, checkpoint, name_map):
     from ..checkpoints import state_transfer
 
-    plan, step = state_transfer.export_state(checkpoint, record, arguments.out, name_map)
+    own = _OWN.get(arguments.to)
+    if own is None:
+        if arguments.set:
+            raise ValueError(f"--set has no meaning with --to {arguments.to}.")
+        plan, step = state_transfer.export_state(checkpoint, record, arguments.out, name_map)
+        return _outcome(arguments, record, plan, step)
+    numbers = dict(map(_number, arguments.set))
+    from legacy_opt.recorded import state_files
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "state.npz")
+        plan, step = state_transfer.export_state(checkpoint, record, path, name_map)
+        try:
+            module = importlib.import_module("legacy_opt.recorded." + own)
+        except ModuleNotFoundError as error:
+            library = arguments.to.partition("-")[0]
+            raise ValueError(
+                f"--to {arguments.to} needs {library}: pip install {library}"
+            ) from error
+        grade = module.write(arguments.out, state_files.read(path), **numbers)
+    return _outcome(arguments, record, plan, step, grade)
+
+
+def _number(text):
+    name, _, number = text.partition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ValueError(f"--set takes NAME=NUMBER, got {text!r}.") from None
+
+
+def _outcome(arguments, record, plan, step, grade=None):
     facts = {
         "path": arguments.out,
         "optimizer": record.optimizer,
@@ -106,6 +162,9 @@ def _export(arguments, record, checkpoint, name_map):
         f"{arguments.out}: {record.optimizer}, step {step}, "
         f"{plain_text.counted(len(plan.trained), 'variable')}"
     ]
+    if grade is not None:
+        facts["grade"] = grade._asdict()
+        lines.append(f"training by {arguments.to}, with dense gradients: {grade}")
     lines += [f"not trained: {name}" for name in plan.untrained]
     lines += [f"left out: {name}" for name in plan.left_out]
     return terminal.Outcome(terminal.SUCCESS, facts, tuple(lines))

@@ -62,7 +62,7 @@ class NativeOptimizer(NumpyOptimizer):
         threads: Optional[int] = None,
         **hyperparameters: float,
     ) -> None:
-        super().__init__(record, variables, **hyperparameters)
+        super().__init__(record, variables, True, **hyperparameters)
         self._kernels = Kernels(record.dtype, threads)
         for name, array in self.variables.items():
             if (

@@ -7,6 +7,8 @@ PyTorch's own optimizer (`foreach`, PyTorch's default) in the same round; median
 Ratios are unreliable if the machine is busy.
 """
 
+import inspect
+import math
 import statistics
 import time
 
@@ -26,9 +28,19 @@ RULES = {
     "AdagradOptimizer": (torch.optim.Adagrad, torch.optim.Adagrad),
     "MomentumOptimizer": (torch.optim.SGD, torch.optim.SGD),
     "AdagradDecayOptimizer": (torch.optim.Adagrad, torch.optim.Adagrad),
+    "AdamWOptimizer": (torch.optim.AdamW, None),
     "LAMBOptimizer": (torch.optim.AdamW, None),
 }
-WAYS = ("own", "exact", "fast", "exact, compiled", "fast, compiled", "NumPy")
+WAYS = (
+    "own",
+    "own, fused",
+    "native",
+    "exact",
+    "fast",
+    "exact, compiled",
+    "fast, compiled",
+    "NumPy",
+)
 
 
 def gradient(is_sparse):
@@ -56,6 +68,9 @@ def step_of(way, name, own, is_sparse):
     parameter.grad = grad
     if way == "own":
         return own([parameter], lr=0.01).step
+    if way == "own, fused":
+        can = "fused" in inspect.signature(own).parameters and not is_sparse
+        return own([parameter], lr=0.01, fused=True).step if can else None
     level, _, compiled = way.partition(", ")
     step = RecordedOptimizer([parameter], record, level=level).step
     return torch.compile(step) if compiled else step
@@ -81,10 +96,12 @@ def main():
                 continue
             torch._dynamo.reset()  # it compiles a function only some times
             steps = [step_of(way, name, own, is_sparse) for way in WAYS]
-            for step in steps:
+            for step in filter(None, steps):
                 for _ in range(3):
                     step()
-            rounds = [[seconds(step) for step in steps] for _ in range(ROUNDS)]
+            rounds = [
+                [seconds(step) if step else math.nan for step in steps] for _ in range(ROUNDS)
+            ]
             own_time = statistics.median(each[0] for each in rounds)
             ratios = [
                 statistics.median(each[i] / each[0] for each in rounds) for i in range(1, len(WAYS))

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from legacy_opt import recorded
-from legacy_opt.recorded import state_files, torch_state
+from legacy_opt.recorded import state_files, torch_own, torch_state
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.torch import RecordedOptimizer
 
@@ -197,6 +197,50 @@ def check_empty():
         RecordedOptimizer([parameter], recorded.load(name)).step()
 
 
+def check_own_optimizers():
+    """PyTorch's own optimizers go on with a state, if they are the same; else they are refused."""
+    draw = np.random.RandomState(0)
+    for name, grade in (
+        ("AdadeltaOptimizer", "exact"),
+        ("AdagradOptimizer", "rounding"),
+        ("AdamOptimizer", "rounding"),
+        ("AdamWOptimizer", "rounding"),
+        ("GradientDescentOptimizer", "rounding"),
+        ("MomentumOptimizer", "rounding"),
+        ("RMSPropOptimizer", "rounding"),
+    ):
+        record = recorded.load(name)
+        momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
+        weights = {"w": draw.randn(4, 3).astype("f4")}
+        optimizer = NumpyOptimizer(record, weights, **momentum)
+        gradients = [draw.randn(4, 3).astype("f4") for _ in range(400)]
+        for gradient in gradients[:300]:
+            optimizer.step({"w": gradient})
+        state = state_files.state_of(optimizer)
+        for gradient in gradients[300:]:
+            optimizer.step({"w": gradient})
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "state.pt")
+            assert torch_own.write(path, state, **momentum).name == grade, name
+            saved = torch.load(path, weights_only=True)
+        parameter = torch.nn.Parameter(saved["variables"]["w"])
+        own = getattr(torch.optim, saved["class"])([parameter], lr=9.0)
+        own.load_state_dict(saved["optimizer"])
+        for gradient in gradients[300:]:
+            parameter.grad = torch.from_numpy(gradient)
+            own.step()
+        way = np.abs(weights["w"] - state.variables["w"]).max()
+        assert np.abs(parameter.detach().numpy() - weights["w"]).max() < 1e-4 * way, name
+    parameters = {"w": torch.nn.Parameter(torch.zeros(4, 3))}
+    state = state_files.state_of(NumpyOptimizer(recorded.load("AdamOptimizer"), weights))
+    other = state_files.state_of(NumpyOptimizer(recorded.load("NadamOptimizer"), weights))
+    from_state = torch_own.from_state
+    refused("PyTorch's Adam is another optimizer", from_state, state, parameters, epsilon=0.1)
+    refused("no optimizer like NadamOptimizer", from_state, other, parameters)
+    refused("no trained variable 'v'", from_state, state, {"v": parameters["w"]})
+    assert not parameters["w"].any()
+
+
 def refused(problem, function, *args, **kwargs):
     """Checks that a call raises a ValueError with some words."""
     try:
@@ -253,6 +297,7 @@ if __name__ == "__main__":
         check_slots_that_exchange_values,
         check_order_of_equal_ids,
         check_empty,
+        check_own_optimizers,
         check_errors,
     ):
         check()

@@ -1,0 +1,172 @@
+"""Compares recorded rules with optimizers of other libraries that do nearly the same.
+
+`torch_own` and `optax_own` translate states to such an optimizer. How near it is, is measured: a
+small problem trains with the rule, its state is translated, and both go on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
+
+import numpy as np
+
+from legacy_opt.recorded.numpy import NumpyOptimizer
+from legacy_opt.recorded.records import Record, RecordError
+from legacy_opt.recorded.state_files import SavedState, state_of
+
+_GoOn = Callable[[SavedState, Sequence[Mapping[str, np.ndarray]]], Mapping[str, np.ndarray]]
+EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
+_BEFORE, _AFTER = 10, 20  # steps before and after the translation
+_SCALES = (1.0, 0.01)  # of the gradients
+_LARGEST_SHARE = 1e-4  # of the way that the weights went
+_MOST_ELEMENTS = 1_000_000
+
+
+class Grade(NamedTuple):
+    """How near a training by another optimizer is.
+
+    Attributes:
+      name: "exact": all weights are equal to the bit; "rounding": they differ by less than a
+        ten-thousandth of the way that they went, or by their last digits; or "differs".
+      share: the largest difference of a weight as a share of the way.
+    """
+
+    name: str
+    share: float
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.share:.1e} of the way of {_AFTER} steps)"
+
+
+class Setting(NamedTuple):
+    """An optimizer of another library, and its state.
+
+    Attributes:
+      name: the name of its class or function.
+      arguments: its arguments.
+      slots: a dict from its names of slots to the rule's names, or pairs (name, factor).
+      step: the number of steps that it counts.
+    """
+
+    name: str
+    arguments: Dict[str, Any]
+    slots: Mapping[str, Any]
+    step: int
+
+
+def adam_settings(name: str, state: SavedState, hyper: Mapping[str, float]) -> Setting:
+    """Returns the settings of an Adam whose epsilon is added after the correction of the bias.
+
+    TensorFlow adds epsilon to the uncorrected root. The other epsilon is the same in this step.
+    """
+    step = _steps_of(state, hyper)
+    epsilon = hyper["epsilon"] / math.sqrt(-math.expm1((step + 1) * math.log(hyper["beta2"])))
+    betas = hyper["beta1"], hyper["beta2"]
+    arguments = {"learning_rate": hyper["learning_rate"], "betas": betas, "epsilon": epsilon}
+    if "weight_decay" in hyper:
+        arguments["weight_decay"] = hyper["weight_decay"] / hyper["learning_rate"]
+    return Setting(name, arguments, {"m": "m", "v": "v"}, step)
+
+
+def _steps_of(state: SavedState, hyper: Mapping[str, float]) -> int:
+    """Returns how many steps Adam has done: by its power of beta2, or by the global step."""
+    power = float(state.shared.get("beta2_power", 0.0))
+    if power < 1e-30:
+        return state.global_step
+    return max(0, round(math.log(power) / math.log(hyper["beta2"])) - 1)
+
+
+def measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn) -> Grade:
+    """Measures how near another optimizer is, for dense gradients of about 1 and 0.01.
+
+    Args:
+      state: the state to translate. Its shared variables and global step are used.
+      hyper: the hyperparameters.
+      go_on: a function that translates a state, trains on gradients, and returns the variables.
+    """
+    return max((_measured(state, hyper, go_on, each) for each in _SCALES), key=lambda g: g.share)
+
+
+def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: float) -> Grade:
+    draw, dtype = np.random.RandomState(0), state.record.dtype
+    shapes = _small_shapes(state.record)
+
+    def drawn(factor: float) -> Dict[str, np.ndarray]:
+        return {
+            name: np.array(factor * draw.standard_normal(shape), dtype)
+            for name, shape in shapes.items()
+        }
+
+    weights, gradients = drawn(1.0), [drawn(scale) for _ in range(_BEFORE + _AFTER)]
+    optimizer = NumpyOptimizer(state.record, weights, **hyper)
+    optimizer.state.shared.update(state.shared)
+    optimizer.state.global_step = state.global_step
+    for each in gradients[:_BEFORE]:
+        optimizer.step(each)
+    between = state_of(optimizer)
+    for each in gradients[_BEFORE:]:
+        optimizer.step(each)
+    return _grade(between.variables, weights, go_on(between, gradients[_BEFORE:]))
+
+
+def _small_shapes(record: Record) -> Dict[str, Sequence[int]]:
+    """Returns names and shapes of variables with a dense update, one of each group."""
+    shapes: Dict[str, Sequence[int]] = {}
+    for i, group in enumerate(record.groups):
+        if isinstance(group.dense, str):
+            continue
+        if group.variables is None:
+            low, high = group.ranks or (0, None)
+            rank = max(low, 2 if high is None else min(high, 2))
+            shapes[f"w{i}"] = (5, 4, *[2] * (rank - 2))[:rank]
+        else:
+            smallest = min(group.variables.items(), key=lambda pair: int(np.prod(pair[1])))
+            if int(np.prod(smallest[1])) <= _MOST_ELEMENTS:
+                shapes[smallest[0]] = smallest[1]
+    return shapes
+
+
+def _grade(
+    start: Mapping[str, np.ndarray],
+    expected: Mapping[str, np.ndarray],
+    found: Mapping[str, np.ndarray],
+) -> Grade:
+    if all(np.array_equal(found[name], expected[name]) for name in expected):
+        return Grade(EXACT, 0.0)
+    shares, fits = [], True
+    for name, end in expected.items():
+        way = np.max(np.abs(end - start[name]))
+        difference = np.max(np.abs(found[name] - end))
+        shares.append(float(difference / way) if way else math.inf if difference else 0.0)
+        last_digits = 4 * np.spacing(np.max(np.abs(end)))
+        fits = fits and (shares[-1] < _LARGEST_SHARE or difference <= last_digits)
+    return Grade(ROUNDING if fits else DIFFERS, max(shares))
+
+
+def check(grade: Grade, record: Record, name: str) -> None:
+    """Raises a RecordError if a training by another optimizer differs."""
+    if grade.name == DIFFERS:
+        raise RecordError(
+            f"{name} is another optimizer than {record.optimizer}: weights differ by "
+            f"{grade.share:.2g} of the way of {_AFTER} steps. Train with the record instead"
+        )
+
+
+def no_counterpart(record: Record, library: str, known: Sequence[str]) -> RecordError:
+    """Returns the error for a rule that a library does not have."""
+    return RecordError(
+        f"{library} has no optimizer like {record.optimizer}, but like {', '.join(sorted(known))}. "
+        "Train with the record instead"
+    )
+
+
+def slot_arrays(state: SavedState, setting: Setting) -> Dict[str, Dict[str, np.ndarray]]:
+    """Returns the slots under the other library's names: a dict from slots to dicts by variable."""
+    found: Dict[str, Dict[str, np.ndarray]] = {}
+    for other, own in setting.slots.items():
+        own, factor = own if isinstance(own, tuple) else (own, 1.0)
+        found[other] = {
+            name: slots[own] * slots[own].dtype.type(factor) for name, slots in state.slots.items()
+        }
+    return found
