@@ -239,8 +239,6 @@ class _Reader:
         fields = self._fields(function, "nodes results")
         inputs = {(NUMBER, each): (SCALAR, dtype) for each, dtype in dtypes.items()}
         nodes = self._nodes(fields["nodes"], inputs)
-        if any(node.operation in SUMS for node in nodes):
-            self._refuse("a function of scalars has a sum")
         results = self._dict("results", fields["results"])
         for position in results.values():
             is_position = isinstance(position, int) and not isinstance(position, bool)

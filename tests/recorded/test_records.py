@@ -1,6 +1,8 @@
 """Tests the format of recorded rules: the catalogue, errors, and damaged documents."""
 
+import itertools
 import json
+import math
 import os
 import types
 
@@ -10,8 +12,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import recorded
-from legacy_opt.recorded import operations, reading
-from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded import interpreter, operations, reading
+from legacy_opt.recorded.numpy import NumpyLibrary, NumpyOptimizer, Rows
 from tests.support.processes import programs
 from tests.tools import rules
 
@@ -302,34 +304,74 @@ def program(document):
     return document["groups"][0]["dense"]
 
 
+def with_node(*nodes):
+    """Returns a change of a document: more nodes in its first program."""
+    return lambda d: program(d)["nodes"].extend(map(list, nodes))
+
+
+def with_field(name, value, part=lambda d: d["groups"][0]):
+    return lambda d: part(d).update({name: value})
+
+
+ONE = ["Const", "bool", "scalar", [], True]
 DAMAGED = {
     "not a record: there is no format": lambda d: d.pop("format"),
     "version 2 of the format is not known": lambda d: d.update(version=2),
     "version True of the format": lambda d: d.update(version=True),
     "expected the names after, before": lambda d: d.update(more=1),
-    "the operation 'Eval' is not known": lambda d: program(d)["nodes"].append(
-        ["Eval", "float32", "scalar", [0]]
+    "optimizer: expected a name, got ''": lambda d: d.update(optimizer=""),
+    "dtype: expected one of float32, float64": lambda d: d.update(dtype="complex64"),
+    "a name has two meanings": lambda d: d["shared"].update(d["hyperparameters"]),
+    "clipping: expected one of rows": lambda d: d.update(clipping="columns"),
+    "after: 'x' is no shared variable": lambda d: d["after"].update(nodes=[ONE], results={"x": 0}),
+    "results: there is no node 999": lambda d: d["before"]["results"].update(x=999),
+    "'1.0' is no number of the dtype 'float32'": lambda d: d["hyperparameters"][
+        "learning_rate"
+    ].update(value="1.0"),
+    "'0xzz' is no number": lambda d: d["hyperparameters"]["learning_rate"].update(value="0xzz"),
+    "a group has either variables or ranks": with_field("ranks", None),
+    "ranks: [1] are no 2 sizes": with_field("ranks", [1]),
+    "ranks: (2, 1) has no rank": with_field("ranks", [2, 1]),
+    "slots: expected names with values, got []": with_field("slots", []),
+    "first: expected a program of rows": with_field("first", "none"),
+    "layout: expected one of scalar": lambda d: d["groups"][0]["slots"]["accumulator"].update(
+        layout="disk"
     ),
-    "there is no earlier node 99": lambda d: program(d)["nodes"].append(
-        ["Neg", "float32", "scalar", [99]]
+    "by_rows is 1": with_field("by_rows", 1, program),
+    "value: there is no node -1": with_field("value", -1, program),
+    "value: node 0 has another dtype or shape": lambda d: program(d).update(
+        nodes=[ONE], value=0, changes={}
     ),
-    "there is no earlier node True": lambda d: program(d)["nodes"].append(
-        ["Neg", "float32", "scalar", [True]]
+    "there is no slot 'm'": lambda d: program(d)["changes"].update(m=["assign", 0]),
+    "is no change": lambda d: program(d)["changes"].update(accumulator=["run", 0]),
+    "expected a list of at most 40000": with_field("nodes", [0] * 40001, program),
+    "more than 40000 nodes and operands": with_field(
+        "nodes",
+        [["Const", "float32", "scalar", [], "0x0.0p+0"]]
+        + 50 * [["AddN", "float32", "scalar", 999 * [0]]],
+        program,
+    ),
+    "a node has an operation, a dtype": with_node(["Neg"]),
+    "the operation 'Eval' is not known": with_node(["Eval", "float32", "scalar", [0]]),
+    "there is no earlier node 99": with_node(["Neg", "float32", "scalar", [99]]),
+    "there is no earlier node True": with_node(["Neg", "float32", "scalar", [True]]),
+    "Neg does not have 2 operands": with_node(["Neg", "float32", "scalar", [0, 0]]),
+    "Neg of ['bool'] is no bool": with_field(
+        "nodes", [ONE, ["Neg", "bool", "scalar", [0]]], program
+    ),
+    "Const has a detail and no operands": with_node(["Const", "bool", "scalar", [0], True]),
+    "[1, 2] is no input": with_node(["Input", "bool", "scalar", [], [1, 2]]),
+    "there is no input ['scalar', 'x']": with_node(
+        ["Input", "bool", "scalar", [], ["scalar", "x"]]
+    ),
+    "FloorDiv divides by something other": with_field(
+        "nodes",
+        [["Const", "int64", "scalar", [], 0], ["FloorDiv", "int64", "scalar", [0, 0]]],
+        program,
     ),
     "Neg has no result of the level 'scalar'": lambda d: program(d)["nodes"].append(
         ["Neg", "float32", "scalar", [program(d)["value"]]]
     ),
-    "value: there is no node -1": lambda d: program(d).update(value=-1),
-    "there is no slot 'm'": lambda d: program(d)["changes"].update(m=["assign", 0]),
-    "is no change": lambda d: program(d)["changes"].update(accumulator=["run", 0]),
-    "layout: expected one of scalar": lambda d: d["groups"][0]["slots"]["accumulator"].update(
-        layout="disk"
-    ),
-    "'1.0' is no number of the dtype 'float32'": lambda d: d["hyperparameters"][
-        "learning_rate"
-    ].update(value="1.0"),
-    "expected a list of at most 40000": lambda d: program(d).update(nodes=[0] * 40001),
-    "dtype: expected one of float32, float64": lambda d: d.update(dtype="complex64"),
     "an update of rows has a sum": lambda d: d["groups"][0]["sparse"]["nodes"].append(
         ["Sum", "float32", "scalar", [d["groups"][0]["sparse"]["value"]]]
     ),
@@ -359,6 +401,51 @@ def test_files(tmp_path):
     path.write_bytes(b" " * (reading.MOST_BYTES + 1))
     with pytest.raises(recorded.RecordError, match=f"at most {reading.MOST_BYTES} bytes"):
         recorded.load(path)
+
+
+OPERATIONS = {
+    "Abs": abs,
+    "AddN": lambda *all_: sum(all_),
+    "ClipByValue": lambda a, b, c: min(max(a, b), c),
+    "DivNoNan": lambda a, b: a / b if b else 0.0,
+    "Exp": math.exp,
+    "Expm1": math.expm1,
+    "Log": lambda a: math.log(a) if a > 0 else -math.inf if a == 0 else math.nan,
+    "Log1p": lambda a: math.log1p(a) if a > -1 else -math.inf if a == -1 else math.nan,
+    "Maximum": max,
+    "Minimum": min,
+    "Pow": lambda a, b: math.nan if a < 0 and b != int(b) else math.inf if a == 0 > b else a**b,
+    "Reciprocal": lambda a: 1 / a if a else math.inf,
+    "Rsqrt": lambda a: math.nan if a < 0 else a**-0.5 if a else math.inf,
+    "Sigmoid": lambda a: 1 / (1 + math.exp(-a)),
+    "Sign": lambda a: (a > 0) - (a < 0),
+    "SoftplusGrad": lambda a, b: a / (math.exp(-b) + 1),
+    "Sqrt": lambda a: math.nan if a < 0 else a**0.5,
+    "SquaredDifference": lambda a, b: (a - b) ** 2,
+    "Tanh": math.tanh,
+}
+NUMBERS = [-30.0, -2.5, -1.0, -1e-9, 0.0, 1e-9, 0.3, 1.0, 2.0, 40.5]
+
+
+@pytest.mark.parametrize("name", sorted(OPERATIONS))
+def test_operations(name):
+    count = operations.TABLE[name].operands or 3
+    operands = np.array(list(itertools.product(NUMBERS, repeat=count))).T
+    with np.errstate(all="ignore"):
+        found = interpreter.compute(NumpyLibrary(), name, list(operands), "float64")
+    expected = [float(OPERATIONS[name](*each)) for each in operands.T.tolist()]
+    # The error of a power grows with its exponent: see "The bits of the result" in docs/native.md.
+    rtol = 1e-13 if name == "Pow" else 4e-16
+    np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-300)
+
+
+def test_floats_become_integers():
+    floats = np.array([2.9, -2.9, 3e9, -1e20, np.nan, np.inf])
+    lowest = -(2**31)
+    with np.errstate(all="ignore"):
+        narrow, wide = (NumpyLibrary().cast(floats, dtype) for dtype in ("int32", "int64"))
+    assert narrow.tolist() == [2, -2, lowest, lowest, lowest, lowest]
+    assert wide[2:4].tolist() == [3 * 10**9, -(2**63)]
 
 
 def test_each_operation_of_kernels_is_known():
