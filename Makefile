@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits native-differences native-wheel sanitize mutations coverage seconds rules leave \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -60,6 +60,9 @@ scripts: $(TOOLS) ## train old scripts on every lane; write their losses into do
 bits: $(TOOLS) ## check that native kernels compute the same bits on all lanes, threads and processors
 	$(NOX) bits
 
+bits-arm: $(TOOLS) ## check that native kernels compute the same bits on ARM64, in an emulator
+	$(NOX) bits_arm
+
 rules: $(TOOLS) ## record the rules of the catalogue into legacy_opt/recorded/rules
 	$(NOX) rules
 
@@ -69,8 +72,8 @@ leave: $(TOOLS) ## compare recorded rules in NumPy and PyTorch, without TensorFl
 native-differences: $(TOOLS) ## print how often native kernels differ from TensorFlow, for docs/native.md
 	$(NOX) native_differences
 
-native-wheel: $(TOOLS) ## build legacy-opt-native, the kernels for machines without a compiler
-	$(NOX) native_wheel
+native-wheel: $(TOOLS) ## build legacy-opt-native for machines without a compiler (ARGS=aarch64: for ARM64)
+	$(NOX) native_wheel -- $(ARGS)
 
 sanitize: $(TOOLS) ## run native kernels under the sanitizers for addresses and undefined behaviour
 	$(NOX) sanitize

@@ -69,6 +69,13 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         has_cpu_wheel = x86 and sys.platform != "darwin" and self.minor >= (2, 1)
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"
 
+    @property
+    def wheel_for_arm64(self):
+        """The package that contains TensorFlow for Linux on ARM64; None if there is none."""
+        if self.minor < (2, 10):
+            return None
+        return "tensorflow-cpu-aws" if self.minor < (2, 16) else "tensorflow"
+
 
 # The oldest version of Keras 3 that is tested. It is tested on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"

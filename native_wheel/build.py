@@ -1,9 +1,11 @@
 """Compiles the contents of the package legacy-opt-native (`make native-wheel`).
 
 python native_wheel/build.py operations FOLDER    # for the TensorFlow of this Python
-python native_wheel/build.py kernels FOLDER   # kernels do not depend on TensorFlow
+python native_wheel/build.py kernels FOLDER [MACHINE]   # kernels do not depend on TensorFlow
 
-The operations library is a library of TensorFlow operations that run the kernels.
+The operations library is a library of TensorFlow operations that run the kernels. MACHINE is a type
+of processor, such as aarch64; the default is this machine's. `arm64.py` compiles operations for
+aarch64.
 """
 
 import concurrent.futures
@@ -12,6 +14,7 @@ import functools
 import inspect
 import itertools
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -30,6 +33,7 @@ from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
 
+THIS_MACHINE = platform.machine()
 DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
 # {constructor argument: values that need different kernels}. The trained variable is named "w".
 CHOICES = {
@@ -109,19 +113,58 @@ def sources():
             yield optimizers.source_of(make, dtype, sparse, shape, change)
 
 
-def main(what, folder):
+def compile_kernels(found, folder, command, machine):
+    """Compiles those kernels that a folder does not contain yet.
+
+    Args:
+      found: the C sources.
+      folder: the folder.
+      command: the compiler with its flags, from `cache.with_flags`.
+      machine: the type of processor that the compiler compiles for.
+
+    Returns:
+      The paths of the kernels, in the order of `found`.
+    """
+    import tqdm  # not installed in environments that only compile an operations library
+
+    def compiled(source):
+        path = Path(folder, cache.file_name(cache.key_of(source), machine))
+        if not path.exists():
+            cache.compile_library(command, source, ".c", path)
+        return path
+
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(tqdm.tqdm(pool.map(compiled, found), f"kernels for {machine}", len(found)))
+
+
+def c_compiler(machine):
+    """Returns the command that compiles kernels for a type of processor.
+
+    For another type than this machine's, it is the cross compiler of Debian and Ubuntu; the
+    environment variable CROSS_CC may name another.
+    """
+    if machine == THIS_MACHINE:
+        return cache.compiler()
+    command = cache.find_compiler("C cross", "CROSS_CC", f"{machine}-linux-gnu-gcc")
+    return cache.with_flags(command)
+
+
+def cpp_compiler(machine):
+    """Returns the command of the C++ compiler for a type of processor; see `c_compiler`."""
+    if machine == THIS_MACHINE:
+        return cache.find_compiler("C++", "CXX", "c++")
+    return cache.find_compiler("C++ cross", "CROSS_CXX", f"{machine}-linux-gnu-g++")
+
+
+def main(what, folder, machine=THIS_MACHINE):
     """Compiles the operations library or the kernels (`what`) into a folder."""
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ[cache.FOLDER_VARIABLE] = folder
     if what == "operations":
         print(tensorflow_operations.build())
         return
-    print(standalone.library()._name)
-    import tqdm  # not installed in environments that only compile an operations library
-
-    found = set(sources())
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(tqdm.tqdm(pool.map(cache.load, found), "kernels", len(found)))
+    standalone.compile_file(cpp_compiler(machine), Path(folder, standalone.name(machine)))
+    compile_kernels(dict.fromkeys(sources()), folder, c_compiler(machine), machine)
 
 
 if __name__ == "__main__":

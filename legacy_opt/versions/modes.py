@@ -69,11 +69,16 @@ def tensorflow_build():
     return tf.__version__, tf.version.GIT_VERSION, str(tf.sysconfig.CXX11_ABI_FLAG)
 
 
-def cpp_standard():
-    """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag."""
+def cpp_standard(folder=None):
+    """Returns the C++ standard that TensorFlow was compiled with, as a compiler flag.
+
+    Args:
+      folder: the folder of another TensorFlow's libraries, which need not run on this machine.
+    """
     # With C++17, absl::string_view is std::string_view, so the mangled names of TensorFlow's
     # functions contain std::basic_string_view.
-    paths = glob.glob(os.path.join(tf.sysconfig.get_lib(), "libtensorflow_framework.*"))
+    folder = folder or tf.sysconfig.get_lib()
+    paths = glob.glob(os.path.join(folder, "libtensorflow_framework.*"))
     with open(paths[0], "rb") as file, mmap.mmap(
         file.fileno(), 0, access=mmap.ACCESS_READ
     ) as library:

@@ -1,5 +1,6 @@
 """Tests the folder of compiled kernels: file permissions, compilers that fail, and threads."""
 
+import platform
 import stat
 import threading
 
@@ -57,6 +58,12 @@ def test_a_folder_that_is_a_link(source, folder, tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(cache.NoCompilerError, match="is a link"):
+        cache.load(source)
+
+
+def test_windows(source, folder, monkeypatch):
+    monkeypatch.delattr(cache.os, "geteuid")
+    with pytest.raises(cache.NoCompilerError, match="run on Linux and macOS only"):
         cache.load(source)
 
 
@@ -162,3 +169,16 @@ def test_a_folder_that_cannot_be_created(source, folder):
 
 def test_the_operations_library_depends_on_tensorflow(folder):
     assert tensorflow_operations.path().name.startswith(f"operations-{tf.__version__}-")
+
+
+@pytest.mark.parametrize("target, has_clones", [("-D__x86_64__=1", True), ("-U__x86_64__", False)])
+def test_only_kernels_for_x86_64_have_clones(target, has_clones):
+    """The compiler's target decides: compilers for others may accept target_clones, too."""
+    *flags, clones = cache.with_flags(["cc", target])
+    assert flags == ["cc", target, *cache.FLAGS]
+    assert clones.startswith("-DVECTORIZED=")
+    assert ("target_clones" in clones) == (has_clones and platform.machine() == "x86_64")
+
+
+def test_the_file_of_a_kernel_for_another_machine():
+    assert cache.file_name("0" * 32, "aarch64") == "0" * 32 + "-aarch64.so"

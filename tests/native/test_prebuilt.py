@@ -8,11 +8,13 @@ import functools
 import importlib.util
 import inspect
 import shutil
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt import versions
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.compat.cli import doctor_command
 from legacy_opt.native.compiler.emit import emit
@@ -28,12 +30,12 @@ from .training import Sgd
 
 
 @functools.lru_cache(maxsize=None)
-def load_build():
-    """Returns the module native_wheel/build.py.
+def load(name):
+    """Returns a module of the folder native_wheel.
 
-    Its folder must not be on sys.path, because it also contains the package legacy_opt_native.
+    The folder must not be on sys.path, because it also contains the package legacy_opt_native.
     """
-    spec = importlib.util.spec_from_file_location("native_build", ROOT / "native_wheel/build.py")
+    spec = importlib.util.spec_from_file_location(name, ROOT / "native_wheel" / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
@@ -181,6 +183,16 @@ def test_a_damaged_kernel_is_compiled_again(package):
     assert library._name.startswith(str(cache.folder()))
 
 
+def test_the_build_of_a_wheel():
+    """What identifies a build is found without TensorFlow, because this machine cannot import it."""
+    arm64 = load("arm64")
+    root = Path(tf.sysconfig.get_lib()).parent
+    if not (root / arm64.SESSION).exists():
+        pytest.skip("this version has no wheel for ARM64")
+    wheel = Path(f"tensorflow_cpu_aws-{tf.__version__}-cp310-cp310-linux_aarch64.whl")
+    assert arm64.build_of(wheel, root) == versions.tensorflow_build()
+
+
 def test_doctor(package, children, monkeypatch):
     monkeypatch.setattr(native_diagnosis, "classes", list)
     for name in (
@@ -215,7 +227,7 @@ def numeric_arguments(cls):
 def test_the_package_has_kernels_for_all_values_of_hyperparameters(cls, sparse):
     """A kernel that contains a number is useless for other numbers, unless the package knows it."""
 
-    build = load_build()
+    build = load("build")
 
     def source(**arguments):
         make = functools.partial(build.accelerated, cls, **arguments)

@@ -149,6 +149,15 @@ def test_requirements_keep_old_wheels_working():
 
 
 @pytest.mark.parametrize(
+    "version, package",
+    [("2.7.4", None), ("2.10.1", "tensorflow-cpu-aws"), ("2.15.1", "tensorflow-cpu-aws")]
+    + [("2.16.2", "tensorflow"), ("2.21.0", "tensorflow")],
+)
+def test_the_package_for_arm64(version, package):
+    assert lanes.Lane(version, "3.11", "").wheel_for_arm64 == package
+
+
+@pytest.mark.parametrize(
     "words, needed",
     [
         ("", True),

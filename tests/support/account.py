@@ -10,7 +10,10 @@ import pytest
 
 # Regular expressions for skip reasons that are allowed in every run. An expression must match the
 # whole reason.
-KNOWN_SKIPS = (r"this version's tf\.function has no argument to request XLA",)
+KNOWN_SKIPS = (
+    r"this version's tf\.function has no argument to request XLA",
+    r"this version has no wheel for ARM64",
+)
 # Further reasons that are allowed without --report, because optional requirements may be missing
 # when somebody calls pytest directly. `make test` installs all requirements, and passes --report.
 KNOWN_SKIPS_BY_HAND = (

@@ -90,6 +90,11 @@ def prebuilt(name: str) -> Optional[Path]:
 
 def check_owner(path: Path) -> None:
     """Raises a NoCompilerError for a link, or if another user owns the path or may write to it."""
+    if not hasattr(os, "geteuid"):
+        raise NoCompilerError(
+            f"Native kernels run on Linux and macOS only: on {platform.system()}, the owner of "
+            f"{path} is not known."
+        )
     status = os.lstat(path)
     is_file_or_folder = stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)
     if not is_file_or_folder or status.st_uid != os.geteuid() or status.st_mode & 0o022:
@@ -133,24 +138,34 @@ def compiler() -> List[str]:
     Raises:
       NoCompilerError: there is no compiler.
     """
-    command = [*find_compiler("C", "CC", "cc"), *FLAGS]
+    return with_flags(find_compiler("C", "CC", "cc"))
+
+
+def with_flags(command: List[str]) -> List[str]:
+    """Returns the command of a C compiler with the flags for all kernels.
+
+    Kernels for x86-64 contain code for several instruction sets. The compiler says for which
+    processors it compiles; they need not be those of this machine.
+    """
+    command = [*command, *FLAGS]
     clones = [f"-DVECTORIZED={_CLONES}"]
     test = ["-x", "c", "-", "-o", os.devnull]
-    code = "VECTORIZED int f(void) { return 0; }"
+    # Compilers for other processors may accept the attribute, and ignore it.
+    code = "#ifndef __x86_64__\n#error\n#endif\nVECTORIZED int f(void) { return 0; }"
     test_result = subprocess.run(
         [*command, *clones, *test], input=code.encode(), stderr=subprocess.DEVNULL, check=False
     )
-    if test_result.returncode:  # the compiler does not know target_clones
+    if test_result.returncode:  # another processor, or the compiler does not know target_clones
         clones = ["-DVECTORIZED="]
     return [*command, *clones]
 
 
-def file_name(key: str) -> str:
-    """Returns the name of a kernel's file on this machine, whose processors have one type.
+def file_name(key: str, machine: Optional[str] = None) -> str:
+    """Returns the name of a kernel's file for a type of processor, by default this machine's.
 
     A graph has only the key, because another machine may run it.
     """
-    return f"{key}-{platform.machine()}.so"
+    return f"{key}-{machine or platform.machine()}.so"
 
 
 def key_of(source: str) -> str:

@@ -6,6 +6,8 @@ import ctypes
 import functools
 import hashlib
 import platform
+from pathlib import Path
+from typing import List, Optional
 
 from legacy_opt.native.runtime import cache
 
@@ -15,11 +17,11 @@ _INT, _SIZE, _POINTER = ctypes.c_int32, ctypes.c_int64, ctypes.c_void_p
 _ARRAYS = [_POINTER, _POINTER, _POINTER, _POINTER, _SIZE]  # kernel, value, slots, gradient, size
 
 
-def name() -> str:
-    """Returns the file name of the library."""
+def name(machine: Optional[str] = None) -> str:
+    """Returns the file name of the library for a type of processor, by default this machine's."""
     texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
     key = hashlib.sha256("\0".join([*_FLAGS, *texts]).encode()).hexdigest()
-    return f"standalone-{key[:16]}-{platform.machine()}.so"
+    return f"standalone-{key[:16]}-{machine or platform.machine()}.so"
 
 
 @functools.lru_cache(maxsize=None)
@@ -38,10 +40,19 @@ def library() -> ctypes.CDLL:
     return found
 
 
-def _built():
+def _built() -> Path:
     path = cache.folder() / name()
     if not path.exists():
-        command = [*cache.find_compiler("C++", "CXX", "c++"), *_FLAGS]
-        cache.compile_library(command, (cache.SOURCES / _SOURCES[0]).read_text(), ".cc", path)
+        compile_file(cache.find_compiler("C++", "CXX", "c++"), path)
     cache.check_owner(path)
     return path
+
+
+def compile_file(command: List[str], path: Path) -> None:
+    """Compiles the library with a C++ compiler.
+
+    Raises:
+      NoCompilerError: see `cache.compile_library`.
+    """
+    source = (cache.SOURCES / _SOURCES[0]).read_text()
+    cache.compile_library([*command, *_FLAGS], source, ".cc", path)

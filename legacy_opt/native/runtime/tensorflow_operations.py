@@ -18,6 +18,7 @@ from legacy_opt.native.runtime import cache, probe
 from legacy_opt.native.runtime.compiled_kernels import Kernel
 
 _SOURCES = ("operations.cc", "checks.h", "update.h", "kernel.h")
+_FLAGS = ["-O2", "-fPIC", "-shared", "-w"]
 
 
 class Library(NamedTuple):
@@ -35,18 +36,21 @@ class Library(NamedTuple):
 _loaded: List[Library] = []  # at most one, because TensorFlow cannot unload operations
 
 
-def _flags() -> List[str]:
-    flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("--std")]
-    return [versions.cpp_standard(), "-O2", "-fPIC", "-shared", "-w", *flags]
-
-
 @functools.lru_cache(maxsize=None)
 def name() -> str:
     """Returns the file name of this TensorFlow's operations library."""
-    build_ = [*versions.tensorflow_build(), platform.machine()]
+    return file_name([*versions.tensorflow_build(), platform.machine()])
+
+
+def file_name(build_: Sequence[str]) -> str:
+    """Returns the file name of the operations library for a build of TensorFlow.
+
+    Args:
+      build_: the version, source revision and C++ ABI, and the type of the processor.
+    """
     texts = [(cache.SOURCES / each).read_text() for each in _SOURCES]
     key = hashlib.sha256("\0".join([*build_, *texts]).encode()).hexdigest()
-    return f"operations-{tf.__version__}-{key[:16]}.so"
+    return f"operations-{build_[0]}-{key[:16]}.so"
 
 
 def path() -> Path:
@@ -66,10 +70,25 @@ def build() -> Path:
     """
     with contextlib.suppress(UnsupportedError):
         return find()
-    command = [*cache.find_compiler("C++", "CXX", "c++"), *_flags()]
-    source = (cache.SOURCES / _SOURCES[0]).read_text()
-    cache.compile_library(command, source, ".cc", path(), tf.sysconfig.get_link_flags())
+    flags = [flag for flag in tf.sysconfig.get_compile_flags() if not flag.startswith("--std")]
+    command = [*cache.find_compiler("C++", "CXX", "c++"), versions.cpp_standard(), *flags]
+    compile_file(command, path(), tf.sysconfig.get_link_flags())
     return path()
+
+
+def compile_file(command: List[str], path_: Path, link_flags: List[str]) -> None:
+    """Compiles an operations library.
+
+    Args:
+      command: the C++ compiler, with the flags for a build of TensorFlow.
+      path_: where the library is stored.
+      link_flags: the flags that link this TensorFlow.
+
+    Raises:
+      NoCompilerError: see `cache.compile_library`.
+    """
+    source = (cache.SOURCES / _SOURCES[0]).read_text()
+    cache.compile_library([*command, *_FLAGS], source, ".cc", path_, link_flags)
 
 
 def find() -> Path:
