@@ -15,7 +15,12 @@ import jax.numpy as jnp
 
 from legacy_opt.recorded import clipping
 from legacy_opt.recorded.elementary import FUNCTIONS
-from legacy_opt.recorded.interpreter import given_hyperparameters, run_function, stored_shape
+from legacy_opt.recorded.interpreter import (
+    check_level,
+    given_hyperparameters,
+    run_function,
+    stored_shape,
+)
 from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, plain
 from legacy_opt.recorded.jax_updates import Rows, check_gradient, updated
 from legacy_opt.recorded.operations import INTEGERS, SUMS
@@ -29,9 +34,7 @@ from legacy_opt.recorded.records import (
     RecordError,
 )
 
-LEVELS = ("exact", "fast")
-
-__all__ = ["LEVELS", "JaxOptimizer", "Rows", "State"]
+__all__ = ["JaxOptimizer", "Rows", "State"]
 
 
 class State(NamedTuple):
@@ -89,8 +92,7 @@ class JaxOptimizer:
         level: str = "exact",
         **hyperparameters: Union[float, Callable[[Any], Any]],
     ) -> None:
-        if level not in LEVELS:
-            raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
+        check_level(level)
         check_x64(record, level)
         self.record = record
         self.library = JaxLibrary(level)

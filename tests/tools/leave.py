@@ -10,6 +10,7 @@ jax-naive, which XLA compiles as it likes, if a training has the bits.
 
 import collections
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -232,20 +233,48 @@ def with_optax(record, names, dtype, target):
     return {**of_jax(params, state), **of_jax(tables, its_state)}
 
 
+def with_keras(record, names, dtype, target):
+    """Trains variables of Keras in a compiled function of JAX; returns variables and slots."""
+    del target
+    import jax
+    import keras
+
+    from legacy_opt.recorded.keras import RecordedOptimizer
+
+    keras.config.set_floatx(dtype)  # of the learning rate
+    values = start(dtype)
+    variables = [keras.Variable(values[name], dtype=dtype, name=name) for name in names]
+    optimizer = RecordedOptimizer(record)
+    optimizer.build(variables)
+    step = jax.jit(optimizer.stateless_apply)
+    own, trained = [each.value for each in optimizer.variables], [each.value for each in variables]
+    for grads in gradients(dtype):
+        trained, own = step(own, [grads[name] for name in names], trained)
+    for variable, value in zip([*variables, *optimizer.variables], [*trained, *own]):
+        variable.assign(value)
+    found = {variable.name: variable for variable in variables}
+    for variable in variables:
+        for slot, its in optimizer.slots(variable).items():
+            found[f"{variable.name}.{slot}"] = its
+    return {name: np.asarray(each) for name, each in found.items()}
+
+
 def trainer(target):
     """Returns the function that trains with a target."""
     if target in TARGETS_IN_JAX:
+        os.environ["KERAS_BACKEND"] = "jax"
         import jax
 
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_enable_x64", True)
     kind = target.split("-")[0]
-    return {"numpy": with_numpy, "torch": with_torch, "jax": with_jax, "optax": with_optax}[kind]
+    trainers = {"numpy": with_numpy, "torch": with_torch, "jax": with_jax, "optax": with_optax}
+    return dict(trainers, keras=with_keras)[kind]
 
 
 def is_possible(target, record):
     """Returns whether a target can train with a record."""
-    if record.dtype == "float64" and target in ("torch-compile", "keras"):
+    if record.dtype == "float64" and target == "torch-compile":
         return False
     if record.dtype == "float64" and target == "optax" and record.optimizer in NO_UPDATES:
         return False
