@@ -154,9 +154,7 @@ class JaxOptimizer:
         """
         return self.stepped(gradients, state, params, updated, lambda value: value)
 
-    def update_rows(
-        self, ids: Any, values: Any, state: State, table: Any, name: str = ""
-    ) -> Tuple[Any, State]:
+    def update_rows(self, ids: Any, values: Any, state: State, table: Any) -> Tuple[Any, State]:
         """Updates rows of one table; returns the new table and its new state.
 
         Example::
@@ -168,11 +166,10 @@ class JaxOptimizer:
           ids: see `Rows`.
           values: see `Rows`.
           state: the state of this table alone.
-          table: the table.
-          name: its name, if the record is for variables of certain names.
+          table: the table, or a tree with nothing else, such as ``{name: table}``.
         """
-        new, state = self.step({name: Rows(ids, values)}, state, {name: table})
-        return new[name], state
+        gradients = jax.tree.structure(table).unflatten([Rows(ids, values)])
+        return self.step(gradients, state, table)
 
     def stepped(
         self,

@@ -75,7 +75,7 @@ def _named(
         raise RecordError("the optimizer has no state: call optimizer.build(variables)")
     given: Dict[int, str] = {id(variable): name for name, variable in (names or {}).items()}
     for variable in optimizer.trained:
-        yield given.get(id(variable), variable.path), variable
+        yield given.get(id(variable)) or str(variable.path), variable
 
 
 def _array(variable: Any) -> Any:

@@ -224,11 +224,10 @@ def with_optax(record, names, dtype, target):
         updates, state = optimizer.update(grads, state, params)
         return optax.apply_updates(params, updates), state
 
-    update_rows = jax.jit(of_rows.update_rows, static_argnames="name")
+    update_rows = jax.jit(of_rows.update_rows)
     for grads in gradients(dtype):
         if tables:
-            new, its_state = update_rows(*grads["table"], its_state, tables["table"], name="table")
-            tables = {"table": new}
+            tables, its_state = update_rows(*grads["table"], its_state, tables)
         params, state = step({name: grads[name] for name in params}, state, params)
     return {**of_jax(params, state), **of_jax(tables, its_state)}
 
