@@ -72,7 +72,7 @@ class JaxOptimizer:
         optimizer = JaxOptimizer(recorded.load("LazyAdamOptimizer"), learning_rate=0.01)
         state = optimizer.init(params)
         step = jax.jit(optimizer.step)
-        params, state = step({"w": jnp.array([0.1, 0.2])}, state, params)
+        params, state = step(params, state, {"w": jnp.array([0.1, 0.2])})
 
     Args:
       record: the `Record`.
@@ -138,53 +138,55 @@ class JaxOptimizer:
             )
         return self.record.group_of(name, value.shape)
 
-    def step(self, gradients: Any, state: State, params: Any) -> Tuple[Any, State]:
+    def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
 
+        In a compiled function, ``donate_argnums=(0, 1)`` spares copies of large tables.
+
         Args:
+          params: the parameters.
+          state: the state, of `init` or `step`.
           gradients: a tree as the parameters, of arrays, `Rows`, and None for no gradient. If the
             record clips gradients by their global norm, the squares are added in the order of
             `jax.tree.leaves`: that of sorted names in a dict, but not in an OrderedDict.
-          state: the state, of `init` or `step`.
-          params: the parameters.
 
         Raises:
           RecordError: the record has no update for such a gradient, or the gradient does not have
             the parameter's shape and dtype.
         """
-        return self.stepped(gradients, state, params, updated, lambda value: value)
+        return self.stepped(params, state, gradients, updated, lambda value: value)
 
-    def update_rows(self, ids: Any, values: Any, state: State, table: Any) -> Tuple[Any, State]:
+    def update_rows(self, table: Any, state: State, ids: Any, values: Any) -> Tuple[Any, State]:
         """Updates rows of one table; returns the new table and its new state.
 
         Example::
 
             state = optimizer.init(table)
-            table, state = jax.jit(optimizer.update_rows)(ids, values, state, table)
+            table, state = jax.jit(optimizer.update_rows)(table, state, ids, values)
 
         Args:
+          table: the table, or a tree with nothing else, such as ``{name: table}``.
+          state: the state of this table alone.
           ids: see `Rows`.
           values: see `Rows`.
-          state: the state of this table alone.
-          table: the table, or a tree with nothing else, such as ``{name: table}``.
         """
         gradients = jax.tree.structure(table).unflatten([Rows(ids, values)])
-        return self.step(gradients, state, table)
+        return self.step(table, state, gradients)
 
     def stepped(
         self,
-        gradients: Any,
-        state: State,
         params: Any,
+        state: State,
+        gradients: Any,
         update: Callable[..., Tuple[Any, Dict[str, Any]]],
         unchanged: Callable[[Any], Any],
     ) -> Tuple[Any, State]:
         """Returns a tree of the results of a function for each parameter, and the new state.
 
         Args:
-          gradients: see `step`.
-          state: see `step`.
           params: see `step`.
+          state: see `step`.
+          gradients: see `step`.
           update: a function such as `jax_updates.updated`.
           unchanged: a function that returns the result for a parameter that is not updated.
         """

@@ -233,7 +233,7 @@ class _InJax(_Rule):
             for path, grad in zip(paths, grads)
         )
         state = State(step, self.given(rate), shared, slots)
-        params, state = self._optimizer.step(gradients, state, params)
+        params, state = self._optimizer.step(params, state, gradients)
         for variable in variables:
             variable.assign(params[variable.path])
             for name, slot in self.slots[variable.path].items():

@@ -62,7 +62,7 @@ def from_record(
             raise ValueError("params is None: call update(gradients, state, params)")
         if any(map(_is_rows, jax.tree.leaves(updates, is_leaf=_is_rows))):
             raise RecordError("updates of optax are dense: for Rows, use JaxOptimizer.step")
-        return optimizer.stepped(updates, state, params, addend, _no_change)
+        return optimizer.stepped(params, state, updates, addend, _no_change)
 
     return optax.GradientTransformation(optimizer.init, update)
 

@@ -192,7 +192,7 @@ def with_jax(record, names, dtype, target):
         grads = collections.OrderedDict((name, grads[name]) for name in names)
         if "table" in grads:
             grads["table"] = Rows(*grads["table"])
-        params, state = step(grads, state, params)
+        params, state = step(params, state, grads)
     assert step._cache_size() == 2  # NumPy's arrays, and JAX's
     return of_jax(params, state)
 
@@ -227,7 +227,7 @@ def with_optax(record, names, dtype, target):
     update_rows = jax.jit(of_rows.update_rows)
     for grads in gradients(dtype):
         if tables:
-            tables, its_state = update_rows(*grads["table"], its_state, tables)
+            tables, its_state = update_rows(tables, its_state, *grads["table"])
         params, state = step({name: grads[name] for name in params}, state, params)
     return {**of_jax(params, state), **of_jax(tables, its_state)}
 

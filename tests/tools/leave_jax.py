@@ -127,7 +127,7 @@ def check_rows():
             in_numpy.step({"w": NumpyRows(ids, values)})
             ids = np.concatenate([ids, [-1, 50, 2**31 - 1]])
             values = np.concatenate([values, np.full((3, 4), np.nan, "f4")])
-            table, state = step(ids, values, state, table)
+            table, state = step(table, state, ids, values)
         assert np.asarray(table).tobytes() == weights["w"].tobytes(), name
         for slot, expected in in_numpy.state.slots["w"].items():
             assert np.array_equal(state.slots[slot], expected), (name, slot)
@@ -135,7 +135,7 @@ def check_rows():
     for shape, ids in (((0, 3), []), ((3, 0), [1]), ((3, 2), [])):
         table, values = ones(shape), ones((len(ids), *shape[1:]))
         rows = Rows(jnp.array(ids, jnp.int32), values)
-        new, _ = optimizer.step([rows], optimizer.init([table]), [table])
+        new, _ = optimizer.step([table], optimizer.init([table]), [rows])
         assert np.array_equal(new[0], table)
 
 
@@ -156,7 +156,7 @@ def check_clipping():
             in_numpy.step({"w": NumpyRows(ids, values), "b": b})
             padded = Rows(np.append(ids, -1), np.append(values, [[7, 7]], 0).astype("f4"))
             gradients = collections.OrderedDict(w=padded, b=b)
-            params, state = step(gradients, state, params)
+            params, state = step(params, state, gradients)
         assert all(np.array_equal(params[name], each) for name, each in weights.items()), kind
 
 
@@ -168,10 +168,10 @@ def check_gradients_that_are_products():
     weights = {"w": np.ones(1000, "f4")}
     in_numpy, w = NumpyOptimizer(record, weights), weights["w"].copy()
     state = optimizer.init(w)
-    step = jax.jit(lambda state, w: optimizer.step(a * b, state, w))
+    step = jax.jit(lambda w, state: optimizer.step(w, state, a * b))
     for _ in range(5):
         in_numpy.step({"w": a * b})
-        w, state = step(state, w)
+        w, state = step(w, state)
     assert np.array_equal(w, weights["w"])
 
 
@@ -186,7 +186,7 @@ def check_denormals():
         for _ in range(5):
             gradient = (RANDOM.rand(64) * 2e-38).astype("f4")
             in_numpy.step({"w": gradient})
-            w, state = step(gradient, state, w)
+            w, state = step(w, state, gradient)
         assert np.asarray(w).tobytes() == weights["w"].tobytes(), name
 
 
@@ -248,11 +248,11 @@ def check_errors():
     rows = {"w": Rows(jnp.ones(1, int), ones((1, 2)))}
     refused("for Rows, use JaxOptimizer.step", optimizer.update, rows, state, params)
     step = JaxOptimizer(record).step
-    refused("ids must be integers", step, {"w": Rows(*2 * [ones((1, 2))])}, state, params)
+    refused("ids must be integers", step, params, state, {"w": Rows(*2 * [ones((1, 2))])})
     changed = state._replace(hyperparams={"rate": 1.0})
     refused("hyperparams must be ['beta1'", optimizer.update, params, changed, params)
     dense = record._replace(groups=(record.groups[0]._replace(sparse="no rows", ranks=(0, None)),))
-    refused("sparse gradients: no rows", JaxOptimizer(dense).step, rows, state, params)
+    refused("sparse gradients: no rows", JaxOptimizer(dense).step, params, state, rows)
 
     saved = jax_state.state_of(record, state, params)
     other = recorded.load("MomentumOptimizer")

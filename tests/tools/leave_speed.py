@@ -86,22 +86,22 @@ def in_jax(way, name, is_sparse):
     if is_sparse and way != "own":
         optimizer = JaxOptimizer(recorded.load(name), way)
 
-        def step(grad, state, params):
-            return optimizer.update_rows(*grad, state, params)
+        def step(params, state, grad):
+            return optimizer.update_rows(params, state, *grad)
 
     else:
         own = getattr(optax, RULES[name][2])
         optimizer = own(0.01) if way == "own" else from_record(recorded.load(name), way)
 
-        def step(grad, state, params):
+        def step(params, state, grad):
             updates, state = optimizer.update(grad, state, params)
             return optax.apply_updates(params, updates), state
 
-    compiled = jax.jit(step, donate_argnums=(1, 2))
+    compiled = jax.jit(step, donate_argnums=(0, 1))
     held = [params, optimizer.init(params)]
 
     def run():
-        held[:] = compiled(grad, held[1], held[0])
+        held[:] = compiled(*held, grad)
         jax.block_until_ready(held)
 
     return run
