@@ -479,24 +479,55 @@ def leave(session):
     home = ENVIRONMENTS / "leave"
     home.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(str(home)).free >> 20
-    session.log(f"PyTorch needs 1,200 MB of disk, the trainings 50 MB; {free:,} MB are free.")
+    session.log(
+        f"PyTorch needs 1,200 MB of disk, JAX 650 MB, the trainings 50 MB; {free:,} MB are free."
+    )
     python = environment(session, LANES[0])
     session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
     session.run(python, "-m", "tests.tools.leave", "reference", str(home / "runs"), external=True)
-    base = lanes.find_python(lanes.LEAVE_PYTHON) or session.error(
-        f"Python {lanes.LEAVE_PYTHON} is not installed"
-    )
-    python = small_environment(session, home / "environment", base, *lanes.LEAVE_PACKAGES)
+    leave_to_torch(session, home)
+    leave_to_jax(session, home)
+
+
+def leave_to_torch(session, home):
+    """Compares NumPy and PyTorch with the trainings of `make leave`."""
+    targets = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
+    run = leave_script(session, home / "environment", lanes.LEAVE_PYTHON, lanes.LEAVE_PACKAGES)
     # PyTorch's own requirements contain CUDA.
-    install(session, python, "--no-deps", lanes.TORCH)
-    script = ["tests/tools/leave.py", "check", str(home / "runs")]
-    env = {"PYTHONPATH": str(ROOT), "LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}
-    session.run(python, "tests/tools/leave_torch.py", env=env, external=True)
-    targets = ["numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile"]
-    for target in session.posargs or targets:
-        session.run(python, *script, target, env=env, external=True)
+    install(session, str(home / "environment" / "bin" / "python"), "--no-deps", lanes.TORCH)
+    run("leave_torch.py")
+    run("leave_keras.py", KERAS_BACKEND="torch")
+    leave_to(session, run, home, targets)
+
+
+def leave_to_jax(session, home):
+    """Compares JAX, optax and Keras with the trainings of `make leave`."""
+    targets = ("jax", "optax", "optax-fast", "keras", "jax-naive")
+    run = leave_script(session, home / "jax", lanes.LEAVE_JAX_PYTHON, lanes.LEAVE_JAX_PACKAGES)
+    run("leave_jax.py")
+    run("leave_keras.py", KERAS_BACKEND="jax")
+    leave_to(session, run, home, targets)
+
+
+def leave_script(session, home, version, packages):
+    """Creates an environment, and returns a function that runs a program of tests/tools in it."""
+    base = lanes.find_python(version) or session.error(f"Python {version} is not installed")
+    python = small_environment(session, home, base, *packages)
+
+    def run(name, *args, **env):
+        env.update(PYTHONPATH=str(ROOT), LEGACY_OPT_KERNELS=str(ENVIRONMENTS / "kernels"))
+        session.run(python, f"tests/tools/{name}", *args, env=env, external=True)
+
+    return run
+
+
+def leave_to(session, run, home, targets):
+    """Compares targets, and measures their speed if all of them are compared."""
+    for target in targets:
+        if target in (session.posargs or targets):
+            run("leave.py", "check", str(home / "runs"), target)
     if not session.posargs:
-        session.run(python, "tests/tools/leave_speed.py", env=env, external=True)
+        run("leave_speed.py")
 
 
 @nox.session(python=False)

@@ -50,6 +50,7 @@ setup(
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
         "torch": ["torch>=2.1"],  # for `legacy_opt.recorded.torch`
+        "jax": ["jax>=0.5", "optax"],  # for `legacy_opt.recorded.jax` and `.optax`
         "slim": ["tf-slim>=1.1"],  # where most of tf.contrib.slim and layers is
         # Without these bounds, pip would replace the NumPy that an old TensorFlow needs.
         "examples": [

@@ -355,6 +355,12 @@ class SlotView:
         self._array[self._place] = self._library.expanded(new, self._shape).reshape(place.shape)
 
 
+def check_level(level: str, known: Sequence[str] = ("exact", "fast")) -> None:
+    """Raises a ValueError if a level of exactness is unknown."""
+    if level not in known:
+        raise ValueError(f"level must be one of {', '.join(known)}, got {level!r}")
+
+
 def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
     """Returns the hyperparameters of a record, with some values replaced.
 

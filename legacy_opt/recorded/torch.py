@@ -29,6 +29,7 @@ from legacy_opt.recorded import clipping
 from legacy_opt.recorded.interpreter import (
     SlotView,
     check_integer,
+    check_level,
     given_hyperparameters,
     program_for,
     run_function,
@@ -46,7 +47,6 @@ from legacy_opt.recorded.records import (
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
-LEVELS = ("exact", "fast", "native")
 # PyTorch's learning rate schedules change this value of a parameter group.
 _RATE, _NAME_OF_RATE = "learning_rate", "lr"
 # Keys of parameter groups that have another meaning; those that a saved group may lack.
@@ -93,8 +93,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         level: str = "exact",
         **hyperparameters: Any,
     ) -> None:
-        if level not in LEVELS:
-            raise ValueError(f"level must be one of {', '.join(LEVELS)}, got {level!r}")
+        check_level(level, ("exact", "fast", "native"))
         self.record = record
         self._library = TorchLibrary("fast" if level == "fast" else "exact")
         self._kernels = Kernels(record.dtype) if level == "native" else None

@@ -154,7 +154,8 @@ def test_metadata(wheel):
     needed = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
     assert needed == ["numpy"]
     extras = set(fields.get_all("Provides-Extra"))
-    assert extras == {"tensorflow", "tensorflow-cpu", "cli", "slim", "torch", "examples", "test"}
+    expected = {"tensorflow", "tensorflow-cpu", "cli", "slim", "torch", "jax", "examples", "test"}
+    assert extras == expected
     assert fields.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
 
 

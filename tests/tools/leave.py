@@ -3,12 +3,14 @@
     python -m tests.tools.leave reference FOLDER          with TensorFlow: trains, and writes files
     python tests/tools/leave.py check FOLDER TARGET     without TensorFlow
 
-`make leave` runs this program. TARGET is numpy, native, torch, torch-fast, torch-native or
-torch-compile. The program prints a table, and fails if a bit differs (torch-fast: if a weight
-differs by more than its bound).
+`make leave` runs this program. TARGET is one of TARGETS. The program prints a table, and fails if a
+bit differs; with a target in BOUNDS, if a weight differs by more than its bound; with the control
+jax-naive, which XLA compiles as it likes, if a training has the bits.
 """
 
+import collections
 import functools
+import os
 import sys
 from pathlib import Path
 
@@ -18,8 +20,15 @@ STEPS = 20
 SHAPES = {"matrix": (211, 173), "vector": (173,), "table": (1000, 16)}
 DTYPES = ("float32", "float64")
 TARGETS = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
-# The largest difference of a weight in units in the last place of the largest weight (torch-fast).
-FAST = 4.0
+TARGETS_IN_JAX = ("jax", "optax", "optax-fast", "keras", "jax-naive")
+# The largest difference of a weight in units in the last place of the largest weight.
+BOUNDS = {"torch-fast": 4.0, "optax-fast": 8.0}
+CONTROL = "jax-naive"
+# Rules that do not subtract an update; in float64, no update of optax has their bits.
+NO_UPDATES = ("AdagradDAOptimizer", "AdamWOptimizer", "FtrlOptimizer", "MomentumWOptimizer")
+NO_UPDATES += ("ProximalAdagradOptimizer", "ProximalGradientDescentOptimizer")
+# Targets with which a clipped training differs, because they train the table by itself, or not.
+WITHOUT_CLIPPING = ("optax", "optax-fast", "keras")
 
 
 def gradients(dtype):
@@ -170,8 +179,110 @@ def with_torch(record, names, dtype, target):
     return found
 
 
+def with_jax(record, names, dtype, target):
+    """Trains JAX arrays in a compiled function; returns variables and slots."""
+    import jax
+
+    from legacy_opt.recorded.jax import JaxOptimizer, Rows
+
+    # An OrderedDict keeps the order of the variables, in which squares are added to a norm.
+    params = collections.OrderedDict((name, start(dtype)[name]) for name in names)
+    optimizer = JaxOptimizer(record, "fast" if target == "jax-naive" else "exact")
+    state, step = optimizer.init(params), jax.jit(optimizer.step)
+    for grads in gradients(dtype):
+        grads = collections.OrderedDict((name, grads[name]) for name in names)
+        if "table" in grads:
+            grads["table"] = Rows(*grads["table"])
+        params, state = step(params, state, grads)
+    assert step._cache_size() == 2  # NumPy's arrays, and JAX's
+    return of_jax(params, state)
+
+
+def of_jax(params, state):
+    """Returns variables and slots."""
+    found = {name: np.asarray(value) for name, value in params.items()}
+    for slot, tree in state.slots.items():
+        found.update({f"{n}.{slot}": np.asarray(a) for n, a in tree.items() if a is not None})
+    return found
+
+
+def with_optax(record, names, dtype, target):
+    """Trains JAX arrays with updates of optax, and the rows of the table by themselves."""
+    import jax
+    import optax
+
+    from legacy_opt.recorded.jax import JaxOptimizer
+    from legacy_opt.recorded.optax import from_record
+
+    level = "fast" if target == "optax-fast" else "exact"
+    params = {name: start(dtype)[name] for name in names}
+    tables = {name: params.pop(name) for name in names if name == "table"}
+    optimizer, of_rows = from_record(record, level), JaxOptimizer(record, level)
+    state, its_state = optimizer.init(params), of_rows.init(tables)
+
+    @jax.jit
+    def step(grads, state, params):
+        updates, state = optimizer.update(grads, state, params)
+        return optax.apply_updates(params, updates), state
+
+    update_rows = jax.jit(of_rows.update_rows)
+    for grads in gradients(dtype):
+        if tables:
+            tables, its_state = update_rows(tables, its_state, *grads["table"])
+        params, state = step({name: grads[name] for name in params}, state, params)
+    return {**of_jax(params, state), **of_jax(tables, its_state)}
+
+
+def with_keras(record, names, dtype, target):
+    """Trains variables of Keras in a compiled function of JAX; returns variables and slots."""
+    del target
+    import jax
+    import keras
+
+    from legacy_opt.recorded.keras import RecordedOptimizer
+
+    keras.config.set_floatx(dtype)  # of the learning rate
+    values = start(dtype)
+    variables = [keras.Variable(values[name], dtype=dtype, name=name) for name in names]
+    optimizer = RecordedOptimizer(record)
+    optimizer.build(variables)
+    step = jax.jit(optimizer.stateless_apply)
+    own, trained = [each.value for each in optimizer.variables], [each.value for each in variables]
+    for grads in gradients(dtype):
+        trained, own = step(own, [grads[name] for name in names], trained)
+    for variable, value in zip([*variables, *optimizer.variables], [*trained, *own]):
+        variable.assign(value)
+    found = {variable.name: variable for variable in variables}
+    for variable in variables:
+        for slot, its in optimizer.slots(variable).items():
+            found[f"{variable.name}.{slot}"] = its
+    return {name: np.asarray(each) for name, each in found.items()}
+
+
+def trainer(target):
+    """Returns the function that trains with a target."""
+    if target in TARGETS_IN_JAX:
+        os.environ["KERAS_BACKEND"] = "jax"
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_enable_x64", True)
+    kind = target.split("-")[0]
+    trainers = {"numpy": with_numpy, "native": with_numpy, "torch": with_torch, "jax": with_jax}
+    return dict(trainers, optax=with_optax, keras=with_keras)[kind]
+
+
+def is_possible(target, record):
+    """Returns whether a target can train with a record."""
+    if record.dtype == "float64" and target == "torch-compile":
+        return False
+    if record.dtype == "float64" and target == "optax" and record.optimizer in NO_UPDATES:
+        return False
+    return record.clipping is None or target not in WITHOUT_CLIPPING
+
+
 def check(folder, target):
-    """Prints a table; returns whether all trainings agree."""
+    """Prints a table; returns whether agreement is as it should be."""
     from legacy_opt import recorded
 
     if "tensorflow" in sys.modules:
@@ -182,27 +293,28 @@ def check(folder, target):
         pass
     else:
         raise SystemExit("this environment has TensorFlow: choose one without")
+    train = trainer(target)
     rows, fits = [], True
     for path in sorted(folder.glob("*.json")):
         name, dtype = path.name.split(".")[:2]
-        if target == "torch-compile" and dtype == "float64":
-            continue
         record = recorded.load(path)
         names = trained_names(record)
+        if not is_possible(target, record):
+            continue
         with np.load(str(path.with_suffix(".npz"))) as file:
             expected = dict(file)
-        if target in ("numpy", "native"):
-            found = with_numpy(record, names, dtype, target)
-        else:
-            found = with_torch(record, names, dtype, target)
+        if target == "keras":
+            names = [name for name in names if name != "table"]
+            expected = {key: each for key, each in expected.items() if key.split(".")[0] in names}
+        found = train(record, names, dtype, target)
         assert set(found) == set(expected), set(found) ^ set(expected)
         wrong = {key for key in expected if not np.array_equal(found[key], expected[key])}
         units = max(
             np.max(np.abs(found[key] - expected[key])) / np.spacing(np.max(np.abs(expected[key])))
             for key in names
         )
-        is_right = units <= FAST if target == "torch-fast" else not wrong
-        fits = fits and is_right
+        is_right = units <= BOUNDS[target] if target in BOUNDS else not wrong
+        fits = fits and is_right != (target == CONTROL)
         verdict = "equal" if not wrong else f"{len(wrong)} of {len(expected)} arrays differ"
         rows.append(f"{name:34}{dtype:9}{target:15}{verdict:28}{units:12.1f}")
         print(rows[-1], flush=True)

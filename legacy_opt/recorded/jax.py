@@ -1,0 +1,338 @@
+"""Trains JAX arrays with a recorded rule, in pure functions. Needs JAX, but no TensorFlow.
+
+There are two levels. "exact" computes the bits of native kernels (docs/native.md), also in
+functions that XLA compiles. "fast" leaves roundings, elementary functions and sums to XLA; the
+results then differ in the last bits. XLA makes denormal numbers zero on processors, as native
+kernels do.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tuple, Union
+
+import jax
+import jax.numpy as jnp
+
+from legacy_opt.recorded import clipping
+from legacy_opt.recorded.elementary import FUNCTIONS
+from legacy_opt.recorded.interpreter import (
+    check_level,
+    given_hyperparameters,
+    run_function,
+    stored_shape,
+)
+from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, plain
+from legacy_opt.recorded.jax_updates import Rows, check_gradient, updated
+from legacy_opt.recorded.operations import INTEGERS, SUMS
+from legacy_opt.recorded.records import (
+    CLIP_NORM,
+    SUMMED_ROWS,
+    Group,
+    Node,
+    Program,
+    Record,
+    RecordError,
+)
+
+__all__ = ["JaxOptimizer", "Rows", "State"]
+
+
+class State(NamedTuple):
+    """The state of an optimizer; see `JaxOptimizer`.
+
+    Attributes:
+      count: the number of completed steps.
+      hyperparams: a dict from names to scalars. Values that are not from schedules may be changed
+        between steps.
+      shared: a dict from names of shared variables to scalars.
+      slots: a dict from names of slots to trees as the parameters, with None where a parameter does
+        not have the slot.
+    """
+
+    count: Any
+    hyperparams: Dict[str, Any]
+    shared: Dict[str, Any]
+    slots: Dict[str, Any]
+
+
+class JaxOptimizer:
+    """An optimizer of JAX arrays. Its functions are pure, and can be compiled by `jax.jit`.
+
+    The parameters are any tree (pytree) of arrays of the record's dtype. If the record is for
+    variables of certain names, these are the keys of the path to a parameter, joined by "/".
+
+    Example::
+
+        import jax
+        import jax.numpy as jnp
+        from legacy_opt import recorded
+        from legacy_opt.recorded.jax import JaxOptimizer
+
+        params = {"w": jnp.array([1.0, 2.0])}
+        optimizer = JaxOptimizer(recorded.load("LazyAdamOptimizer"), learning_rate=0.01)
+        state = optimizer.init(params)
+        step = jax.jit(optimizer.step)
+        params, state = step(params, state, {"w": jnp.array([0.1, 0.2])})
+
+    Args:
+      record: the `Record`.
+      level: "exact" or "fast".
+      **hyperparameters: other values of hyperparameters: numbers, or functions of the number of
+        completed steps, such as schedules of optax.
+
+    Raises:
+      RecordError: a hyperparameter is unknown or has no value, or the record needs numbers of 64
+        bits, and `jax_enable_x64` is not set.
+      ValueError: `level` is unknown.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        level: str = "exact",
+        **hyperparameters: Union[float, Callable[[Any], Any]],
+    ) -> None:
+        check_level(level)
+        check_x64(record, level)
+        self.record = record
+        self.library = JaxLibrary(level)
+        self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
+        # A schedule needs a number in its place to be checked.
+        numbers = {name: 1 if callable(each) else each for name, each in hyperparameters.items()}
+        self._numbers = given_hyperparameters(record, numbers)
+
+    def init(self, params: Any) -> State:
+        """Returns the initial state.
+
+        Raises:
+          RecordError: the record does not fit a parameter.
+        """
+        leaves, tree = leaves_of(params)
+        groups = [self.group_of(name, value) for name, value in leaves]
+        names = sorted({name for group in self.record.groups for name in group.slots})
+        slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
+        count = jnp.zeros((), dtype_of("int64"))
+        shared = {
+            name: plain(self.library.constant(scalar.value, scalar.dtype))
+            for name, scalar in self.record.shared.items()
+        }
+        return State(count, self._hyperparams(self._numbers, count), shared, slots)
+
+    def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
+        """Yields a slot for each parameter."""
+        for group, (_, value) in zip(groups, leaves):
+            slot = group.slots.get(name)
+            yield slot and jnp.full(
+                stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
+            )
+
+    def group_of(self, name: str, value: Any) -> Group:
+        """Returns the group of a parameter.
+
+        Raises:
+          RecordError: the record does not fit it.
+        """
+        if value.dtype != self.record.dtype:
+            raise RecordError(
+                f"{name!r} has the dtype {value.dtype}, but the record is for {self.record.dtype}"
+            )
+        return self.record.group_of(name, value.shape)
+
+    def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
+        """Returns the new parameters and the new state.
+
+        In a compiled function, ``donate_argnums=(0, 1)`` spares copies of large tables.
+
+        Args:
+          params: the parameters.
+          state: the state, of `init` or `step`.
+          gradients: a tree as the parameters, of arrays, `Rows`, and None for no gradient. If the
+            record clips gradients by their global norm, the squares are added in the order of
+            `jax.tree.leaves`: that of sorted names in a dict, but not in an OrderedDict.
+
+        Raises:
+          RecordError: the record has no update for such a gradient, or the gradient does not have
+            the parameter's shape and dtype.
+        """
+        return self.stepped(params, state, gradients, updated, lambda value: value)
+
+    def update_rows(self, table: Any, state: State, ids: Any, values: Any) -> Tuple[Any, State]:
+        """Updates rows of one table; returns the new table and its new state.
+
+        Example::
+
+            state = optimizer.init(table)
+            table, state = jax.jit(optimizer.update_rows)(table, state, ids, values)
+
+        Args:
+          table: the table, or a tree with nothing else, such as ``{name: table}``.
+          state: the state of this table alone.
+          ids: see `Rows`.
+          values: see `Rows`.
+        """
+        gradients = jax.tree.structure(table).unflatten([Rows(ids, values)])
+        return self.step(table, state, gradients)
+
+    def stepped(
+        self,
+        params: Any,
+        state: State,
+        gradients: Any,
+        update: Callable[..., Tuple[Any, Dict[str, Any]]],
+        unchanged: Callable[[Any], Any],
+    ) -> Tuple[Any, State]:
+        """Returns a tree of the results of a function for each parameter, and the new state.
+
+        Args:
+          params: see `step`.
+          state: see `step`.
+          gradients: see `step`.
+          update: a function such as `jax_updates.updated`.
+          unchanged: a function that returns the result for a parameter that is not updated.
+        """
+        leaves, tree = leaves_of(params)
+        slots = {name: tree.flatten_up_to(each) for name, each in state.slots.items()}
+        grads = [
+            _checked(each, name, value)
+            for each, (name, value) in zip(tree.flatten_up_to(gradients), leaves)
+        ]
+        hyperparams = self._hyperparams(state.hyperparams, state.count)
+        given = self.given(hyperparams, state.shared, state.count)
+        if self.record.clipping is not None:
+            grads = self.clipped(grads, given[CLIP_NORM])
+        scalars = run_function(self.library, self.record.before, given)
+        results = []
+        for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
+            group = self.group_of(name, value)
+            if gradient is None or not value.size:
+                results.append(unchanged(value))
+                continue
+            own = {slot: slots[slot][i] for slot in group.slots}
+            result, own = update(self.library, group, name, value, gradient, own, scalars)
+            results.append(result)
+            for slot, new in own.items():
+                slots[slot][i] = new
+        after = run_function(self.library, self.record.after, given)
+        shared = dict(state.shared, **{name: plain(each) for name, each in after.items()})
+        new_slots = {name: tree.unflatten(each) for name, each in slots.items()}
+        return tree.unflatten(results), State(state.count + 1, hyperparams, shared, new_slots)
+
+    def _hyperparams(self, values: Mapping[str, Any], count: Any) -> Dict[str, Any]:
+        """Returns the hyperparameters of a step as arrays.
+
+        Raises:
+          RecordError: there are other names, or a float in place of an integer.
+        """
+        scalars = self.record.hyperparameters
+        if set(values) != set(scalars):
+            raise RecordError(f"hyperparams must be {sorted(scalars)}, got {sorted(values)}")
+        values = dict(values, **{name: each(count) for name, each in self._schedules.items()})
+        for name, value in values.items():
+            is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
+            if scalars[name].dtype in INTEGERS and is_float:
+                raise RecordError(
+                    f"{name} was an integer when it was recorded, so it cannot be a float: record "
+                    "the optimizer with a float, such as 1.0"
+                )
+        return {
+            name: jnp.asarray(value, dtype_of(scalars[name].dtype))
+            for name, value in values.items()
+        }
+
+    def given(
+        self, hyperparams: Mapping[str, Any], shared: Mapping[str, Any], count: Any
+    ) -> Dict[str, Any]:
+        """Returns the inputs of `Record.before` as arrays of `library`."""
+        given = {name: self.library.array(each) for name, each in {**hyperparams, **shared}.items()}
+        if self.record.global_step is not None:
+            given["global_step"] = self.library.cast(count, self.record.global_step)
+        return given
+
+    def clipped(self, gradients: List[Any], limit: Any) -> List[Any]:
+        """Returns the gradients, multiplied so that their global norm is at most a limit."""
+        library, dtype = self.library, self.record.dtype
+        if self.record.clipping == SUMMED_ROWS:
+            gradients = [
+                each.summed_in_place() if isinstance(each, Rows) else each for each in gradients
+            ]
+        values = [
+            library.array(each.values if isinstance(each, Rows) else each)
+            for each in gradients
+            if each is not None
+        ]
+        factor = clipping.factor(
+            library, clipping.global_norm(library, values, dtype), limit, dtype
+        )
+
+        def scaled(gradient: Any) -> Any:
+            if gradient is None:
+                return None
+            if isinstance(gradient, Rows):
+                return gradient._replace(values=scaled(gradient.values))
+            return plain(library.array(gradient) * factor)
+
+        return [scaled(each) for each in gradients]
+
+
+def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:
+    """Returns the pairs (name, array) of a tree, and its structure.
+
+    A name has the keys of the path to the array, joined by "/".
+    """
+    pairs, tree = jax.tree_util.tree_flatten_with_path(params)
+    return [
+        (jax.tree_util.keystr(path, simple=True, separator="/"), jnp.asarray(value))
+        for path, value in pairs
+    ], tree
+
+
+def _checked(gradient: Any, name: str, variable: Any) -> Any:
+    """Returns a gradient of JAX arrays that fits a variable."""
+    if gradient is None:
+        return None
+    if isinstance(gradient, Rows):
+        gradient = Rows(*map(jnp.asarray, gradient))
+        check_gradient(name, gradient, variable)
+        return gradient.in_range(variable.shape[0])
+    gradient = jnp.asarray(gradient)
+    check_gradient(name, gradient, variable)
+    return gradient
+
+
+def check_x64(record: Record, level: str) -> None:
+    """Raises a RecordError if a record needs numbers of 64 bits, and JAX has none."""
+    if jax.config.jax_enable_x64:
+        return
+    reason = f"variables of {record.dtype}" if record.dtype == "float64" else None
+    if reason is None and level == "exact":
+        reason = next(_reasons_for_x64(record), None)
+    if reason is not None:
+        way_out = "" if record.dtype == "float64" else ', or pass level="fast"'
+        raise RecordError(
+            f"the record of {record.optimizer} has {reason}, and needs numbers of 64 bits: call "
+            f'jax.config.update("jax_enable_x64", True) at the start of the program{way_out}'
+        )
+
+
+def _reasons_for_x64(record: Record) -> Iterator[str]:
+    scalars = [*record.hyperparameters.values(), *record.shared.values()]
+    slots = [slot for group in record.groups for slot in group.slots.values()]
+    if record.clipping is not None:
+        yield "clipping by the global norm"
+    for dtype in [record.global_step, *(each.dtype for each in [*scalars, *slots])]:
+        if dtype in ("float64", "int64"):
+            yield f"numbers of {dtype}"
+    for node in _nodes(record):
+        if node.operation in (*FUNCTIONS, *SUMS, "SoftplusGrad"):
+            yield f"the operation {node.operation}"
+        if node.dtype in ("float64", "int64"):
+            yield f"numbers of {node.dtype}"
+
+
+def _nodes(record: Record) -> Iterator[Node]:
+    yield from record.before.nodes
+    yield from record.after.nodes
+    for group in record.groups:
+        for program in (group.dense, group.sparse, group.first):
+            if isinstance(program, Program):
+                yield from program.nodes

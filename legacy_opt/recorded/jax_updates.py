@@ -1,0 +1,221 @@
+"""The update of one JAX array and its slots, by a program of a record."""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
+
+import jax.numpy as jnp
+
+from legacy_opt.recorded.interpreter import program_for, run_program, shape_in_program
+from legacy_opt.recorded.jax_library import JaxLibrary, plain, rounded
+from legacy_opt.recorded.records import (
+    ELEMENT,
+    FLAT,
+    FLAT_ROW,
+    ROW,
+    TENSOR,
+    Group,
+    Program,
+    RecordError,
+    Slot,
+)
+
+_NOWHERE = 2**31 - 1  # the number of no row
+
+
+class Rows(NamedTuple):
+    """A sparse gradient. Ids may be repeated; their rows are added in their order.
+
+    As shapes in `jax.jit` are fixed, ids may be padded, with -1 for example: rows whose ids are not
+    in [0, rows of the variable) are ignored. If gradients are clipped by their global norm, such
+    ids are the last.
+
+    Example::
+
+        import jax.numpy as jnp
+        from legacy_opt.recorded.jax import Rows
+
+        gradient = Rows(jnp.array([3, 14, 3, -1]), jnp.ones([4, 8]))
+
+    Attributes:
+      ids: the numbers of rows, integers of shape ``[n]``.
+      values: the gradients of these rows, of shape ``[n, …]``.
+    """
+
+    ids: Any
+    values: Any
+
+    def in_range(self, rows: int) -> Rows:
+        """Returns the gradient with zeros where no row has the id."""
+        is_row = (self.ids >= 0) & (self.ids < rows)
+        ids = jnp.where(is_row, self.ids, _NOWHERE).astype(jnp.int32)
+        is_row = is_row.reshape(-1, *[1] * (self.values.ndim - 1))
+        return Rows(ids, jnp.where(is_row, self.values, 0))
+
+    def _distinct(self) -> Tuple[Any, Any, Any]:
+        """Returns the distinct ids, their first positions, and their sums."""
+        ids, first, inverse = jnp.unique(
+            self.ids,
+            return_index=True,
+            return_inverse=True,
+            size=len(self.ids),
+            fill_value=_NOWHERE,
+        )
+        # Adding to -0 changes no number, and no sign of a zero. Without `rounded`, XLA would begin
+        # with the number to which the sums are added later.
+        sums = jnp.full_like(self.values, -0.0).at[inverse.reshape(-1)].add(rounded(self.values))
+        return ids, first, rounded(sums)
+
+    def summed(self) -> Rows:
+        """Returns distinct ids, and the sums of their rows in the order of the ids."""
+        ids, _, sums = self._distinct()
+        return Rows(ids, sums)
+
+    def summed_in_place(self) -> Rows:
+        """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
+        ids, first, sums = self._distinct()
+        first = jnp.where(ids == _NOWHERE, _NOWHERE, first)
+        return Rows(self.ids, jnp.zeros_like(sums).at[first].set(sums, mode="drop"))
+
+
+def check_gradient(name: str, gradient: Any, variable: Any) -> None:
+    """Raises a RecordError if a gradient does not have the shape and dtype of a variable."""
+    expected, values = variable.shape, gradient
+    if isinstance(gradient, Rows):
+        ids, values = gradient
+        if ids.ndim != 1 or not jnp.issubdtype(ids.dtype, jnp.integer):
+            raise RecordError(
+                f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
+            )
+        expected = (ids.size, *variable.shape[1:])
+    if values.shape != expected or values.dtype != variable.dtype:
+        raise RecordError(
+            f"{name!r}: the gradient is {values.dtype} of the shape {list(values.shape)}, expected "
+            f"{variable.dtype} of the shape {list(expected)}"
+        )
+
+
+def updated(
+    library: JaxLibrary,
+    group: Group,
+    name: str,
+    value: Any,
+    gradient: Any,
+    slots: Mapping[str, Any],
+    scalars: Mapping[str, Any],
+) -> Tuple[Any, Dict[str, Any]]:
+    """Returns the new values of a variable and of its slots.
+
+    Args:
+      library: the array library.
+      group: the group of the variable in the record.
+      name: the name of the variable, for messages.
+      value: the variable, an array of JAX as all others here.
+      gradient: an array, or `Rows`.
+      slots: a dict from names to slots in their stored shapes.
+      scalars: the results of `Record.before`.
+
+    Raises:
+      RecordError: the group has no update for such a gradient.
+    """
+    program = program_for(group, isinstance(gradient, Rows), name)
+    if not isinstance(gradient, Rows):
+        return _run(library, group, program, value, gradient, slots, scalars)
+    ids, gradient = gradient.summed()
+    if group.first is not None:
+        first = group._replace(slots={})
+        value, _ = _run(library, first, group.first, value, gradient, {}, scalars, ids)
+    if program.by_rows:
+        return _run(library, group, program, value, gradient, slots, scalars, ids)
+    whole = jnp.zeros_like(value).at[ids].set(gradient, mode="drop")
+    return _run(library, group, program, value, whole, slots, scalars)
+
+
+def is_subtraction(program: Program) -> bool:
+    """Returns whether the new value is a difference of the old value and something."""
+    node = program.nodes[program.value]
+    return node.operation == "Sub" and program.nodes[node.inputs[0]].detail == (TENSOR, "value")
+
+
+def addend(
+    library: JaxLibrary,
+    group: Group,
+    name: str,
+    value: Any,
+    gradient: Any,
+    slots: Mapping[str, Any],
+    scalars: Mapping[str, Any],
+) -> Tuple[Any, Dict[str, Any]]:
+    """Returns what must be added to a variable, and the new values of its slots; see `updated`."""
+    program = program_for(group, False, name)
+    if is_subtraction(program):
+        program = program._replace(value=program.nodes[program.value].inputs[1])
+        subtracted, slots = _run(library, group, program, value, gradient, slots, scalars)
+        return -subtracted, slots
+    new, slots = _run(library, group, program, value, gradient, slots, scalars)
+    new, old = (library.cast(library.array(each), "float64") for each in (new, value))
+    return plain(new - old), slots
+
+
+def _run(
+    library: JaxLibrary,
+    group: Group,
+    program: Program,
+    value: Any,
+    gradient: Any,
+    slots: Mapping[str, Any],
+    scalars: Mapping[str, Any],
+    ids: Any = None,
+) -> Tuple[Any, Dict[str, Any]]:
+    """Runs a program for a whole variable, or for the rows with these ids."""
+    old = value if ids is None else _taken(value, ids)
+    changed = run_program(
+        library,
+        program,
+        group.slots,
+        library.array(gradient),
+        library.array(old),
+        {
+            name: library.array(_read(slots[name], slot, old.shape, ids))
+            for name, slot in group.slots.items()
+        },
+        scalars,
+    )
+    slots = dict(slots)
+    for name, factor in changed.factors.items():
+        if ids is not None:
+            slots[name] = plain(library.array(slots[name]) * factor)
+    for name, new in changed.slots.items():
+        slots[name] = _written(slots[name], group.slots[name], plain(new), old.shape, ids)
+    new = jnp.broadcast_to(plain(changed.value), old.shape)
+    return (new if ids is None else value.at[ids].set(new, mode="drop")), slots
+
+
+def _taken(array: Any, ids: Any) -> Any:
+    return array.at[ids].get(mode="fill", fill_value=1)
+
+
+def _has_rows(slot: Slot, ids: Any) -> bool:
+    return ids is not None and slot.layout in (ELEMENT, ROW)
+
+
+def _read(array: Any, slot: Slot, shape: Any, ids: Optional[Any]) -> Any:
+    """Returns the values of a slot in the shape that the program gets; see `SlotView`."""
+    if slot.layout in (FLAT, FLAT_ROW):
+        flat = array.reshape(-1)
+        array = flat[:1] if ids is None else _taken(flat, ids)
+    elif _has_rows(slot, ids):
+        array = _taken(array, ids)
+    return array.reshape(shape_in_program(slot, ids is not None, shape))
+
+
+def _written(array: Any, slot: Slot, new: Any, shape: Any, ids: Optional[Any]) -> Any:
+    """Returns a slot with new values."""
+    new = jnp.broadcast_to(new, shape_in_program(slot, ids is not None, shape))
+    if slot.layout in (FLAT, FLAT_ROW):
+        place = slice(0, 1) if ids is None else ids
+        flat = array.reshape(-1).at[place].set(new.reshape(-1), mode="drop")
+        return flat.reshape(array.shape)
+    if _has_rows(slot, ids):
+        return array.at[ids].set(new.reshape(-1, *array.shape[1:]), mode="drop")
+    return new.reshape(array.shape)

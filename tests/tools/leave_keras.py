@@ -1,0 +1,242 @@
+"""Checks `legacy_opt.recorded.keras` with Keras on JAX or PyTorch (KERAS_BACKEND)."""
+
+import os
+import tempfile
+from pathlib import Path
+
+os.environ.setdefault("KERAS_BACKEND", "jax")
+
+import keras
+import numpy as np
+
+from legacy_opt import recorded
+from legacy_opt.recorded import keras_state, state_files
+from legacy_opt.recorded.keras import RecordedOptimizer
+from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+
+RANDOM = np.random.RandomState(0)
+X, Y = RANDOM.randint(0, 30, (64, 2)), RANDOM.randn(64, 1).astype("f4")
+GRADIENTS = [RANDOM.randn(3, 2).astype("f4") for _ in range(8)]
+
+
+def build(**kwargs):
+    """Returns a compiled model with an embedding."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Embedding(30, 4, name="table"), keras.layers.Flatten()]
+    model = keras.Sequential(
+        [keras.Input((2,)), *layers, keras.layers.Dense(1, name="dense")], name="model"
+    )
+    record = recorded.load("LazyAdamOptimizer")
+    model.compile(RecordedOptimizer(record, **{"learning_rate": 0.01, **kwargs}), "mse")
+    return model
+
+
+def fit(model, epochs=2):
+    """Trains a model with batches in their order."""
+    return model.fit(X, Y, 8, epochs, verbose=0, shuffle=False).history["loss"]
+
+
+def same(model, other):
+    """Returns whether two models, and their optimizers, have the same values."""
+    values = [[*each.variables, *each.optimizer.variables] for each in (model, other)]
+    one, two = ([keras.ops.convert_to_numpy(each) for each in its] for its in values)
+    return len(one) == len(two) and all(map(np.array_equal, one, two))
+
+
+def check_files():
+    """A training continues from a file of Keras, and from its weights."""
+    whole, model = build(), build()
+    losses = fit(whole, 4)
+    assert losses[-1] < losses[0]
+    fit(model)
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder, "model.keras"))
+        loaded = keras.models.load_model(Path(folder, "model.keras"))
+        model.save_weights(Path(folder, "model.weights.h5"))
+        other = build()
+        other.optimizer.build(other.trainable_variables)
+        other.load_weights(Path(folder, "model.weights.h5"))
+    assert loaded.optimizer.record == model.optimizer.record
+    for each in (model, loaded, other):
+        fit(each)
+        assert same(each, whole)
+
+
+def check_state_files():
+    """A training continues from a state file, in Keras and in NumPy."""
+    model, other = build(), build()
+    fit(model)
+    names = {"w": model.layers[-1].kernel}
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "state.npz")
+        state_files.write(path, keras_state.state_of(model.optimizer, names))
+        state = state_files.read(path)
+    assert state.global_step == 16 and set(state.slots) == {
+        "w",
+        "model/dense/bias",
+        "model/table/embeddings",
+    }
+    refused("has no state", keras_state.load_state, other.optimizer, state)
+    other.optimizer.build(other.trainable_variables)
+    refused("no variable 'model/dense/kernel'", keras_state.load_state, other.optimizer, state)
+    keras_state.load_state(other.optimizer, state, {"w": other.layers[-1].kernel})
+    fit(model), fit(other)
+    assert same(model, other)
+    weights = {name: state.variables[name].copy() for name in state.slots}
+    optimizer = NumpyOptimizer(state.record, weights, learning_rate=0.01)
+    state_files.load_into(optimizer, state)
+    keras_state.load_state(model.optimizer, state, names)
+    gradients = {name: RANDOM.randn(*each.shape).astype("f4") for name, each in weights.items()}
+    optimizer.step(gradients)
+    variables = model.trainable_variables
+    own = {id(each): name for name, each in names.items()}
+    grads = [gradients[own.get(id(each), each.path)] for each in variables]
+    model.optimizer.apply([keras.ops.convert_to_tensor(each) for each in grads], variables)
+    found = keras_state.state_of(model.optimizer, names).variables
+    assert all(np.array_equal(found[name], each) for name, each in weights.items())
+
+
+def trained(name="MomentumOptimizer", path="w", gradients=GRADIENTS, **kwargs):
+    """Returns a variable after some steps."""
+    variable = keras.Variable(np.ones((3, 2), "f4"), name=path)
+    optimizer = RecordedOptimizer(recorded.load(name), **kwargs)
+    for gradient in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
+    return variable, optimizer
+
+
+def in_numpy(gradients, name="MomentumOptimizer", rates=(0.1,)):
+    """Returns the weight after the same steps in NumPy."""
+    weights = {"w": np.ones((3, 2), "f4")}
+    optimizer = NumpyOptimizer(recorded.load(name), weights)
+    for i, gradient in enumerate(gradients):
+        optimizer.hyperparameters["learning_rate"] = rates[min(i, len(rates) - 1)]
+        optimizer.step({"w": gradient})
+    return weights["w"]
+
+
+def equal(variable, array):
+    """Returns whether a variable of Keras has the bits of an array."""
+    return np.array_equal(keras.ops.convert_to_numpy(variable), array)
+
+
+def check_what_keras_does():
+    """Schedules, clipping, accumulation and averages of Keras."""
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([2, 4], [0.5, 0.25, 0.125])
+    variable, optimizer = trained(learning_rate=schedule)
+    assert equal(variable, in_numpy(GRADIENTS, rates=[0.5] * 3 + [0.25] * 2 + [0.125]))
+    copy = RecordedOptimizer.from_config(optimizer.get_config())
+    assert copy.get_config() == optimizer.get_config() and copy.record == optimizer.record
+
+    variable, optimizer = trained(learning_rate=0.1)
+    optimizer.learning_rate = 0.5
+    assert equal(variable, in_numpy(GRADIENTS))
+    optimizer.apply([keras.ops.convert_to_tensor(GRADIENTS[0])], [variable])
+    assert equal(variable, in_numpy([*GRADIENTS, GRADIENTS[0]], rates=[0.1] * 8 + [0.5]))
+
+    variable, _ = trained(learning_rate=0.1, clipvalue=0.5)
+    assert equal(variable, in_numpy([np.clip(each, -0.5, 0.5) for each in GRADIENTS]))
+    clipped = [each / max(1, np.linalg.norm(each)) for each in GRADIENTS]
+    for kind in ("clipnorm", "global_clipnorm"):
+        variable, _ = trained(learning_rate=0.1, **{kind: 1.0})
+        found = keras.ops.convert_to_numpy(variable)
+        assert np.allclose(found, in_numpy(np.float32(clipped)), atol=1e-6), kind
+
+    variable, optimizer = trained(learning_rate=0.1, gradient_accumulation_steps=2)
+    pairs = [(a + b) / np.float32(2) for a, b in zip(GRADIENTS[::2], GRADIENTS[1::2])]
+    assert equal(variable, in_numpy(pairs)) and int(optimizer.iterations) == 4
+
+    variable, optimizer = trained(learning_rate=0.1, use_ema=True, ema_momentum=0.0)
+    optimizer.finalize_variable_values([variable])
+    assert equal(variable, in_numpy(GRADIENTS))
+
+
+def check_global_step():
+    """Rules that read the global step, and shared variables."""
+    for name in ("AdagradDecayOptimizer", "LAMBOptimizer", "AdamOptimizer"):
+        variable, _ = trained(name, learning_rate=0.1)
+        assert equal(variable, in_numpy(GRADIENTS, name)), name
+
+
+def check_clipping_of_records():
+    """Records may clip gradients by their global norm."""
+    record = recorded.load("MomentumOptimizer")
+    limit = recorded.records.Scalar("float32", 0.5)
+    record = record._replace(
+        clipping="rows", hyperparameters=dict(record.hyperparameters, clip_norm=limit)
+    )
+    weights = {name: np.ones((3, 2), "f4") for name in "ba"}
+    numpy_optimizer, optimizer = NumpyOptimizer(record, weights), RecordedOptimizer(record)
+    variables = [keras.Variable(np.ones((3, 2), "f4"), name=name) for name in "ba"]
+    for one, other in zip(GRADIENTS, GRADIENTS[1:]):
+        numpy_optimizer.step({"b": one, "a": other})
+        optimizer.apply([keras.ops.convert_to_tensor(each) for each in (one, other)], variables)
+    assert all(equal(each, weights[each.name]) for each in variables)
+
+
+def check_tables():
+    """In tables, rows whose gradient is zero are not updated."""
+    gradients = [each * [[1], [step % 2], [0]] for step, each in enumerate(GRADIENTS)]
+    gradients = [each.astype("f4") for each in gradients]
+    name, weights = "LazyAdamOptimizer", {"w": np.ones((3, 2), "f4")}
+    variable, _ = trained(name, gradients=gradients, tables=["w"], learning_rate=0.1)
+    optimizer = NumpyOptimizer(recorded.load(name), weights, learning_rate=0.1)
+    for each in gradients:
+        ids = np.flatnonzero(each.any(1))
+        optimizer.step({"w": Rows(ids, each[ids])})
+    assert equal(variable, weights["w"])
+    variable, _ = trained(name, gradients=gradients, learning_rate=0.1)
+    assert not equal(variable, weights["w"])
+    model = build(tables=["model/table/embeddings"])
+    before = model.get_weights()[0]
+    fit(model)
+    changed = np.any(model.get_weights()[0] != before, axis=1)
+    assert np.array_equal(np.flatnonzero(changed), np.unique(X))
+
+
+def refused(problem, function, *args, **kwargs):
+    """Checks that a call raises a ValueError with some words."""
+    try:
+        function(*args, **kwargs)
+    except ValueError as error:
+        assert problem in str(error), error
+    else:
+        raise AssertionError(problem)
+
+
+def check_errors():
+    """Wrong arguments raise errors that name them."""
+    record = recorded.load("LazyAdamOptimizer")
+    given = {"rate": 0.1}
+    refused("no hyperparameter 'rate'", RecordedOptimizer, record, hyperparameters=given)
+    refused("'exakt'", RecordedOptimizer, record, level="exakt")
+    half = keras.Variable(np.ones(2, "f2"), dtype="float16", name="half")
+    refused("'half' has the dtype float16", RecordedOptimizer(record).build, [half])
+    pair = [keras.Variable(np.ones(2, "f4"), name="w") for _ in range(2)]
+    refused("two variables have the path 'w'", RecordedOptimizer(record).build, pair)
+    refused("tables has 'x'", RecordedOptimizer(record, tables=["x"]).build, pair[:1])
+    refused("Argument(s) not recognized", RecordedOptimizer, record, learning_rat=0.1)
+    backend, keras.backend.backend = keras.backend.backend, lambda: "tensorflow"
+    try:
+        refused("use legacy_opt.compat.to_keras", RecordedOptimizer, record)
+    finally:
+        keras.backend.backend = backend
+
+
+if __name__ == "__main__":
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.config.update("jax_platforms", "cpu")
+        jax.config.update("jax_enable_x64", True)
+    for check in (
+        check_files,
+        check_state_files,
+        check_what_keras_does,
+        check_global_step,
+        check_clipping_of_records,
+        check_tables,
+        check_errors,
+    ):
+        check()
+        print(f"{keras.backend.backend()}: {check.__name__} passed", flush=True)
