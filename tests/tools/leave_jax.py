@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.tree_util import keystr
 
 from legacy_opt import recorded
-from legacy_opt.recorded import jax_state, state_files
+from legacy_opt.recorded import jax_state, optax_own, state_files
 from legacy_opt.recorded.jax import JaxOptimizer, Rows, State
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.numpy import Rows as NumpyRows
@@ -227,6 +228,50 @@ def refused(problem, function, *args, **kwargs):
         raise AssertionError(problem)
 
 
+def check_own_optimizers():
+    """optax' own optimizers go on with a state, if they are the same; else they are refused."""
+    draw = np.random.RandomState(0)
+    for name, grade in (
+        ("AdadeltaOptimizer", "exact"),
+        ("AdagradOptimizer", "exact"),
+        ("AdamOptimizer", "rounding"),
+        ("AdamWOptimizer", "rounding"),
+        ("GradientDescentOptimizer", "exact"),
+        ("MomentumOptimizer", "exact"),
+        ("RMSPropOptimizer", "rounding"),
+    ):
+        record = recorded.load(name)
+        momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
+        weights = {"w": draw.randn(4, 3).astype("f4")}
+        optimizer = NumpyOptimizer(record, weights, **momentum)
+        gradients = [draw.randn(4, 3).astype("f4") for _ in range(400)]
+        for gradient in gradients[:300]:
+            optimizer.step({"w": gradient})
+        state = state_files.state_of(optimizer)
+        for gradient in gradients[300:]:
+            optimizer.step({"w": gradient})
+        own = optax_own.from_state(state, **momentum)
+        assert own.grade.name == grade, (name, own.grade)
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "state.npz")
+            optax_own.write(path, state, **momentum)
+            with np.load(str(path)) as leaves:
+                opt_state = jax.tree_util.tree_map_with_path(
+                    lambda place, leaf: jnp.asarray(leaves["opt_state" + keystr(place)]),
+                    own.transformation.init(own.params),
+                )
+        params = own.params
+        for gradient in gradients[300:]:
+            updates, opt_state = own.transformation.update({"w": gradient}, opt_state, params)
+            params = optax.apply_updates(params, updates)
+        way = np.abs(weights["w"] - state.variables["w"]).max()
+        assert np.abs(np.asarray(params["w"]) - weights["w"]).max() < 1e-4 * way, name
+    state = state_files.state_of(NumpyOptimizer(recorded.load("AdamOptimizer"), weights))
+    other = state_files.state_of(NumpyOptimizer(recorded.load("NadamOptimizer"), weights))
+    refused("optax.adam is another optimizer", optax_own.from_state, state, epsilon=0.1)
+    refused("optax has no optimizer like NadamOptimizer", optax_own.from_state, other)
+
+
 def check_errors():
     """Wrong arguments raise errors that name them."""
     record = recorded.load("LazyAdamOptimizer")
@@ -297,6 +342,7 @@ CHECKS = (
     check_denormals,
     check_trees,
     check_names,
+    check_own_optimizers,
     check_errors,
 )
 

@@ -32,16 +32,8 @@ RULES = {
     "AdamWOptimizer": ("AdamW", None, "adamw"),
     "LAMBOptimizer": ("AdamW", None, "lamb"),
 }
-IN_TORCH = (
-    "own",
-    "own, fused",
-    "native",
-    "exact",
-    "fast",
-    "exact, compiled",
-    "fast, compiled",
-    "NumPy",
-)
+IN_TORCH = ("own", "own, fused", "native", "exact", "fast")
+IN_TORCH += ("exact, compiled", "fast, compiled", "NumPy")
 IN_JAX = ("own", "exact", "fast", "NumPy")
 
 
