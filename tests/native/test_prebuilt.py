@@ -184,7 +184,7 @@ def test_a_damaged_kernel_is_compiled_again(package):
 
 
 def test_the_build_of_a_wheel():
-    """What identifies a build is found without importing that TensorFlow."""
+    """What identifies a build is read from files: no machine here can import the TensorFlow."""
     arm64 = load("arm64")
     root = Path(tf.sysconfig.get_lib()).parent
     if not (root / arm64.SESSION).exists():
