@@ -88,7 +88,8 @@ def environment(session, lane, examples=False):
     home = ENVIRONMENTS / lane.name
     python = str(home / "bin" / "python")
     stamp = home / "made-from"
-    inputs = [base, ROOT, lane, lane.requirements, lane.requirements_alone]
+    packages = lane.requirements + ([lanes.JAX] if lane.name == lanes.JAX_LANE else [])
+    inputs = [base, ROOT, lane, packages, lane.requirements_alone]
     inputs.append((ROOT / "setup.py").read_text(encoding="utf-8"))
     whole = hashlib.sha256(repr(inputs).encode()).hexdigest()
     wanted = whole if examples else whole + " without examples"
@@ -101,7 +102,7 @@ def environment(session, lane, examples=False):
         # One command installs all packages, because a second command that does not name TensorFlow
         # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
         extras = "[test,examples]" if examples else "[test]"
-        install(session, python, "-e", "." + extras, *lane.requirements)
+        install(session, python, "-e", "." + extras, *packages)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
     stamp.write_text(wanted)

@@ -1,4 +1,4 @@
-"""A training in JAX; `make leave` has the others. Lanes do not have JAX, unless it is installed."""
+"""Tests a training in JAX, on the lane that has JAX; `make leave` has all others."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import pytest
 from legacy_opt import recorded
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 
-jax = pytest.importorskip("jax")
+jax = pytest.importorskip("jax", reason="one lane has JAX")
 
 
 @pytest.mark.parametrize("name", ["LazyAdamOptimizer", "MomentumOptimizer"])
