@@ -49,7 +49,7 @@ def test_scalars_are_computed_once_and_unused_ones_are_left_out():
         lambda grad, value, rate, decay, unused: grad * tf.sqrt(rate * decay),
         scalars=["rate", "decay", "unused"],
     )
-    assert [each.name for each in program.scalars] == ["rate", "decay"]
+    assert [each.name for each in program.scalars] == ["decay", "rate"]
     levels = {node.operation: node.level for node in program.nodes}
     assert levels["Sqrt"] == SCALAR and levels["Sub"] == ELEMENT
 
