@@ -1,9 +1,11 @@
-"""Moves a training from a TensorFlow 1 graph to PyTorch, with its optimizer and state.
+"""Moves a training from a TensorFlow 1 graph to PyTorch and JAX, with its optimizer and state.
 
-    python examples_graph_mode/leave_tensorflow.py --old python3.7 --torch python3.11
+    python examples_graph_mode/leave_tensorflow.py --old python3.7 --torch python3.11 \
+        --jax python3.13
 
 --old is a Python with TensorFlow, --torch one with PyTorch; TensorFlow need not be installed there.
-The default of both is this Python. The model of flights_session.py is trained in time order:
+The default of both is this Python. Without --jax, there is no training in JAX. The model of
+flights_session.py is trained in time order:
 
 * tensorflow: a Session trains with AdagradDecay and saves a checkpoint. Its largest variable, the
   embedding table, has three partitions. The rule of the optimizer is recorded. The Session then
@@ -12,8 +14,9 @@ The default of both is this Python. The model of flights_session.py is trained i
   100 steps, and must have the weights of the Session bit for bit. Then a model in PyTorch goes on
   from the checkpoint, with the recorded rule, with PyTorch's own Adagrad, which gets the same
   accumulators, and with PyTorch's Adam.
+* jax: the same in JAX, with the recorded rule.
 
-leave.png shows the log-loss of the three trainings minus that of the training that stayed in
+leave.png shows the log-loss of these trainings minus that of the training that stayed in
 TensorFlow. The exit code is 1 if a bit differs after the 100 steps.
 """
 
@@ -40,6 +43,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("--old", metavar="PYTHON", default=sys.executable, help="a Python with TensorFlow")
     add("--torch", metavar="PYTHON", default=sys.executable, help="a Python with PyTorch")
+    add("--jax", metavar="PYTHON", help="a Python with JAX (default: none)")
     add("--steps", type=int, default=1500, help="before and after the move (default: %(default)s)")
     return parser.parse_args(argv)
 
@@ -57,7 +61,7 @@ def smooth(losses):
 
 
 def plot(losses, path):
-    """Draws the losses of the trainings in PyTorch minus those of the Session."""
+    """Draws the losses of the trainings that moved minus those of the Session."""
     from flights.report import new_figure
 
     figure = new_figure(8, 4)
@@ -68,8 +72,8 @@ def plot(losses, path):
         axes.semilogy(np.arange(len(stayed)) + WINDOW, np.maximum(difference, 1e-9), label=name)
     axes.set_xlabel("steps after the move")
     axes.set_ylabel("distance of the log-loss from TensorFlow's")
-    axes.legend(loc="center left")
-    axes.set_title("A training moves from TensorFlow 1 to PyTorch", loc="left")
+    axes.legend(loc=(0.3, 0.21), ncol=2)
+    axes.set_title("A training leaves TensorFlow 1", loc="left")
     figure.tight_layout()
     figure.savefig(str(path), dpi=120)
 
@@ -87,12 +91,17 @@ def main(arguments):
     run(arguments.torch, "-m", "leaving.in_torch", out, *sizes)
     with np.load(str(out / "losses.npz")) as file:
         losses = dict(file)
+    result = json.loads((out / "result.json").read_text())
+    if arguments.jax:
+        run(arguments.jax, "-m", "leaving.in_jax", out, *sizes)
+        with np.load(str(out / "losses_in_jax.npz")) as file:
+            losses.update(file)
+        result["bits"] += json.loads((out / "result_in_jax.json").read_text())["bits"]
     with np.load(str(out / "stayed.npz")) as file:
         losses["TensorFlow"] = file["losses"]
     for name, values in losses.items():
         print(f"{name:34} log-loss {values.mean():.6f}")
     plot(losses, out / "leave.png")
-    result = json.loads((out / "result.json").read_text())
     print(f"After 100 steps, {result['bits']} bits of {result['numbers']:,} numbers differ.")
     print(f"The plot is in {out / 'leave.png'}")
     return int(result["bits"] > 0)

@@ -1,3 +1,3 @@
-"""The stages of leave_tensorflow.py: a Session, and PyTorch without TensorFlow."""
+"""The stages of leave_tensorflow.py: a Session; PyTorch and JAX without TensorFlow."""
 
 KEPT = 100  # steps whose gradients the Session writes
