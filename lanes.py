@@ -100,8 +100,8 @@ LEAVE_PYTHON = "3.11"
 TORCH = "torch==2.13.0"
 LEAVE_PACKAGES = ["numpy", "filelock", "fsspec", "jinja2", "networkx", "sympy"]
 LEAVE_PACKAGES += ["typing_extensions", "setuptools"]
-KERAS_OF_LEAVE = "keras==3.15.1"
-# Another one has JAX, and so has the environment of one lane.
+KERAS_OF_LEAVE = "keras==3.15.1"  # for both
+# Another environment has JAX, and so has that of one lane.
 LEAVE_JAX_PYTHON = "3.13"
 JAX, JAX_LANE = "jax==0.12.0.1", "2.21"
 LEAVE_JAX_PACKAGES = [JAX, "optax==0.2.8", KERAS_OF_LEAVE]

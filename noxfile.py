@@ -494,8 +494,9 @@ def leave_to_torch(session, home):
     """Compares NumPy and PyTorch with the trainings of `make leave`."""
     targets = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
     run = leave_script(session, home / "environment", lanes.LEAVE_PYTHON, lanes.LEAVE_PACKAGES)
-    # PyTorch's own requirements contain CUDA.
-    install(session, str(home / "environment" / "bin" / "python"), "--no-deps", lanes.TORCH)
+    python = str(home / "environment" / "bin" / "python")
+    install(session, python, "--no-deps", lanes.TORCH)  # its own requirements contain CUDA
+    install(session, python, lanes.KERAS_OF_LEAVE)
     run("leave_torch.py")
     run("leave_keras.py", KERAS_BACKEND="torch")
     leave_to(session, run, home, targets)

@@ -72,7 +72,7 @@ def plot(losses, path):
         axes.semilogy(np.arange(len(stayed)) + WINDOW, np.maximum(difference, 1e-9), label=name)
     axes.set_xlabel("steps after the move")
     axes.set_ylabel("distance of the log-loss from TensorFlow's")
-    axes.legend(loc=(0.3, 0.21), ncol=2)
+    axes.legend(loc=(0.13, 0.21), ncol=2)
     axes.set_title("A training leaves TensorFlow 1", loc="left")
     figure.tight_layout()
     figure.savefig(str(path), dpi=120)
