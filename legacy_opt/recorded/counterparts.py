@@ -7,7 +7,7 @@ small problem trains with the rule, its state is translated, and both go on.
 from __future__ import annotations
 
 import math
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -20,7 +20,6 @@ EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
 _BEFORE, _AFTER = 10, 20  # steps before and after the translation
 _SCALES = (1.0, 0.01)  # of the gradients
 _LARGEST_SHARE = 1e-4  # of the way that the weights went
-_MOST_ELEMENTS = 1_000_000
 
 
 class Grade(NamedTuple):
@@ -90,7 +89,7 @@ def measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn) -> Grade
 
 def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: float) -> Grade:
     draw, dtype = np.random.RandomState(0), state.record.dtype
-    shapes = _small_shapes(state.record)
+    record, shapes = _small(state.record)
 
     def drawn(factor: float) -> Dict[str, np.ndarray]:
         return {
@@ -99,7 +98,7 @@ def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: 
         }
 
     weights, gradients = drawn(1.0), [drawn(scale) for _ in range(_BEFORE + _AFTER)]
-    optimizer = NumpyOptimizer(state.record, weights, **hyper)
+    optimizer = NumpyOptimizer(record, weights, **hyper)
     optimizer.state.shared.update(state.shared)
     optimizer.state.global_step = state.global_step
     for each in gradients[:_BEFORE]:
@@ -110,21 +109,30 @@ def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: 
     return _grade(between.variables, weights, go_on(between, gradients[_BEFORE:]))
 
 
-def _small_shapes(record: Record) -> Dict[str, Sequence[int]]:
-    """Returns names and shapes of variables with a dense update, one of each group."""
+def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
+    """Returns a record for small variables, one of each group with a dense update, with shapes.
+
+    Raises:
+      RecordError: there is none.
+    """
     shapes: Dict[str, Sequence[int]] = {}
+    groups = []
     for i, group in enumerate(record.groups):
         if isinstance(group.dense, str):
             continue
         if group.variables is None:
             low, high = group.ranks or (0, None)
-            rank = max(low, 2 if high is None else min(high, 2))
-            shapes[f"w{i}"] = (5, 4, *[2] * (rank - 2))[:rank]
+            name, rank = f"w{i}", max(low, 2 if high is None else min(high, 2))
         else:
-            smallest = min(group.variables.items(), key=lambda pair: int(np.prod(pair[1])))
-            if int(np.prod(smallest[1])) <= _MOST_ELEMENTS:
-                shapes[smallest[0]] = smallest[1]
-    return shapes
+            name, shape = next(iter(group.variables.items()))
+            rank = len(shape)
+        shapes[name] = (5, 4, *[2] * (rank - 2))[:rank]
+        groups.append(
+            group if group.variables is None else group._replace(variables={name: shapes[name]})
+        )
+    if not shapes:
+        raise RecordError(f"the record of {record.optimizer} has no update for dense gradients")
+    return record._replace(groups=tuple(groups)), shapes
 
 
 def _grade(
@@ -151,6 +159,25 @@ def check(grade: Grade, record: Record, name: str) -> None:
             f"{name} is another optimizer than {record.optimizer}: weights differ by "
             f"{grade.share:.2g} of the way of {_AFTER} steps. Train with the record instead"
         )
+
+
+def settings_for(
+    settings_of: Callable[[SavedState, Mapping[str, float]], List[Setting]],
+    state: SavedState,
+    hyper: Mapping[str, float],
+) -> List[Setting]:
+    """Returns the possible settings of another optimizer.
+
+    Raises:
+      RecordError: it has none for these values.
+    """
+    try:
+        return settings_of(state, hyper)
+    except (ArithmeticError, ValueError) as error:
+        raise RecordError(
+            f"no other optimizer has these hyperparameters of {state.record.optimizer}: "
+            f"{dict(hyper)} ({error})"
+        ) from error
 
 
 def no_counterpart(record: Record, library: str, known: Sequence[str]) -> RecordError:

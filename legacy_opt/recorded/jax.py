@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Tup
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from legacy_opt.recorded import clipping
 from legacy_opt.recorded.elementary import FUNCTIONS
@@ -291,7 +292,11 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
     if gradient is None:
         return None
     if isinstance(gradient, Rows):
-        gradient = Rows(*map(jnp.asarray, gradient))
+        ids, values = gradient
+        if isinstance(ids, np.ndarray) and ids.dtype.kind in "iu":
+            # Without x64, JAX would wrap ids of 64 bits.
+            ids = np.where((ids >= 0) & (ids < 2**31), ids, -1).astype("int32")
+        gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
         check_gradient(name, gradient, variable)
         return gradient.in_range(variable.shape[0])
     gradient = jnp.asarray(gradient)

@@ -17,6 +17,7 @@ from legacy_opt.native.compiler import program as programs
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.recorded import records
+from legacy_opt.recorded.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.operations import SUMS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, level_of
@@ -73,6 +74,9 @@ class NativeOptimizer(NumpyOptimizer):
                 raise RecordError(f"{name!r} is not a contiguous array that can be written")
             self._kernels.compile(record.group_of(name, array.shape))
 
+    def __getstate__(self) -> Dict[str, Any]:
+        return dict(vars(self), _kernels=self._kernels.fresh())
+
     def _update(
         self,
         name: str,
@@ -82,7 +86,22 @@ class NativeOptimizer(NumpyOptimizer):
         scalars: Mapping[str, Any],
     ) -> None:
         variable, slots = self.variables[name], self.state.slots[name]
+        # Kernels get addresses. The arrays are public, and may be others than in the last step.
+        _check_array(name, variable, self.record.dtype, variable.shape)
+        for slot_name, slot in group.slots.items():
+            shape = stored_shape(slot.layout, variable.shape)
+            _check_array(f"{name}/{slot_name}", slots[slot_name], slot.dtype, shape)
         self._kernels.update(group, program, variable, slots, gradient, scalars)
+
+
+def _check_array(name: str, array: np.ndarray, dtype: str, shape: Sequence[int]) -> None:
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        raise RecordError(f"{name!r} is not a contiguous array that can be written")
+    if array.dtype != np.dtype(dtype) or array.shape != tuple(shape):
+        raise RecordError(
+            f"{name!r} is {array.dtype} of the shape {list(array.shape)}, not {dtype} of the shape "
+            f"{list(shape)}"
+        )
 
 
 class Kernels:
@@ -143,6 +162,8 @@ class Kernels:
         if not value.size:
             return
         if isinstance(gradient, Rows):
+            if any(np.may_share_memory(gradient.values, each) for each in (value, *slots.values())):
+                gradient = gradient._replace(values=gradient.values.copy())
             if group.first is not None:
                 first = self._kernel(group.first, {})
                 self._update_rows(first, value, {}, gradient, scalars, False)
@@ -261,7 +282,8 @@ def _pointers(
 
 
 def _scalars(kernel: compiled_kernels.Kernel, scalars: Mapping[str, Any]) -> Any:
-    return _addresses([np.asarray(scalars[each.name]) for each in kernel.program.scalars])
+    inputs = kernel.program.scalars
+    return _addresses([np.asarray(scalars[each.name], each.dtype) for each in inputs])
 
 
 def _addresses(arrays: Sequence[np.ndarray]) -> Any:

@@ -121,7 +121,7 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
             lambda small, gradients: _train(small, settings_of(small, hyper)[number], gradients),
         )
 
-    settings = settings_of(state, hyper)
+    settings = counterparts.settings_for(settings_of, state, hyper)
     grades = [grade_of(number) for number in range(len(settings))]
     best = min(range(len(settings)), key=lambda number: grades[number].share)
     counterparts.check(grades[best], record, f"optax.{settings[best].name}")

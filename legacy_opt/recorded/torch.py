@@ -237,18 +237,23 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 layouts = self._group_of(name, parameter, group["axes"]).slots
                 for slot_name, tensor in state_dict["state"].get(number, {}).items():
                     dtype = getattr(torch, layouts[slot_name].dtype)
-                    own = tensor.detach().clone().to(device=parameter.device, dtype=dtype)
+                    own = tensor.detach().clone(memory_format=torch.contiguous_format)
+                    own = own.to(device=parameter.device, dtype=dtype)
                     self.state[parameter][slot_name] = own
 
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
         """Returns the update of a parameter, which has a gradient, without changing anything."""
         group = self._group_of(name, parameter, axes)
         gradient = parameter.grad
+        if gradient.dtype != parameter.dtype:
+            raise RecordError(
+                f"{name or 'a parameter'!r} is {parameter.dtype}, but its gradient {gradient.dtype}"
+            )
         program = program_for(group, gradient.is_sparse, name or "a parameter")
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
-            gradient = _Rows.of(gradient)
+            gradient = _Rows.of(gradient, parameter.shape[0])
         elif axes:
             gradient = gradient.permute(axes)
         variable = parameter.permute(axes) if axes else parameter
@@ -280,6 +285,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
             return
         if self._kernels is not None:
             self._kernels.update_tensors(*update, scalars)
+            # So that autograd knows of the change.
+            torch.autograd.graph.increment_version((variable, *slots.values()))
             return
         rows: Any = ...
         if isinstance(gradient, _Rows):
@@ -317,10 +324,14 @@ class _Rows(NamedTuple):
     values: Any
 
     @classmethod
-    def of(cls, gradient: Any) -> _Rows:
+    @torch.compiler.disable
+    def of(cls, gradient: Any, rows: int) -> _Rows:
+        """Returns the ids and values of a sparse tensor; PyTorch does not check its ids."""
         ids, values = gradient._indices(), gradient._values()
         if ids.shape[0] != 1:
             raise RecordError(f"a sparse gradient must have one sparse axis, got {ids.shape[0]}")
+        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < rows:
+            raise RecordError(f"an id of a sparse gradient is not in [0, {rows})")
         return cls(ids[0], values)
 
     def _distinct(self) -> Tuple[Any, Any, Any]:

@@ -69,20 +69,6 @@ def _adadelta(state: SavedState, hyper: _Hyper) -> List[Setting]:
     return [Setting("Adadelta", arguments, slots, state.global_step)]
 
 
-def _rms_prop(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    rate, centered = hyper["learning_rate"], _has_slot(state, "mg")
-    arguments = {"lr": rate, "alpha": hyper["decay"], "eps": 0.0, "centered": centered}
-    slots: Dict[str, Any] = {"square_avg": "rms", **({"grad_avg": "mg"} if centered else {})}
-    if hyper["momentum"]:
-        slots["momentum_buffer"] = "momentum", 1.0 / rate  # PyTorch's is without the rate
-    arguments["momentum"] = hyper["momentum"]
-    return [Setting("RMSprop", arguments, slots, state.global_step)]
-
-
-def _has_slot(state: SavedState, name: str) -> bool:
-    return any(name in slots for slots in state.slots.values())
-
-
 _SETTINGS: Dict[str, Callable[[SavedState, _Hyper], List[Setting]]] = {
     "AdadeltaOptimizer": _adadelta,
     "AdagradOptimizer": _adagrad,
@@ -91,7 +77,6 @@ _SETTINGS: Dict[str, Callable[[SavedState, _Hyper], List[Setting]]] = {
     "GradientDescentOptimizer": _sgd,
     "LazyAdamOptimizer": _adam,
     "MomentumOptimizer": _sgd,
-    "RMSPropOptimizer": _rms_prop,
 }
 
 
@@ -118,9 +103,12 @@ def from_state(
         raise counterparts.no_counterpart(record, "PyTorch", list(_SETTINGS))
     hyper = given_hyperparameters(record, hyperparameters)
     for name, parameter in parameters.items():
-        if name not in state.slots or state.variables[name].shape != tuple(parameter.shape):
+        dtype = str(parameter.dtype).rpartition(".")[2]
+        known = state.variables.get(name) if name in state.slots else None
+        if known is None or (known.shape, known.dtype) != (tuple(parameter.shape), dtype):
             raise RecordError(
-                f"the state has no trained variable {name!r} of the shape {list(parameter.shape)}"
+                f"the state has no trained variable {name!r} of the shape {list(parameter.shape)} "
+                f"and the dtype {dtype}"
             )
 
     def grade_of(number: int) -> Grade:
@@ -130,7 +118,7 @@ def from_state(
             lambda small, gradients: _train(small, settings_of(small, hyper)[number], gradients),
         )
 
-    settings = settings_of(state, hyper)
+    settings = counterparts.settings_for(settings_of, state, hyper)
     grades = [grade_of(number) for number in range(len(settings))]
     best = min(range(len(settings)), key=lambda number: grades[number].share)
     counterparts.check(grades[best], record, f"PyTorch's {settings[best].name}")

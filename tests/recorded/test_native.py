@@ -1,6 +1,7 @@
 """Tests native kernels that train arrays in place. test_numpy.py compares their bits."""
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -87,6 +88,38 @@ def test_arrays_that_kernels_cannot_change():
     for wrong in array.T[:2], array[:, :2], read_only:
         with pytest.raises(recorded.RecordError, match="'w' is not a contiguous array that can"):
             NativeOptimizer(record, {"w": wrong})
+
+
+def test_arrays_that_were_replaced():
+    record, array = recorded.load("AdamOptimizer"), np.ones([4, 4], "f4")
+    for wrong in array.astype("f8"), np.asfortranarray(array), array[:2]:
+        optimizer = NativeOptimizer(record, {"w": array.copy()})
+        optimizer.state.slots["w"]["m"] = wrong
+        with pytest.raises(recorded.RecordError, match="'w/m' is"):
+            optimizer.step({"w": array})
+    found = []
+    for optimizer_class in NumpyOptimizer, NativeOptimizer:
+        optimizer = optimizer_class(record, {"w": array.copy()})
+        optimizer.step({"w": array})
+        optimizer.state.shared["beta1_power"] = np.float32(0.5)
+        optimizer = pickle.loads(pickle.dumps(optimizer))
+        optimizer.step({"w": array})
+        found.append(optimizer.variables["w"])
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("name", ["MomentumOptimizer", "AdamWOptimizer"])
+def test_rows_that_are_a_view_of_the_variable(name):
+    found = []
+    for optimizer_class in NumpyOptimizer, NativeOptimizer:
+        weights = {"w": np.random.RandomState(0).randn(7, 5).astype("f4")}
+        optimizer = optimizer_class(recorded.load(name), weights)
+        for _ in range(2):
+            rows = weights["w"][:5]
+            rows = rows.copy() if optimizer_class is NumpyOptimizer else rows
+            optimizer.step({"w": Rows(np.array([1, 2, 0, 3, 4]), rows)})
+        found.append(weights["w"])
+    np.testing.assert_array_equal(*found)
 
 
 def test_without_compiler(tmp_path, monkeypatch):

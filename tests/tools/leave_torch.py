@@ -123,6 +123,11 @@ def check_native_level():
     for each in exact, native:
         train(*each, BATCHES)
     assert all(map(torch.equal, *(each[0].parameters() for each in (exact, native))))
+    assert native[0][0].weight._version > 0
+    parameter = torch.nn.Parameter(torch.ones(3))
+    parameter.grad_dtype = None
+    parameter.grad = torch.ones(3, dtype=torch.float64)
+    refused("but its gradient", RecordedOptimizer([parameter], native[1].record).step)
     copied = copy.deepcopy(native[1])
     for one, other in zip(native[1].param_groups, copied.param_groups):
         for parameter in one["params"] + other["params"]:
@@ -207,7 +212,6 @@ def check_own_optimizers():
         ("AdamWOptimizer", "rounding"),
         ("GradientDescentOptimizer", "rounding"),
         ("MomentumOptimizer", "rounding"),
-        ("RMSPropOptimizer", "rounding"),
     ):
         record = recorded.load(name)
         momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
@@ -237,6 +241,19 @@ def check_own_optimizers():
     from_state = torch_own.from_state
     refused("PyTorch's Adam is another optimizer", from_state, state, parameters, epsilon=0.1)
     refused("no optimizer like NadamOptimizer", from_state, other, parameters)
+    refused("no other optimizer has these", from_state, state, parameters, beta2=1.0)
+    half = {"w": torch.nn.Parameter(torch.zeros(4, 3, dtype=torch.bfloat16))}
+    refused("and the dtype bfloat16", from_state, state, half)
+    decayed, plain = (recorded.load(name) for name in ("AdamWOptimizer", "AdamOptimizer"))
+    named = decayed._replace(
+        groups=(
+            decayed.groups[0]._replace(variables={"w": (4, 3)}, ranks=None),
+            plain.groups[0]._replace(variables={"table": (1001, 1000)}, ranks=None),
+        )
+    )
+    both = {**weights, "table": np.zeros((1001, 1000), np.float32)}
+    state = state_files.state_of(NumpyOptimizer(named, both))
+    refused("PyTorch's AdamW is another optimizer", from_state, state, parameters)
     refused("no trained variable 'v'", from_state, state, {"v": parameters["w"]})
     assert not parameters["w"].any()
 
@@ -283,6 +300,8 @@ def check_errors():
     optimizer = RecordedOptimizer([one, other], dense)
     other.grad = torch.sparse_coo_tensor([[1]], [1.0], (2,))
     refused("no update for sparse gradients: no rows", optimizer.step)
+    other.grad = torch.sparse_coo_tensor([[-1]], [1.0], (2,), check_invariants=False)
+    refused("is not in [0, 2)", RecordedOptimizer([other], record).step)
     assert torch.equal(one, before)
 
 
