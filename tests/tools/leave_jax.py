@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.tree_util import keystr
+from leave_checks import new_state, own_trainings, refused, run
 
 from legacy_opt import recorded
 from legacy_opt.recorded import jax_state, optax_own, state_files
@@ -218,58 +219,43 @@ def check_names():
     refused("no update for a variable 'dense/bias'", optimizer.init, {"dense": {"bias": ones(2)}})
 
 
-def refused(problem, function, *args, **kwargs):
-    """Checks that a call raises a ValueError with some words."""
-    try:
-        function(*args, **kwargs)
-    except ValueError as error:
-        assert problem in str(error), error
-    else:
-        raise AssertionError(problem)
+GRADES = {
+    "AdadeltaOptimizer": "exact",
+    "AdagradOptimizer": "exact",
+    "AdamOptimizer": "rounding",
+    "AdamWOptimizer": "rounding",
+    "GradientDescentOptimizer": "exact",
+    "MomentumOptimizer": "exact",
+    "RMSPropOptimizer": "rounding",
+}
 
 
 def check_own_optimizers():
     """optax' own optimizers go on with a state, if they are the same; else they are refused."""
-    draw = np.random.RandomState(0)
-    for name, grade in (
-        ("AdadeltaOptimizer", "exact"),
-        ("AdagradOptimizer", "exact"),
-        ("AdamOptimizer", "rounding"),
-        ("AdamWOptimizer", "rounding"),
-        ("GradientDescentOptimizer", "exact"),
-        ("MomentumOptimizer", "exact"),
-        ("RMSPropOptimizer", "rounding"),
-    ):
-        record = recorded.load(name)
-        momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
-        weights = {"w": draw.randn(4, 3).astype("f4")}
-        optimizer = NumpyOptimizer(record, weights, **momentum)
-        gradients = [draw.randn(4, 3).astype("f4") for _ in range(400)]
-        for gradient in gradients[:300]:
-            optimizer.step({"w": gradient})
-        state = state_files.state_of(optimizer)
-        for gradient in gradients[300:]:
-            optimizer.step({"w": gradient})
+    for name, state, momentum, gradients, check in own_trainings(GRADES):
         own = optax_own.from_state(state, **momentum)
-        assert own.grade.name == grade, (name, own.grade)
+        assert own.grade.name == GRADES[name], (name, own.grade)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "state.npz")
             optax_own.write(path, state, **momentum)
             with np.load(str(path)) as leaves:
                 opt_state = jax.tree_util.tree_map_with_path(
-                    lambda place, leaf: jnp.asarray(leaves["opt_state" + keystr(place)]),
-                    own.transformation.init(own.params),
+                    functools.partial(leaf_of, leaves), own.transformation.init(own.params)
                 )
         params = own.params
-        for gradient in gradients[300:]:
+        for gradient in gradients:
             updates, opt_state = own.transformation.update({"w": gradient}, opt_state, params)
             params = optax.apply_updates(params, updates)
-        way = np.abs(weights["w"] - state.variables["w"]).max()
-        assert np.abs(np.asarray(params["w"]) - weights["w"]).max() < 1e-4 * way, name
-    state = state_files.state_of(NumpyOptimizer(recorded.load("AdamOptimizer"), weights))
-    other = state_files.state_of(NumpyOptimizer(recorded.load("NadamOptimizer"), weights))
+        check(np.asarray(params["w"]))
+    state, other = new_state("AdamOptimizer"), new_state("NadamOptimizer")
     refused("optax.adam is another optimizer", optax_own.from_state, state, epsilon=0.1)
     refused("optax has no optimizer like NadamOptimizer", optax_own.from_state, other)
+
+
+def leaf_of(leaves, place, leaf):
+    """Returns a leaf of optax' state from a file."""
+    del leaf
+    return jnp.asarray(leaves["opt_state" + keystr(place)])
 
 
 def check_errors():
@@ -354,6 +340,4 @@ if __name__ == "__main__":
     else:
         subprocess.run([sys.executable, *sys.argv, "without_x64"], check=True, env=os.environ)
         jax.config.update("jax_enable_x64", True)
-    for check in checks:
-        check()
-        print(f"{check.__name__} passed", flush=True)
+    run(checks)

@@ -8,6 +8,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 import numpy as np
+from leave_checks import refused, run
 
 from legacy_opt import recorded
 from legacy_opt.recorded import keras_state, state_files
@@ -194,16 +195,6 @@ def check_tables():
     assert np.array_equal(np.flatnonzero(changed), np.unique(X))
 
 
-def refused(problem, function, *args, **kwargs):
-    """Checks that a call raises a ValueError with some words."""
-    try:
-        function(*args, **kwargs)
-    except ValueError as error:
-        assert problem in str(error), error
-    else:
-        raise AssertionError(problem)
-
-
 def check_errors():
     """Wrong arguments raise errors that name them."""
     record = recorded.load("LazyAdamOptimizer")
@@ -229,14 +220,15 @@ if __name__ == "__main__":
 
         jax.config.update("jax_platforms", "cpu")
         jax.config.update("jax_enable_x64", True)
-    for check in (
-        check_files,
-        check_state_files,
-        check_what_keras_does,
-        check_global_step,
-        check_clipping_of_records,
-        check_tables,
-        check_errors,
-    ):
-        check()
-        print(f"{keras.backend.backend()}: {check.__name__} passed", flush=True)
+    print(keras.backend.backend())
+    run(
+        [
+            check_files,
+            check_state_files,
+            check_what_keras_does,
+            check_global_step,
+            check_clipping_of_records,
+            check_tables,
+            check_errors,
+        ]
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from leave_checks import new_state, own_trainings, refused, run
 
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files, torch_own, torch_state
@@ -202,42 +203,32 @@ def check_empty():
         RecordedOptimizer([parameter], recorded.load(name)).step()
 
 
+GRADES = {
+    "AdadeltaOptimizer": "exact",
+    "AdagradOptimizer": "rounding",
+    "AdamOptimizer": "rounding",
+    "AdamWOptimizer": "rounding",
+    "GradientDescentOptimizer": "rounding",
+    "MomentumOptimizer": "rounding",
+}
+
+
 def check_own_optimizers():
     """PyTorch's own optimizers go on with a state, if they are the same; else they are refused."""
-    draw = np.random.RandomState(0)
-    for name, grade in (
-        ("AdadeltaOptimizer", "exact"),
-        ("AdagradOptimizer", "rounding"),
-        ("AdamOptimizer", "rounding"),
-        ("AdamWOptimizer", "rounding"),
-        ("GradientDescentOptimizer", "rounding"),
-        ("MomentumOptimizer", "rounding"),
-    ):
-        record = recorded.load(name)
-        momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
-        weights = {"w": draw.randn(4, 3).astype("f4")}
-        optimizer = NumpyOptimizer(record, weights, **momentum)
-        gradients = [draw.randn(4, 3).astype("f4") for _ in range(400)]
-        for gradient in gradients[:300]:
-            optimizer.step({"w": gradient})
-        state = state_files.state_of(optimizer)
-        for gradient in gradients[300:]:
-            optimizer.step({"w": gradient})
+    for name, state, momentum, gradients, check in own_trainings(GRADES):
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, "state.pt")
-            assert torch_own.write(path, state, **momentum).name == grade, name
+            assert torch_own.write(path, state, **momentum).name == GRADES[name], name
             saved = torch.load(path, weights_only=True)
         parameter = torch.nn.Parameter(saved["variables"]["w"])
         own = getattr(torch.optim, saved["class"])([parameter], lr=9.0)
         own.load_state_dict(saved["optimizer"])
-        for gradient in gradients[300:]:
+        for gradient in gradients:
             parameter.grad = torch.from_numpy(gradient)
             own.step()
-        way = np.abs(weights["w"] - state.variables["w"]).max()
-        assert np.abs(parameter.detach().numpy() - weights["w"]).max() < 1e-4 * way, name
+        check(parameter.detach().numpy())
     parameters = {"w": torch.nn.Parameter(torch.zeros(4, 3))}
-    state = state_files.state_of(NumpyOptimizer(recorded.load("AdamOptimizer"), weights))
-    other = state_files.state_of(NumpyOptimizer(recorded.load("NadamOptimizer"), weights))
+    state, other = new_state("AdamOptimizer"), new_state("NadamOptimizer")
     from_state = torch_own.from_state
     refused("PyTorch's Adam is another optimizer", from_state, state, parameters, epsilon=0.1)
     refused("no optimizer like NadamOptimizer", from_state, other, parameters)
@@ -251,21 +242,11 @@ def check_own_optimizers():
             plain.groups[0]._replace(variables={"table": (1001, 1000)}, ranks=None),
         )
     )
-    both = {**weights, "table": np.zeros((1001, 1000), np.float32)}
+    both = {name: np.zeros(shape, "f4") for name, shape in (("w", (4, 3)), ("table", (1001, 1000)))}
     state = state_files.state_of(NumpyOptimizer(named, both))
     refused("PyTorch's AdamW is another optimizer", from_state, state, parameters)
     refused("no trained variable 'v'", from_state, state, {"v": parameters["w"]})
     assert not parameters["w"].any()
-
-
-def refused(problem, function, *args, **kwargs):
-    """Checks that a call raises a ValueError with some words."""
-    try:
-        function(*args, **kwargs)
-    except ValueError as error:
-        assert problem in str(error), error
-    else:
-        raise AssertionError(problem)
 
 
 def check_errors():
@@ -306,18 +287,18 @@ def check_errors():
 
 
 if __name__ == "__main__":
-    for check in (
-        check_saved_state,
-        check_state_files,
-        check_integers,
-        check_sparse_gradients,
-        check_native_level,
-        check_copies,
-        check_slots_that_exchange_values,
-        check_order_of_equal_ids,
-        check_empty,
-        check_own_optimizers,
-        check_errors,
-    ):
-        check()
-        print(f"{check.__name__} passed")
+    run(
+        [
+            check_saved_state,
+            check_state_files,
+            check_integers,
+            check_sparse_gradients,
+            check_native_level,
+            check_copies,
+            check_slots_that_exchange_values,
+            check_order_of_equal_ids,
+            check_empty,
+            check_own_optimizers,
+            check_errors,
+        ]
+    )

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import tensorflow as tf
 
 from legacy_opt import recorded
 from legacy_opt.compat.checkpoint_files import CheckpointError, index
@@ -107,13 +108,10 @@ def damaged_bytes(content, draw):
 
 def with_right_checksum(content, draw):
     """Changes the block of an index that has the tensors, and its checksum."""
-    (offset, size), _ = next(
-        index._block_handle(value, 0)
-        for _, value in index._block_records(
-            content,
-            index._block_handle(content, index._block_handle(content, len(content) - 48)[1])[0],
-        )
-    )
+    _, position = index._block_handle(content, len(content) - 48)  # of an empty block
+    blocks, _ = index._block_handle(content, position)
+    _, first = next(index._block_records(content, blocks))
+    (offset, size), _ = index._block_handle(first, 0)
     block = bytes(damaged_bytes(content[offset : offset + size], draw))
     block = block.ljust(size, b"\0")[:size] + b"\0"
     checksum = struct.pack("<I", masked_crc32c([block]))
@@ -122,8 +120,6 @@ def with_right_checksum(content, draw):
 
 def write_checkpoint(folder):
     """Writes a checkpoint of Adam with a partitioned variable."""
-    import tensorflow as tf
-
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         with v1.variable_scope("", partitioner=v1.fixed_size_partitioner(2)):
@@ -192,8 +188,6 @@ def main(seeds):
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         rule = folder / "rule.json"
-        import tensorflow as tf
-
         recorded.save(recorded.record(tf.compat.v1.train.AdamOptimizer(0.1)), rule)
         checkpoint = write_checkpoint(folder)
         state_transfer.export_state(checkpoint, recorded.load(rule), folder / "state.npz")

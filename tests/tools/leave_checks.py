@@ -1,0 +1,63 @@
+"""What the checks of recorded rules in other libraries have in common.
+
+They run as programs, which import this module from their folder: the package `tests` needs
+TensorFlow.
+"""
+
+import numpy as np
+
+from legacy_opt import recorded
+from legacy_opt.recorded import state_files
+from legacy_opt.recorded.numpy import NumpyOptimizer
+
+
+def refused(problem, function, *args, **kwargs):
+    """Checks that a call raises a ValueError with some words."""
+    try:
+        function(*args, **kwargs)
+    except ValueError as error:
+        assert problem in str(error), error
+    else:
+        raise AssertionError(problem)
+
+
+def run(checks):
+    """Runs functions."""
+    for check in checks:
+        check()
+        print(f"{check.__name__} passed", flush=True)
+
+
+def own_trainings(names):
+    """Trains rules 300 steps, and then 100.
+
+    Args:
+      names: the names of recorded optimizers.
+
+    Yields:
+      For each rule its name, the state after 300 steps, its momentum, if there is one, as a dict of
+      arguments, the gradients of the last steps, and a function that checks the weights after them.
+    """
+    draw = np.random.RandomState(0)
+    for name in names:
+        record = recorded.load(name)
+        momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
+        weights = {"w": draw.randn(4, 3).astype("f4")}
+        optimizer = NumpyOptimizer(record, weights, **momentum)
+        gradients = [draw.randn(4, 3).astype("f4") for _ in range(400)]
+        for gradient in gradients[:300]:
+            optimizer.step({"w": gradient})
+        state = state_files.state_of(optimizer)
+        for gradient in gradients[300:]:
+            optimizer.step({"w": gradient})
+
+        def check(found, name=name, end=weights["w"], start=state.variables["w"]):
+            assert np.abs(found - end).max() < 1e-4 * np.abs(end - start).max(), name
+
+        yield name, state, momentum, gradients[300:], check
+
+
+def new_state(name):
+    """Returns the state of a recorded optimizer before its first step."""
+    weights = {"w": np.zeros((4, 3), np.float32)}
+    return state_files.state_of(NumpyOptimizer(recorded.load(name), weights))
