@@ -2,21 +2,49 @@
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Dict, List, Sequence
 
-from legacy_opt.recorded.interpreter import Library, compute
-from legacy_opt.recorded.records import SCALAR
+from legacy_opt.recorded.interpreter import compute
+from legacy_opt.recorded.library import Library
+from legacy_opt.recorded.records import SCALAR, SUMMED_ROWS, Record
 
 
-def global_norm(library: Library, gradients: Sequence[Any], dtype: str) -> Any:
-    """Returns the norm of all elements of all gradients.
+def clipped(
+    library: Library, record: Record, gradients: Sequence[Any], limits: Sequence[Any]
+) -> List[Any]:
+    """Returns the gradients, multiplied so that their global norm is at most a limit.
 
     Args:
       library: the array library.
-      gradients: arrays, or the values of the rows of sparse gradients, in the order in which the
-        squares are added.
-      dtype: the dtype of the gradients.
+      record: the record, whose `clipping` is not None.
+      gradients: arrays, and rows: named tuples with `ids`, `values` and `summed_in_place`. The
+        squares are added in this order.
+      limits: the limit for each gradient.
     """
+    dtype = record.dtype
+    if record.clipping == SUMMED_ROWS:
+        gradients = [
+            library.summed_in_place(each) if isinstance(each, tuple) else each for each in gradients
+        ]
+    values = [each.values if isinstance(each, tuple) else each for each in gradients]
+    arrays = [library.rounded(library.array(each), dtype) for each in values]
+    norm = _global_norm(library, arrays, dtype)
+    factors: Dict[int, Any] = {}
+    for limit in limits:
+        if id(limit) not in factors:
+            factors[id(limit)] = _factor(library, norm, limit, dtype)
+    products = [
+        library.plain(compute(library, "Mul", [array, factors[id(limit)]], dtype))
+        for array, limit in zip(arrays, limits)
+    ]
+    return [
+        each._replace(values=product) if isinstance(each, tuple) else product
+        for each, product in zip(gradients, products)
+    ]
+
+
+def _global_norm(library: Library, gradients: Sequence[Any], dtype: str) -> Any:
+    """Returns the norm of all elements of all arrays."""
     total = library.constant(0, "float64")
     for each in gradients:
         if 0 in each.shape:  # a sparse gradient may have no rows
@@ -26,7 +54,7 @@ def global_norm(library: Library, gradients: Sequence[Any], dtype: str) -> Any:
     return library.cast(library.sqrt(total), dtype)
 
 
-def factor(library: Library, norm: Any, limit: Any, dtype: str) -> Any:
+def _factor(library: Library, norm: Any, limit: Any, dtype: str) -> Any:
     """Returns the number by which gradients are multiplied; NaN if the norm is not finite."""
 
     def do(operation: str, *operands: Any) -> Any:

@@ -11,11 +11,14 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tup
 
 import numpy as np
 
+from legacy_opt.recorded.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import SavedState, state_of
 
-_GoOn = Callable[[SavedState, Sequence[Mapping[str, np.ndarray]]], Mapping[str, np.ndarray]]
+_Arrays = Mapping[str, np.ndarray]
+_Gradients = Sequence[_Arrays]
+_GoOn = Callable[[SavedState, _Gradients], _Arrays]
 EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
 _BEFORE, _AFTER = 10, 20  # steps before and after the translation
 _SCALES = (1.0, 0.01)  # of the gradients
@@ -54,6 +57,10 @@ class Setting(NamedTuple):
     step: int
 
 
+_SettingsOf = Callable[[SavedState, Mapping[str, float]], List[Setting]]
+_Train = Callable[[SavedState, Setting, _Gradients], _Arrays]
+
+
 def adam_settings(name: str, state: SavedState, hyper: Mapping[str, float]) -> Setting:
     """Returns the settings of an Adam whose epsilon is added after the correction of the bias.
 
@@ -76,15 +83,61 @@ def _steps_of(state: SavedState, hyper: Mapping[str, float]) -> int:
     return max(0, round(math.log(power) / math.log(hyper["beta2"])) - 1)
 
 
-def measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn) -> Grade:
-    """Measures how near another optimizer is, for dense gradients of about 1 and 0.01.
+def chosen(
+    state: SavedState,
+    library: str,
+    called: str,
+    settings: Mapping[str, _SettingsOf],
+    train: _Train,
+    hyperparameters: Mapping[str, float],
+) -> Tuple[Setting, Grade]:
+    """Chooses the optimizer of another library that is nearest to a rule.
+
+    It is measured with dense gradients of about 1 and 0.01.
 
     Args:
       state: the state to translate. Its shared variables and global step are used.
-      hyper: the hyperparameters.
-      go_on: a function that translates a state, trains on gradients, and returns the variables.
+      library: the name of the library.
+      called: what an optimizer of the library is called, a format such as "optax.{}".
+      settings: a dict from names of rules to functions that take a state and hyperparameters, and
+        return the settings that may be the same.
+      train: a function that translates a state, trains on gradients, and returns the variables.
+      hyperparameters: other values of hyperparameters.
+
+    Raises:
+      RecordError: the library has no such optimizer, or its training differs.
     """
-    return max((_measured(state, hyper, go_on, each) for each in _SCALES), key=lambda g: g.share)
+    record = state.record
+    if record.optimizer not in settings or record.clipping is not None:
+        raise RecordError(
+            f"{library} has no optimizer like {record.optimizer}, but like "
+            f"{', '.join(sorted(settings))}. Train with the record instead"
+        )
+    hyper = given_hyperparameters(record, hyperparameters)
+    settings_of = settings[record.optimizer]
+    try:
+        possible = settings_of(state, hyper)
+    except (ArithmeticError, ValueError) as error:
+        raise RecordError(
+            f"no other optimizer has these hyperparameters of {record.optimizer}: {hyper} ({error})"
+        ) from error
+
+    def grade_of(number: int) -> Grade:
+        def go_on(small: SavedState, gradients: _Gradients) -> _Arrays:
+            return train(small, settings_of(small, hyper)[number], gradients)
+
+        grades = [_measured(state, hyper, go_on, scale) for scale in _SCALES]
+        return max(grades, key=lambda grade: grade.share)
+
+    found = [(setting, grade_of(number)) for number, setting in enumerate(possible)]
+    setting, grade = min(found, key=lambda pair: pair[1].share)
+    if grade.name == DIFFERS:
+        raise RecordError(
+            f"{called.format(setting.name)} is another optimizer than {record.optimizer}: "
+            f"weights differ by {grade.share:.2g} of the way of {_AFTER} steps. Train with the "
+            "record instead"
+        )
+    return setting, grade
 
 
 def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: float) -> Grade:
@@ -150,42 +203,6 @@ def _grade(
         last_digits = 4 * np.spacing(np.max(np.abs(end)))
         fits = fits and (shares[-1] < _LARGEST_SHARE or difference <= last_digits)
     return Grade(ROUNDING if fits else DIFFERS, max(shares))
-
-
-def check(grade: Grade, record: Record, name: str) -> None:
-    """Raises a RecordError if a training by another optimizer differs."""
-    if grade.name == DIFFERS:
-        raise RecordError(
-            f"{name} is another optimizer than {record.optimizer}: weights differ by "
-            f"{grade.share:.2g} of the way of {_AFTER} steps. Train with the record instead"
-        )
-
-
-def settings_for(
-    settings_of: Callable[[SavedState, Mapping[str, float]], List[Setting]],
-    state: SavedState,
-    hyper: Mapping[str, float],
-) -> List[Setting]:
-    """Returns the possible settings of another optimizer.
-
-    Raises:
-      RecordError: it has none for these values.
-    """
-    try:
-        return settings_of(state, hyper)
-    except (ArithmeticError, ValueError) as error:
-        raise RecordError(
-            f"no other optimizer has these hyperparameters of {state.record.optimizer}: "
-            f"{dict(hyper)} ({error})"
-        ) from error
-
-
-def no_counterpart(record: Record, library: str, known: Sequence[str]) -> RecordError:
-    """Returns the error for a rule that a library does not have."""
-    return RecordError(
-        f"{library} has no optimizer like {record.optimizer}, but like {', '.join(sorted(known))}. "
-        "Train with the record instead"
-    )
 
 
 def slot_arrays(state: SavedState, setting: Setting) -> Dict[str, Dict[str, np.ndarray]]:

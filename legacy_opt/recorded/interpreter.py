@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
 from legacy_opt.recorded.elementary import FUNCTIONS
+from legacy_opt.recorded.library import Library
 from legacy_opt.recorded.operations import FLOATS, INTEGERS, SUMS
 from legacy_opt.recorded.records import (
     ADD,
     ELEMENT,
-    FLAT,
-    FLAT_ROW,
     MATRIX_COLUMN,
     MATRIX_ROW,
     NUMBER,
-    ROW,
     SLOT,
     TENSOR,
     Function,
@@ -26,75 +24,6 @@ from legacy_opt.recorded.records import (
     Slot,
     level_of,
 )
-from legacy_opt.recorded.sums import axis_of, ordered_sum
-
-
-class Library:
-    """The operations that an array library needs to run recorded rules; targets override them.
-
-    Arrays have Python's operators. A value of the level "element" has the shape of the variable or
-    of its touched rows; values of other levels can be broadcast to this shape.
-    """
-
-    def constant(self, value: Any, dtype: str) -> Any:
-        """Returns a scalar."""
-        raise NotImplementedError
-
-    def cast(self, x: Any, dtype: str) -> Any:
-        """Casts an array. Floats that no integer equals become the lowest integer."""
-        raise NotImplementedError
-
-    def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """Returns elements of x and y, which may be Python floats."""
-        raise NotImplementedError
-
-    def sqrt(self, x: Any) -> Any:
-        """Returns the correctly rounded square root."""
-        raise NotImplementedError
-
-    def copied(self, x: Any) -> Any:
-        """Returns a copy of an array, or the array if it cannot be changed."""
-        raise NotImplementedError
-
-    def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
-        """Broadcasts an array to a shape."""
-        raise NotImplementedError
-
-    def in_order(self, x: Any, axis: int) -> Any:
-        """Adds numbers along an axis one after another."""
-        raise NotImplementedError
-
-    def padded(self, x: Any, multiple: int) -> Any:
-        """Appends zeros to the last axis, until its size is a multiple of a number."""
-        raise NotImplementedError
-
-    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
-        """Adds float64 numbers in the order of native kernels.
-
-        Args:
-          x: an array of float64.
-          level: the level of the result.
-          of_rows: whether the program has matrices, whose rows are added one by one.
-        """
-        return ordered_sum(self, x, level, of_rows)
-
-    def count(self, x: Any, level: str) -> int:
-        """Returns how many numbers `sum` adds."""
-        axis = axis_of(level)
-        count = 1
-        for size in x.shape if axis is None else x.shape[axis:][:1]:
-            count *= size
-        return count
-
-    def function(self, name: str, operands: Sequence[Any], dtype: str) -> Any:
-        """Computes a function of `elementary.FUNCTIONS` in float64, and rounds once."""
-        wide = [self.cast(each, "float64") for each in operands]
-        return self.cast(FUNCTIONS[name](self, *wide), dtype)
-
-    def rounded(self, x: Any, dtype: str) -> Any:
-        """Returns the result of an operation that rounds; targets may treat denormals here."""
-        del dtype
-        return x
 
 
 def _maximum(library, a, b):
@@ -319,46 +248,27 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
     return ()
 
 
-class SlotView:
-    """The part of a slot that an update reads and writes.
+def check_gradient(name: str, gradient: Any, variable: Any) -> None:
+    """Raises a RecordError if a gradient does not have the shape and dtype of a variable.
 
     Args:
-      array: the slot as it is stored.
-      slot: the slot's declaration.
-      library: the array library.
-      by_rows: whether the program gets only the touched rows.
-      rows: the touched rows; `...` for all.
-      shape: the shape of the variable, or of its touched rows.
+      name: the name of the variable.
+      gradient: an array, or a pair (ids, values) of arrays.
+      variable: the variable.
     """
-
-    def __init__(
-        self, array: Any, slot: Slot, library: Library, by_rows: bool, rows: Any, shape: Any
-    ) -> None:
-        self.dtype = slot.dtype
-        self._library = library
-        self._array = array
-        self._shape = shape_in_program(slot, by_rows, shape)
-        self._place: Any = rows
-        if slot.layout in (FLAT, FLAT_ROW):
-            self._array = array.reshape(-1)  # a view, because stored arrays are contiguous
-            self._place = rows if by_rows else slice(0, 1)
-        elif slot.layout not in (ELEMENT, ROW):
-            self._place = ...
-
-    def read(self) -> Any:
-        """Returns the values in the shape that the program gets."""
-        return self._array[self._place].reshape(self._shape)
-
-    def write(self, new: Any) -> None:
-        """Writes values that can be broadcast to this shape."""
-        place = self._array[self._place]
-        self._array[self._place] = self._library.expanded(new, self._shape).reshape(place.shape)
-
-
-def check_level(level: str, known: Sequence[str] = ("exact", "fast")) -> None:
-    """Raises a ValueError if a level of exactness is unknown."""
-    if level not in known:
-        raise ValueError(f"level must be one of {', '.join(known)}, got {level!r}")
+    expected, values = variable.shape, gradient
+    if isinstance(gradient, tuple):
+        ids, values = gradient
+        if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            raise RecordError(
+                f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
+            )
+        expected = (ids.size, *variable.shape[1:])
+    if values.shape != expected or values.dtype != variable.dtype:
+        raise RecordError(
+            f"{name!r}: the gradient is {values.dtype} of the shape {list(values.shape)}, expected "
+            f"{variable.dtype} of the shape {list(expected)}"
+        )
 
 
 def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:

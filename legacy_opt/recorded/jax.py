@@ -17,17 +17,17 @@ import numpy as np
 from legacy_opt.recorded import clipping
 from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.interpreter import (
-    check_level,
+    check_gradient,
     given_hyperparameters,
     run_function,
     stored_shape,
 )
 from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, plain
-from legacy_opt.recorded.jax_updates import Rows, check_gradient, updated
+from legacy_opt.recorded.jax_updates import Rows, updated
+from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.operations import INTEGERS, SUMS
 from legacy_opt.recorded.records import (
     CLIP_NORM,
-    SUMMED_ROWS,
     Group,
     Node,
     Program,
@@ -133,11 +133,7 @@ class JaxOptimizer:
         Raises:
           RecordError: the record does not fit it.
         """
-        if value.dtype != self.record.dtype:
-            raise RecordError(
-                f"{name!r} has the dtype {value.dtype}, but the record is for {self.record.dtype}"
-            )
-        return self.record.group_of(name, value.shape)
+        return self.record.group_of(name, value.shape, value.dtype)
 
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
@@ -251,28 +247,9 @@ class JaxOptimizer:
 
     def clipped(self, gradients: List[Any], limit: Any) -> List[Any]:
         """Returns the gradients, multiplied so that their global norm is at most a limit."""
-        library, dtype = self.library, self.record.dtype
-        if self.record.clipping == SUMMED_ROWS:
-            gradients = [
-                each.summed_in_place() if isinstance(each, Rows) else each for each in gradients
-            ]
-        values = [
-            library.array(each.values if isinstance(each, Rows) else each)
-            for each in gradients
-            if each is not None
-        ]
-        factor = clipping.factor(
-            library, clipping.global_norm(library, values, dtype), limit, dtype
-        )
-
-        def scaled(gradient: Any) -> Any:
-            if gradient is None:
-                return None
-            if isinstance(gradient, Rows):
-                return gradient._replace(values=scaled(gradient.values))
-            return plain(library.array(gradient) * factor)
-
-        return [scaled(each) for each in gradients]
+        given = [each for each in gradients if each is not None]
+        found = iter(clipping.clipped(self.library, self.record, given, [limit] * len(given)))
+        return [each if each is None else next(found) for each in gradients]
 
 
 def leaves_of(params: Any) -> Tuple[List[Tuple[str, Any]], Any]:

@@ -40,7 +40,7 @@ def state_of(
     variables, slots = {}, {}
     for i, (name, value) in enumerate(_named(params, names)):
         variables[name] = np.array(value)
-        layouts = record.group_of(name, value.shape).slots
+        layouts = record.group_of(name, value.shape, value.dtype).slots
         slots[name] = {
             slot: np.array(_tree_of(params).flatten_up_to(own.slots[slot])[i], layout.dtype)
             for slot, layout in layouts.items()

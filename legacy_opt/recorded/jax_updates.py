@@ -16,7 +16,6 @@ from legacy_opt.recorded.records import (
     TENSOR,
     Group,
     Program,
-    RecordError,
     Slot,
 )
 
@@ -76,23 +75,6 @@ class Rows(NamedTuple):
         ids, first, sums = self._distinct()
         first = jnp.where(ids == _NOWHERE, _NOWHERE, first)
         return Rows(self.ids, jnp.zeros_like(sums).at[first].set(sums, mode="drop"))
-
-
-def check_gradient(name: str, gradient: Any, variable: Any) -> None:
-    """Raises a RecordError if a gradient does not have the shape and dtype of a variable."""
-    expected, values = variable.shape, gradient
-    if isinstance(gradient, Rows):
-        ids, values = gradient
-        if ids.ndim != 1 or not jnp.issubdtype(ids.dtype, jnp.integer):
-            raise RecordError(
-                f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
-            )
-        expected = (ids.size, *variable.shape[1:])
-    if values.shape != expected or values.dtype != variable.dtype:
-        raise RecordError(
-            f"{name!r}: the gradient is {values.dtype} of the shape {list(values.shape)}, expected "
-            f"{variable.dtype} of the shape {list(expected)}"
-        )
 
 
 def updated(

@@ -7,7 +7,8 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import keras
 
-from legacy_opt.recorded.interpreter import check_level, given_hyperparameters, stored_shape
+from legacy_opt.recorded.interpreter import given_hyperparameters, stored_shape
+from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.writing import dumps
@@ -120,13 +121,10 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         super().build(variables)
 
     def _new_slots(self, variable: Any) -> Dict[str, Any]:
-        dtype, record = keras.backend.standardize_dtype(variable.dtype), self.record
-        if dtype != record.dtype:
-            raise RecordError(
-                f"{variable.path!r} has the dtype {dtype}, but the record is for {record.dtype}"
-            )
+        dtype = keras.backend.standardize_dtype(variable.dtype)
+        group = self.record.group_of(variable.path, variable.shape, dtype)
         prefix, slots = variable.path.replace("/", "_"), {}
-        for name, slot in record.group_of(variable.path, variable.shape).slots.items():
+        for name, slot in group.slots.items():
             shape = stored_shape(slot.layout, variable.shape)
             layout = getattr(variable, "_layout", None) if shape == variable.shape else None
             slots[name] = self._new(shape, slot.initial, slot.dtype, f"{prefix}_{name}", layout)

@@ -33,7 +33,7 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
     record, variables, slots = optimizer.record, {}, {}
     for name, variable in _named(optimizer, names):
         variables[name] = _array(variable)
-        layouts = record.group_of(variable.path, variable.shape).slots
+        layouts = record.group_of(variable.path, variable.shape, record.dtype).slots
         slots[name] = {
             slot: _array(each).astype(layouts[slot].dtype)
             for slot, each in optimizer.slots(variable).items()

@@ -9,27 +9,17 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
-from legacy_opt.native.compiler import program as programs
-from legacy_opt.native.compiler.program import UnsupportedError
+from legacy_opt.native.compiler.program import UnsupportedError, check
 from legacy_opt.native.runtime import compiled_kernels, standalone
-from legacy_opt.recorded import records
 from legacy_opt.recorded.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.operations import SUMS
-from legacy_opt.recorded.records import Group, Program, Record, RecordError, level_of
-
-LEVELS = {
-    records.SCALAR: programs.SCALAR,
-    records.ROW: programs.ROW,
-    records.MATRIX: programs.MATRIX,
-    records.MATRIX_ROW: programs.MATRIX_ROW,
-    records.MATRIX_COLUMN: programs.MATRIX_COLUMN,
-    records.ELEMENT: programs.ELEMENT,
-}
+from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError
+from legacy_opt.recorded.traced import traced_program
 
 
 class NativeOptimizer(NumpyOptimizer):
@@ -66,13 +56,8 @@ class NativeOptimizer(NumpyOptimizer):
         super().__init__(record, variables, True, **hyperparameters)
         self._kernels = Kernels(record.dtype, threads)
         for name, array in self.variables.items():
-            if (
-                not array.flags.c_contiguous
-                or not array.flags.writeable
-                or not array.dtype.isnative
-            ):
-                raise RecordError(f"{name!r} is not a contiguous array that can be written")
-            self._kernels.compile(record.group_of(name, array.shape))
+            _check_array(name, array, record.dtype, array.shape)
+            self._kernels.compile(record.group_of(name, array.shape, array.dtype))
 
     def __getstate__(self) -> Dict[str, Any]:
         return dict(vars(self), _kernels=self._kernels.fresh())
@@ -133,7 +118,7 @@ class Kernels:
             try:
                 standalone.library()
                 traced = traced_program(program, slots, self._dtype)
-                programs.check(traced)
+                check(traced)
                 kernel = compiled_kernels.compiled(traced)
             except (UnsupportedError, OSError) as error:
                 raise RecordError(f"the record has no native kernel: {error}") from error
@@ -227,47 +212,9 @@ class Kernels:
 
 def _needs_dense(program: Program) -> bool:
     """Whether a program needs all elements of the gradient at once."""
-    has_sums = any(node.operation in SUMS for node in program.nodes)
-    return not program.by_rows and (has_sums or program.has_matrices or _has_lines(program))
-
-
-def _has_lines(program: Program) -> bool:
-    return any(node.level not in (records.SCALAR, records.ELEMENT) for node in program.nodes)
-
-
-def traced_program(
-    program: Program, slots: Mapping[str, records.Slot], dtype: str
-) -> programs.Program:
-    """Returns the program from which C code is written: the inverse of `traced.program_of`.
-
-    Args:
-      program: the recorded program.
-      slots: the slots of the variable's group.
-      dtype: the dtype of the variable.
-    """
-    inputs = [
-        programs.Input(name, LEVELS[level_of(slot.layout, program.by_rows)], slot.dtype, True)
-        for name, slot in slots.items()
-    ]
-    inputs += [programs.Input(name, programs.ELEMENT, dtype) for name in ("gradient", "value")]
-    nodes: List[programs.Node] = []
-    for number, node in enumerate(program.nodes):
-        detail = node.detail
-        if node.operation == "Input":
-            kind, name = node.detail
-            detail = programs.Input(name, LEVELS[node.level], node.dtype, kind == records.SLOT)
-            if kind == records.NUMBER:
-                inputs.append(detail)
-        operands = tuple(nodes[each] for each in node.inputs)
-        nodes.append(
-            programs.Node(number, node.operation, node.dtype, operands, LEVELS[node.level], detail)
-        )
-    changes, roots = {}, [nodes[program.value]]
-    for name, change in sorted(program.changes.items()):
-        factor = None if change.factor is None else nodes[change.factor]
-        changes[name] = programs.Change(change.how, nodes[change.node], factor)
-        roots += [nodes[change.node], *([] if factor is None else [factor])]
-    return programs.program_from(dtype, dict.fromkeys(inputs), nodes, roots, changes)
+    return not program.by_rows and any(
+        node.operation in SUMS or node.level not in (SCALAR, ELEMENT) for node in program.nodes
+    )
 
 
 def _pointers(

@@ -9,19 +9,17 @@ from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
 
-from legacy_opt.recorded import clipping
+from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
-    Library,
-    SlotView,
+    check_gradient,
     given_hyperparameters,
     program_for,
     run_function,
-    run_program,
     stored_shape,
 )
+from legacy_opt.recorded.library import Library
 from legacy_opt.recorded.records import (
     CLIP_NORM,
-    SUMMED_ROWS,
     Group,
     Program,
     Record,
@@ -38,10 +36,14 @@ class NumpyLibrary(Library):
     """
 
     def __init__(self, flush_denormals: bool = True) -> None:
+        super().__init__()
         self.flushes = flush_denormals
 
     def constant(self, value: Any, dtype: str) -> Any:
         return self.rounded(np.dtype(dtype).type(value), dtype)
+
+    def zeros_like(self, x: Any) -> Any:
+        return np.zeros_like(x)
 
     def cast(self, x: Any, dtype: str) -> Any:
         x = np.asarray(x)
@@ -68,27 +70,21 @@ class NumpyLibrary(Library):
         return np.broadcast_to(x, shape)
 
     def abs(self, x: Any) -> Any:
-        """Returns the absolute value."""
         return np.abs(x)
 
     def copysign(self, x: Any, sign: Any) -> Any:
-        """Returns x with the sign of `sign`."""
         return np.copysign(x, sign)
 
     def bits(self, x: Any) -> Any:
-        """Returns the bits of float64 numbers as int64."""
         return np.ascontiguousarray(x).view(np.int64).reshape(np.shape(x))[()]
 
     def of_bits(self, bits: Any) -> Any:
-        """Returns the float64 numbers with these bits."""
         return np.ascontiguousarray(bits).view(np.float64).reshape(np.shape(bits))[()]
 
     def to_int64(self, x: Any) -> Any:
-        """Casts numbers that fit."""
         return np.asarray(x).astype(np.int64)[()]
 
     def to_float64(self, x: Any) -> Any:
-        """Casts integers."""
         return np.asarray(x).astype(np.float64)[()]
 
     def rounded(self, x: Any, dtype: str) -> Any:
@@ -97,6 +93,9 @@ class NumpyLibrary(Library):
         tiny = np.finfo(dtype).tiny
         is_denormal = (np.abs(x) < tiny) & (x != 0)
         return np.where(is_denormal, np.copysign(x.dtype.type(0), x), x)[()]
+
+    def summed_in_place(self, rows: Any) -> Any:
+        return rows.summed_in_place(self.flushes)
 
     def in_order(self, x: Any, axis: int) -> Any:
         if not x.shape[axis]:
@@ -216,11 +215,7 @@ class NumpyOptimizer:
         self._library = NumpyLibrary(flush_denormals)
         slots = {}
         for name, array in self.variables.items():
-            if array.dtype != record.dtype:
-                raise RecordError(
-                    f"{name!r} has the dtype {array.dtype}, but the record is for {record.dtype}"
-                )
-            group = record.group_of(name, array.shape)
+            group = record.group_of(name, array.shape, array.dtype)
             slots[name] = {
                 slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
                 for slot_name, slot in group.slots.items()
@@ -243,18 +238,25 @@ class NumpyOptimizer:
             variable's shape and dtype, a row does not exist, or `hyperparameters` has an unknown
             name or an unsuitable value. Nothing has been changed.
         """
-        gradients = {name: each for name, each in gradients.items() if each is not None}
+        gradients = {name: _as_arrays(each) for name, each in gradients.items() if each is not None}
         updates = {}
         for name, gradient in gradients.items():
             if name not in self.variables:
                 raise RecordError(f"there is no variable {name!r}")
-            group = self.record.group_of(name, self.variables[name].shape)
-            _check_gradient(name, gradient, self.variables[name])
+            variable = self.variables[name]
+            group = self.record.group_of(name, variable.shape, variable.dtype)
+            check_gradient(name, gradient, variable)
+            if isinstance(gradient, Rows):
+                _check_ids(name, gradient.ids, variable)
             updates[name] = group, program_for(group, isinstance(gradient, Rows), name)
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
             if self.record.clipping is not None and gradients:
-                gradients = self._clipped(gradients, given[CLIP_NORM])
+                limits = [given[CLIP_NORM]] * len(gradients)
+                arrays = clipping.clipped(
+                    self._library, self.record, list(gradients.values()), limits
+                )
+                gradients = dict(zip(gradients, arrays))
             for name, (group, program) in updates.items():
                 self._update(name, group, gradients[name], program, scalars)
             after = run_function(self._library, self.record.after, given)
@@ -276,26 +278,6 @@ class NumpyOptimizer:
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given
 
-    def _clipped(self, gradients: Mapping[str, Any], limit: Any) -> Dict[str, Any]:
-        """Returns the gradients, multiplied so that their global norm is at most a limit."""
-        library, dtype = self._library, self.record.dtype
-        if self.record.clipping == SUMMED_ROWS:
-            gradients = {
-                name: each.summed_in_place(library.flushes) if isinstance(each, Rows) else each
-                for name, each in gradients.items()
-            }
-        arrays = {
-            name: library.rounded(each.values if isinstance(each, Rows) else each, dtype)
-            for name, each in gradients.items()
-        }
-        norm = clipping.global_norm(library, list(arrays.values()), dtype)
-        factor = clipping.factor(library, norm, limit, dtype)
-        clipped = {name: library.rounded(each * factor, dtype) for name, each in arrays.items()}
-        return {
-            name: each._replace(values=clipped[name]) if isinstance(each, Rows) else clipped[name]
-            for name, each in gradients.items()
-        }
-
     def _update(
         self,
         name: str,
@@ -304,64 +286,22 @@ class NumpyOptimizer:
         program: Program,
         scalars: Mapping[str, Any],
     ) -> None:
-        variable, slots = self.variables[name], self.state.slots[name]
+        variable, ids = self.variables[name], None
         if not variable.size:
             return
-        is_sparse = isinstance(gradient, Rows)
-        rows: Any = ...
-        if is_sparse:
-            gradient = gradient.summed(self._library.flushes)
-            if group.first is not None:
-                value = self._library.rounded(variable[gradient.ids], self.record.dtype)
-                inputs = group.first, {}, gradient.values, value, {}, scalars
-                variable[gradient.ids] = run_program(self._library, *inputs).value
-            if program.by_rows:
-                rows, gradient = gradient.ids, gradient.values
-            else:
-                whole = np.zeros_like(variable)
-                whole[gradient.ids] = gradient.values
-                gradient = whole
-        value = variable[rows]
-        part = self._library, program.by_rows, rows, np.shape(value)
-        views = {
-            slot_name: SlotView(slots[slot_name], slot, *part)
-            for slot_name, slot in group.slots.items()
-        }
-        flushed = self._library.rounded
-        changed = run_program(
-            self._library,
-            program,
-            group.slots,
-            flushed(np.asarray(gradient), self.record.dtype),
-            flushed(value, self.record.dtype),
-            {slot_name: flushed(view.read(), view.dtype) for slot_name, view in views.items()},
-            scalars,
-        )
-        for slot_name, factor in changed.factors.items():
-            if program.by_rows:
-                faded = flushed(slots[slot_name] * factor, views[slot_name].dtype)
-                slots[slot_name][...] = faded
-        for slot_name, new in changed.slots.items():
-            views[slot_name].write(new)
-        variable[rows] = changed.value
+        if isinstance(gradient, Rows):
+            ids, gradient = gradient.summed(self._library.flushes)
+        slots = self.state.slots[name]
+        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
 
 
-def _check_gradient(name: str, gradient: Union[np.ndarray, Rows], variable: np.ndarray) -> None:
-    """Raises a RecordError if a gradient does not fit; NumPy would broadcast, cast, or wrap ids."""
-    expected, values = variable.shape, gradient
-    if isinstance(gradient, Rows):
-        ids, values = np.asarray(gradient.ids), gradient.values
-        if ids.ndim != 1 or ids.dtype.kind not in "iu":
-            raise RecordError(
-                f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
-            )
-        rows = variable.shape[0] if variable.ndim else 0
-        wrong = ids[(ids < 0) | (ids >= rows)]
-        if wrong.size:
-            raise RecordError(f"{name!r}: the id {wrong[0]} is not in [0, {rows})")
-        expected = (ids.size, *variable.shape[1:])
-    if np.shape(values) != expected or np.asarray(values).dtype != variable.dtype:
-        raise RecordError(
-            f"{name!r}: the gradient is {np.asarray(values).dtype} of the shape "
-            f"{list(np.shape(values))}, expected {variable.dtype} of the shape {list(expected)}"
-        )
+def _as_arrays(gradient: Any) -> Any:
+    return Rows(*map(np.asarray, gradient)) if isinstance(gradient, Rows) else np.asarray(gradient)
+
+
+def _check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:
+    """Raises a RecordError for an id that is no row; NumPy would take negative ids from the end."""
+    rows = variable.shape[0] if variable.ndim else 0
+    wrong = ids[(ids < 0) | (ids >= rows)]
+    if wrong.size:
+        raise RecordError(f"{name!r}: the id {wrong[0]} is not in [0, {rows})")

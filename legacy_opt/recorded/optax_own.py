@@ -11,7 +11,6 @@ import optax
 
 from legacy_opt.recorded import counterparts
 from legacy_opt.recorded.counterparts import Grade, Setting
-from legacy_opt.recorded.interpreter import given_hyperparameters
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
 from legacy_opt.recorded.writing import PathLike
@@ -108,24 +107,10 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
       RecordError: optax has no such optimizer, or its training differs: the message says by how
         much.
     """
-    record = state.record
-    settings_of = _SETTINGS.get(record.optimizer)
-    if settings_of is None or record.clipping is not None:
-        raise counterparts.no_counterpart(record, "optax", list(_SETTINGS))
-    hyper = given_hyperparameters(record, hyperparameters)
-
-    def grade_of(number: int) -> Grade:
-        return counterparts.measured(
-            state,
-            hyper,
-            lambda small, gradients: _train(small, settings_of(small, hyper)[number], gradients),
-        )
-
-    settings = counterparts.settings_for(settings_of, state, hyper)
-    grades = [grade_of(number) for number in range(len(settings))]
-    best = min(range(len(settings)), key=lambda number: grades[number].share)
-    counterparts.check(grades[best], record, f"optax.{settings[best].name}")
-    return OptaxOwn(*_optimizer(state, settings[best]), grades[best])
+    setting, grade = counterparts.chosen(
+        state, "optax", "optax.{}", _SETTINGS, _train, hyperparameters
+    )
+    return OptaxOwn(*_optimizer(state, setting), grade)
 
 
 def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:

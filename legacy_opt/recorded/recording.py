@@ -13,7 +13,6 @@ from typing import (
     Dict,
     List,
     Mapping,
-    NamedTuple,
     Optional,
     Sequence,
     Tuple,
@@ -25,19 +24,15 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.global_step import NewStep
-from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.rule_application import checked_non_slots
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot
-from legacy_opt.core.types import Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.compiler.trace import trace_scalars
 from legacy_opt.native.updates.acceleration import accelerate
-from legacy_opt.native.updates.formulas import Formulas, RuleFormulas, level_of
+from legacy_opt.native.updates.formulas import level_of
 from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
-from legacy_opt.native.updates.stock import StockFormulas
-from legacy_opt.native.updates.weight_decay import DecayedFormulas
-from legacy_opt.recorded import records
+from legacy_opt.recorded import records, step_scalars
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.traced import LEVELS, function_of, program_of
@@ -48,7 +43,6 @@ v1 = tf.compat.v1
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
 # Arguments of methods that get a variable or its name.
 _OF_VARIABLES = {"variable", "var", "variable_name", "param_name", "param"}
-_POWERS = ("beta1_power", "beta2_power")
 _NO_ROWS = "a variable without axes has no rows"
 
 
@@ -103,7 +97,7 @@ def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Recor
             "of its own"
         )
     dtype = tf.as_dtype(found.dtype)
-    limit = Scalar(found.dtype, _number(optimizer._clip_norm, dtype))
+    limit = Scalar(found.dtype, step_scalars.number(optimizer._clip_norm, dtype))
     return found._replace(
         hyperparameters={**found.hyperparameters, records.CLIP_NORM: limit},
         clipping=records.SUMMED_ROWS if optimizer._sum_duplicates else records.ROWS,
@@ -207,20 +201,6 @@ def _new_step(dtype: Any) -> Variable:
     )
 
 
-class _Given(NamedTuple):
-    """The scalars from which those of a training step are computed.
-
-    Attributes:
-      hyperparameters: a dict from names to (tensor in the optimizer, value or None).
-      shared: a dict from names to shared variables.
-      global_step: the dtype of the global step, or None.
-    """
-
-    hyperparameters: Dict[str, Tuple[Tensor, Any]]
-    shared: Dict[str, Variable]
-    global_step: Optional[str]
-
-
 class _Recorder:
     """Records an optimizer in the default graph."""
 
@@ -253,8 +233,8 @@ class _Recorder:
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        parts = _parts_of(self._formulas)
-        given = _given_scalars(parts)
+        parts = step_scalars.parts_of(self._formulas)
+        given = step_scalars.given(parts)
         dtypes = {
             key: tensor.dtype.base_dtype for key, (tensor, _) in given.hyperparameters.items()
         }
@@ -263,11 +243,11 @@ class _Recorder:
             dtypes["global_step"] = tf.as_dtype(given.global_step)
         with_dtypes = {key: each.name for key, each in dtypes.items()}
         before = trace_scalars(
-            with_dtypes, lambda tensors: _scalars_before(parts, tensors, self._dtype)
+            with_dtypes, lambda tensors: step_scalars.before(parts, tensors, self._dtype)
         )
-        after = trace_scalars(with_dtypes, lambda tensors: _shared_after(parts, tensors))
+        after = trace_scalars(with_dtypes, lambda tensors: step_scalars.after(parts, tensors))
         hyperparameters = {
-            key: Scalar(dtypes[key].name, _number(value, dtypes[key]))
+            key: Scalar(dtypes[key].name, step_scalars.number(value, dtypes[key]))
             for key, (_, value) in given.hyperparameters.items()
         }
         shared = {
@@ -360,79 +340,6 @@ def _by_rank(groups: Sequence[Group]) -> List[Group]:
     return found
 
 
-def _parts_of(formulas: Formulas) -> List[Formulas]:
-    """Returns formulas and those that they extend, the innermost first."""
-    parts = [formulas]
-    while hasattr(parts[0], "base"):
-        parts.insert(0, parts[0].base)
-    return parts
-
-
-def _given_scalars(parts: Sequence[Formulas]) -> _Given:
-    hyperparameters: Dict[str, Tuple[Tensor, Any]] = {}
-    shared: Dict[str, Variable] = {}
-    global_step = None
-    for part in parts:
-        optimizer = part.optimizer
-        if isinstance(part, DecayedFormulas):
-            value = optimizer._weight_decay
-            hyperparameters["weight_decay"] = optimizer._weight_decay_tensor, value
-        elif isinstance(part, RuleFormulas):
-            for name, tensor in optimizer._rule_step.tensors.items():
-                hyperparameters[name] = tensor, getattr(optimizer, "_" + name, tensor)
-            shared = {name: optimizer._non_slot(name) for name in optimizer.non_slots()}
-            step = optimizer._rule_step.global_step
-            if step is not None and not isinstance(optimizer._global_step, (int, float)):
-                global_step = step.dtype.base_dtype.name
-        elif isinstance(part, StockFormulas):
-            for name, tensor in part.scalars(tf.float32).items():
-                if name == "global_step":
-                    global_step = tensor.dtype.base_dtype.name
-                elif name not in _POWERS:
-                    hyperparameters[name] = tensor, _evaluated(tensor)
-            if part.rule.powers:
-                powers = optimizer._get_beta_accumulators()
-                shared = dict(zip(_POWERS, powers))
-        else:
-            raise UnsupportedError(f"{type(part).__name__} have no record")
-    return _Given(hyperparameters, shared, global_step)
-
-
-def _scalars_before(
-    parts: Sequence[Formulas], given: Mapping[str, Tensor], dtype: Any
-) -> Dict[str, Tensor]:
-    """Computes the scalars of the formulas from the given scalars."""
-    scalars: Dict[str, Tensor] = {}
-    for part in parts:
-        if isinstance(part, DecayedFormulas):
-            scalars.update(part.scalars_from(given["weight_decay"], dtype))
-        elif isinstance(part, RuleFormulas):
-            scalars.update(part.inputs_from(given, dtype).scalars())
-        else:
-            names = part.scalars(dtype)
-            scalars.update((name, given[name]) for name in names)
-    return scalars
-
-
-def _shared_after(parts: Sequence[Formulas], given: Mapping[str, Tensor]) -> Dict[str, Tensor]:
-    """Computes the new values of the shared variables."""
-    new: Dict[str, Tensor] = {}
-    for part in parts:
-        optimizer = part.optimizer
-        if isinstance(part, StockFormulas) and part.rule.powers:
-            for beta in "beta1", "beta2":
-                new[beta + "_power"] = given[beta + "_power"] * given[beta]
-        elif isinstance(part, RuleFormulas) and optimizer.non_slots():
-            values = {name: given[name] for name in optimizer.non_slots()}
-            method = f"{type(optimizer).__name__}.update_non_slots"
-            named = NamedValues.of(f"values of {method}", values)
-            with part.step_from(given, tf.float32):
-                hyper = optimizer.hyperparameters(tf.float32, non_slots=False)
-                found = optimizer.update_non_slots(named, hyper)
-            new.update(checked_non_slots(found, values, method))
-    return new
-
-
 def _layout_name(layout: Any, variable: Variable) -> str:
     if getattr(layout, "is_flat_element", False):
         return records.FLAT_ROW if isinstance(layout, RowSlot) else records.FLAT
@@ -441,24 +348,6 @@ def _layout_name(layout: Any, variable: Variable) -> str:
     if isinstance(layout, RowSlot):
         return records.ROW
     return LEVELS[level_of(layout, variable, by_rows=False)]
-
-
-def _evaluated(tensor: Tensor) -> Any:
-    """Returns the value of a scalar; None if it depends on placeholders or variables."""
-    try:
-        with v1.Session() as session:
-            return session.run(tensor).item()
-    except tf.errors.OpError:
-        return None
-
-
-def _number(value: Any, dtype: Any) -> Optional[Union[bool, int, float]]:
-    """Returns a hyperparameter as a number of its dtype; None if it is no number or constant."""
-    if isinstance(value, tf.Tensor) and not tf.executing_eagerly() and value.op.type == "Const":
-        return tf.make_ndarray(value.op.get_attr("value")).item()
-    if value is None or argument_checks.is_tensor_like(value) or callable(value):
-        return None
-    return np.asarray(value).astype(dtype.as_numpy_dtype).item()
 
 
 def _only_value(name: str, array: np.ndarray) -> Union[bool, int, float]:

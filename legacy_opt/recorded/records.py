@@ -202,16 +202,19 @@ class Record(NamedTuple):
     groups: Tuple[Group, ...]
     clipping: Optional[str] = None
 
-    def group_of(self, name: str, shape: Sequence[int]) -> Group:
+    def group_of(self, name: str, shape: Sequence[int], dtype: Any = None) -> Group:
         """Returns the group of a variable.
 
         Args:
           name: the name of the variable.
           shape: its shape.
+          dtype: its dtype; None if it is checked elsewhere.
 
         Raises:
           RecordError: there is none.
         """
+        if dtype is not None and dtype != self.dtype:
+            raise RecordError(f"{name!r} has the dtype {dtype}, but the record is for {self.dtype}")
         shape = tuple(shape)
         for group in self.groups:
             if group.ranks is not None:

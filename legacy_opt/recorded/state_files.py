@@ -302,7 +302,7 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
 def group_of(record: Record, name: str, dtype: Any, shape: Tuple[int, ...]) -> Optional[Group]:
     """Returns the group of a variable; None if the rule does not train such a variable."""
     try:
-        return record.group_of(name, shape) if dtype == record.dtype else None
+        return record.group_of(name, shape, dtype)
     except RecordError:
         return None
 

@@ -9,6 +9,7 @@ then differ in the last bits. Denormal numbers become zero in native kernels, an
 
 from __future__ import annotations
 
+import collections
 from typing import (
     Any,
     Callable,
@@ -25,21 +26,18 @@ from typing import (
 
 import torch
 
-from legacy_opt.recorded import clipping
+from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
-    SlotView,
     check_integer,
-    check_level,
     given_hyperparameters,
     program_for,
     run_function,
-    run_program,
     stored_shape,
 )
+from legacy_opt.recorded.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
 from legacy_opt.recorded.records import (
     CLIP_NORM,
-    SUMMED_ROWS,
     Group,
     Program,
     Record,
@@ -93,7 +91,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         level: str = "exact",
         **hyperparameters: Any,
     ) -> None:
-        check_level(level, ("exact", "fast", "native"))
+        check_level(level, (*LEVELS, "native"))
         self.record = record
         self._library = TorchLibrary("fast" if level == "fast" else "exact")
         self._kernels = Kernels(record.dtype) if level == "native" else None
@@ -123,15 +121,15 @@ class RecordedOptimizer(torch.optim.Optimizer):
         group.setdefault("global_step", torch.tensor(0))
         for name, scalar in self.record.shared.items():
             group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
-        for name, parameter in _named(group):
+        for name, parameter in named(group):
             its_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
                 if parameter.device.type != "cpu":
                     raise RecordError(f"native kernels cannot train on {parameter.device}")
                 self._kernels.compile(its_group)
-        names = [name for each in self.param_groups for name, _ in _named(each) if name is not None]
-        for name in names:
-            if names.count(name) > 1:
+        names = [name for each in self.param_groups for name, _ in named(each)]
+        for name, count in collections.Counter(names).items():
+            if count > 1 and name is not None:
                 raise RecordError(f"two parameters have the name {name!r}")
 
     def _key(self, name: str) -> str:
@@ -141,11 +139,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
-        if dtype != self.record.dtype:
-            raise RecordError(
-                f"a parameter has the dtype {dtype}, but the record is for {self.record.dtype}"
-            )
-        return self.record.group_of(name or "", _shape(parameter, axes))
+        return self.record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -157,7 +151,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         updates = [
             [
                 self._update_of(name, parameter, group["axes"])
-                for name, parameter in _named(group)
+                for name, parameter in named(group)
                 if parameter.grad is not None
             ]
             for group in self.param_groups
@@ -201,7 +195,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             ((axes, its_name),) = [
                 (group["axes"], each_name)
                 for group in self.param_groups
-                for each_name, each in _named(group)
+                for each_name, each in named(group)
                 if each is parameter
             ]
             group = self._group_of(name or its_name, parameter, axes)
@@ -222,7 +216,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             missing = sorted(set(group) - set(saved) - _OPTIONAL)
-            for (name, parameter), number in zip(_named(group), saved["params"]):
+            for (name, parameter), number in zip(named(group), saved["params"]):
                 slots = self._group_of(name, parameter, group["axes"]).slots
                 found = state_dict["state"].get(number, {})
                 missing += sorted(set(slots) ^ set(found)) if found else []
@@ -233,7 +227,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         # PyTorch casts all state to the dtype of the parameter, but counts are integers.
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
-            for (name, parameter), number in zip(_named(group), saved["params"]):
+            for (name, parameter), number in zip(named(group), saved["params"]):
                 layouts = self._group_of(name, parameter, group["axes"]).slots
                 for slot_name, tensor in state_dict["state"].get(number, {}).items():
                     dtype = getattr(torch, layouts[slot_name].dtype)
@@ -254,30 +248,19 @@ class RecordedOptimizer(torch.optim.Optimizer):
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
             gradient = _Rows.of(gradient, parameter.shape[0])
-        elif axes:
-            gradient = gradient.permute(axes)
-        variable = parameter.permute(axes) if axes else parameter
+        else:
+            gradient = in_tensorflow(gradient, axes)
+        variable = in_tensorflow(parameter, axes)
         return _Update(group, program, variable, gradient, self.slots(parameter, name))
 
     def _clipped(
         self, updates: List[List[_Update]], given: Sequence[Mapping[str, Any]]
     ) -> List[List[_Update]]:
         """Multiplies all gradients, so that their global norm is at most the limit of a group."""
-        library, dtype = self._library, self.record.dtype
-        if self.record.clipping == SUMMED_ROWS:
-            updates = [
-                [
-                    each._replace(gradient=each.gradient.summed_in_place())
-                    if isinstance(each.gradient, _Rows)
-                    else each
-                    for each in group
-                ]
-                for group in updates
-            ]
-        arrays = [each.values for group in updates for each in group]
-        norm = clipping.global_norm(library, arrays, dtype)
-        factors = [clipping.factor(library, norm, each[CLIP_NORM], dtype) for each in given]
-        return [[each.scaled(factor) for each in group] for group, factor in zip(updates, factors)]
+        gradients = [each.gradient for group in updates for each in group]
+        limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
+        found = iter(clipping.clipped(self._library, self.record, gradients, limits))
+        return [[each._replace(gradient=next(found)) for each in group] for group in updates]
 
     def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
         group, program, variable, gradient, slots = update
@@ -288,33 +271,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
             # So that autograd knows of the change.
             torch.autograd.graph.increment_version((variable, *slots.values()))
             return
-        rows: Any = ...
+        ids = None
         if isinstance(gradient, _Rows):
-            rows, gradient = gradient.summed()
-            if group.first is not None:
-                inputs = group.first, {}, gradient, variable[rows], {}, scalars
-                variable[rows] = run_program(self._library, *inputs).value
-            if not program.by_rows:
-                gradient = torch.zeros_like(variable).index_copy_(0, rows, gradient)
-                rows = ...
-        value = variable[rows]
-        part = self._library, program.by_rows, rows, value.shape
-        views = {name: SlotView(slots[name], slot, *part) for name, slot in group.slots.items()}
-        changed = run_program(
-            self._library,
-            program,
-            group.slots,
-            gradient,
-            value,
-            {name: view.read() for name, view in views.items()},
-            scalars,
-        )
-        for name, factor in changed.factors.items():
-            if program.by_rows:
-                slots[name].mul_(factor)
-        for name, new in changed.slots.items():
-            views[name].write(new)
-        variable[rows] = changed.value
+            ids, gradient = gradient.summed()
+        in_place.update(self._library, group, program, variable, ids, gradient, slots, scalars)
 
 
 class _Rows(NamedTuple):
@@ -366,24 +326,17 @@ class _Update(NamedTuple):
     gradient: Any
     slots: Dict[str, Any]
 
-    @property
-    def values(self) -> Any:
-        """The gradient, or the values of its rows."""
-        return self.gradient.values if isinstance(self.gradient, _Rows) else self.gradient
 
-    def scaled(self, factor: Any) -> _Update:
-        """Returns the update with a multiplied gradient."""
-        values = self.values * factor
-        is_sparse = isinstance(self.gradient, _Rows)
-        return self._replace(
-            gradient=self.gradient._replace(values=values) if is_sparse else values
-        )
-
-
-def _named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
+def named(group: Mapping[str, Any]) -> Iterator[Tuple[Optional[str], Any]]:
+    """Yields the name, or None, and the parameter of each parameter of a group."""
     parameters: List[Any] = group["params"]
     names = group.get("param_names") or [None] * len(parameters)
     return zip(names, parameters)
+
+
+def in_tensorflow(parameter: Any, axes: Any) -> Any:
+    """Returns a view of a parameter, or of its gradient, with the axes of TensorFlow's variable."""
+    return parameter.permute(axes) if axes else parameter
 
 
 def _shape(parameter: Any, axes: Any) -> Sequence[int]:

@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict
+from typing import Any
 
 import torch
 
-from legacy_opt.recorded.interpreter import Library
-from legacy_opt.recorded.sums import axis_of
-
-_FAST: Dict[str, Callable[..., Any]] = {
-    "Exp": torch.exp,
-    "Expm1": torch.expm1,
-    "Log": torch.log,
-    "Log1p": torch.log1p,
-    "Pow": torch.pow,
-    "Sigmoid": torch.sigmoid,
-    "Tanh": torch.tanh,
-}
+from legacy_opt.recorded.library import Library
 
 
 class TorchLibrary(Library):
@@ -27,11 +16,21 @@ class TorchLibrary(Library):
       level: "exact" or "fast".
     """
 
-    def __init__(self, level: str = "exact") -> None:
-        self._is_exact = level == "exact"
+    fast_functions = {
+        "Exp": torch.exp,
+        "Expm1": torch.expm1,
+        "Log": torch.log,
+        "Log1p": torch.log1p,
+        "Pow": torch.pow,
+        "Sigmoid": torch.sigmoid,
+        "Tanh": torch.tanh,
+    }
 
     def constant(self, value: Any, dtype: str) -> Any:
         return torch.tensor(value, dtype=getattr(torch, dtype))
+
+    def zeros_like(self, x: Any) -> Any:
+        return torch.zeros_like(x)
 
     def cast(self, x: Any, dtype: str) -> Any:
         if x.is_floating_point() and dtype.startswith("int"):
@@ -78,38 +77,24 @@ class TorchLibrary(Library):
         return x.expand(shape)
 
     def abs(self, x: Any) -> Any:
-        """Returns the absolute value."""
         return torch.abs(x)
 
     def copysign(self, x: Any, sign: Any) -> Any:
-        """Returns x with the sign of `sign`."""
         return torch.copysign(x, sign)
 
     def bits(self, x: Any) -> Any:
-        """Returns the bits of float64 numbers as int64."""
         return x.contiguous().view(torch.int64)
 
     def of_bits(self, bits: Any) -> Any:
-        """Returns the float64 numbers with these bits."""
         return bits.contiguous().view(torch.float64)
 
     def to_int64(self, x: Any) -> Any:
-        """Casts numbers that fit."""
         return x.to(torch.int64)
 
     def to_float64(self, x: Any) -> Any:
-        """Casts integers."""
         return x.to(torch.float64)
 
-    def function(self, name: str, operands: Any, dtype: str) -> Any:
-        if self._is_exact:
-            return super().function(name, operands, dtype)
-        return _FAST[name](*operands)
-
-    def sum(self, x: Any, level: str, of_rows: bool) -> Any:
-        if self._is_exact:
-            return super().sum(x, level, of_rows)
-        axis = axis_of(level)
+    def fast_sum(self, x: Any, axis: Any) -> Any:
         return x.sum() if axis is None else x.sum(axis, keepdim=True)
 
     def in_order(self, x: Any, axis: int) -> Any:

@@ -9,7 +9,6 @@ import torch
 
 from legacy_opt.recorded import counterparts
 from legacy_opt.recorded.counterparts import Grade, Setting
-from legacy_opt.recorded.interpreter import given_hyperparameters
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState
 from legacy_opt.recorded.writing import PathLike, replaced
@@ -97,11 +96,6 @@ def from_state(
       RecordError: PyTorch has no such optimizer, or its training differs: the message says by how
         much; or a parameter does not fit. Nothing has been changed.
     """
-    record = state.record
-    settings_of = _SETTINGS.get(record.optimizer)
-    if settings_of is None or record.clipping is not None:
-        raise counterparts.no_counterpart(record, "PyTorch", list(_SETTINGS))
-    hyper = given_hyperparameters(record, hyperparameters)
     for name, parameter in parameters.items():
         dtype = str(parameter.dtype).rpartition(".")[2]
         known = state.variables.get(name) if name in state.slots else None
@@ -111,18 +105,10 @@ def from_state(
                 f"and the dtype {dtype}"
             )
 
-    def grade_of(number: int) -> Grade:
-        return counterparts.measured(
-            state,
-            hyper,
-            lambda small, gradients: _train(small, settings_of(small, hyper)[number], gradients),
-        )
-
-    settings = counterparts.settings_for(settings_of, state, hyper)
-    grades = [grade_of(number) for number in range(len(settings))]
-    best = min(range(len(settings)), key=lambda number: grades[number].share)
-    counterparts.check(grades[best], record, f"PyTorch's {settings[best].name}")
-    return TorchOwn(_optimizer(state, settings[best], parameters), grades[best])
+    setting, grade = counterparts.chosen(
+        state, "PyTorch", "PyTorch's {}", _SETTINGS, _train, hyperparameters
+    )
+    return TorchOwn(_optimizer(state, setting, parameters), grade)
 
 
 def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:

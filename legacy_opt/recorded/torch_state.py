@@ -8,7 +8,7 @@ import torch
 
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable
-from legacy_opt.recorded.torch import RecordedOptimizer
+from legacy_opt.recorded.torch import RecordedOptimizer, in_tensorflow, named
 
 
 def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = None) -> SavedState:
@@ -32,7 +32,7 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
     record = optimizer.record
     variables, slots = {}, {}
     for name, parameter, axes in _named_parameters(optimizer, names):
-        variables[name] = _array(_in_tensorflow(parameter, axes))
+        variables[name] = _array(in_tensorflow(parameter, axes))
         slots[name] = {
             slot: _array(value) for slot, value in optimizer.slots(parameter, name).items()
         }
@@ -57,9 +57,9 @@ def load_state(
     check_rule(state, optimizer.record)
     found = list(_named_parameters(optimizer, names))
     for name, parameter, axes in found:
-        check_variable(state, name, _in_tensorflow(parameter, axes).shape)
+        check_variable(state, name, in_tensorflow(parameter, axes).shape)
     for name, parameter, axes in found:
-        _in_tensorflow(parameter, axes).copy_(torch.tensor(state.variables[name]))
+        in_tensorflow(parameter, axes).copy_(torch.tensor(state.variables[name]))
         for slot, value in optimizer.slots(parameter, name).items():
             value.copy_(torch.tensor(state.slots[name][slot]))
     for group in optimizer.param_groups:
@@ -75,9 +75,7 @@ def _named_parameters(
     seen = set()
     given: Dict[int, str] = {id(parameter): name for name, parameter in (names or {}).items()}
     for group in optimizer.param_groups:
-        parameters = group["params"]
-        own = group.get("param_names") or [None] * len(parameters)
-        for name, parameter in zip(own, parameters):
+        for name, parameter in named(group):
             name = given.get(id(parameter), name)
             if name is None:
                 raise RecordError("a parameter has no name: pass names={name: parameter}")
@@ -85,11 +83,6 @@ def _named_parameters(
                 raise RecordError(f"two parameters have the name {name!r}")
             seen.add(name)
             yield name, parameter, group["axes"]
-
-
-def _in_tensorflow(parameter: Any, axes: Any) -> Any:
-    """Returns a view of a parameter with the axes of the TensorFlow variable."""
-    return parameter.permute(axes) if axes else parameter
 
 
 def _array(tensor: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Converts the nodes from which kernels are compiled to those of records."""
+"""Converts the nodes from which kernels are compiled to those of records, and back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from legacy_opt.native.compiler import program as programs
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.recorded import records
 from legacy_opt.recorded.operations import DTYPES
-from legacy_opt.recorded.records import Change, Function, Node, Program
+from legacy_opt.recorded.records import Change, Function, Node, Program, Slot, level_of
 
 LEVELS = {
     programs.SCALAR: records.SCALAR,
@@ -18,6 +18,7 @@ LEVELS = {
     programs.MATRIX_COLUMN: records.MATRIX_COLUMN,
     programs.ELEMENT: records.ELEMENT,
 }
+_TRACED = {recorded: traced for traced, recorded in LEVELS.items()}
 
 
 def program_of(program: programs.Program, by_rows: bool) -> Program:
@@ -84,3 +85,43 @@ def _kind(given: programs.Input) -> str:
     if given.is_slot:
         return records.SLOT
     return records.TENSOR if given.level == programs.ELEMENT else records.NUMBER
+
+
+def traced_program(program: Program, slots: Mapping[str, Slot], dtype: str) -> programs.Program:
+    """Returns the program from which C code is written: the inverse of `program_of`.
+
+    Args:
+      program: the recorded program.
+      slots: the slots of the variable's group.
+      dtype: the dtype of the variable.
+    """
+    inputs = [
+        programs.Input(name, _TRACED[level_of(slot.layout, program.by_rows)], slot.dtype, True)
+        for name, slot in slots.items()
+    ]
+    inputs += [programs.Input(name, programs.ELEMENT, dtype) for name in ("gradient", "value")]
+    nodes: List[programs.Node] = []
+    for number, node in enumerate(program.nodes):
+        detail = node.detail
+        if node.operation == "Input":
+            kind, name = node.detail
+            detail = programs.Input(name, _TRACED[node.level], node.dtype, kind == records.SLOT)
+            if kind == records.NUMBER:
+                inputs.append(detail)
+        operands = tuple(nodes[each] for each in node.inputs)
+        nodes.append(
+            programs.Node(
+                number,
+                node.operation,
+                node.dtype,
+                operands,
+                _TRACED[node.level],
+                detail,
+            )
+        )
+    changes, roots = {}, [nodes[program.value]]
+    for name, change in sorted(program.changes.items()):
+        factor = None if change.factor is None else nodes[change.factor]
+        changes[name] = programs.Change(change.how, nodes[change.node], factor)
+        roots += [nodes[change.node], *([] if factor is None else [factor])]
+    return programs.program_from(dtype, dict.fromkeys(inputs), nodes, roots, changes)
