@@ -9,7 +9,7 @@ from legacy_opt.recorded.library import Library
 from legacy_opt.recorded.records import SCALAR, SUMMED_ROWS, Record
 
 
-def clipped(
+def clipped_by_global_norm(
     library: Library, record: Record, gradients: Sequence[Any], limits: Sequence[Any]
 ) -> List[Any]:
     """Returns the gradients, multiplied so that their global norm is at most a limit.

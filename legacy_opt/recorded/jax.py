@@ -248,7 +248,9 @@ class JaxOptimizer:
     def clipped(self, gradients: List[Any], limit: Any) -> List[Any]:
         """Returns the gradients, multiplied so that their global norm is at most a limit."""
         given = [each for each in gradients if each is not None]
-        found = iter(clipping.clipped(self.library, self.record, given, [limit] * len(given)))
+        found = iter(
+            clipping.clipped_by_global_norm(self.library, self.record, given, [limit] * len(given))
+        )
         return [each if each is None else next(found) for each in gradients]
 
 

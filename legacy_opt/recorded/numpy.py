@@ -253,7 +253,7 @@ class NumpyOptimizer:
         with np.errstate(all="ignore"):
             if self.record.clipping is not None and gradients:
                 limits = [given[CLIP_NORM]] * len(gradients)
-                arrays = clipping.clipped(
+                arrays = clipping.clipped_by_global_norm(
                     self._library, self.record, list(gradients.values()), limits
                 )
                 gradients = dict(zip(gradients, arrays))

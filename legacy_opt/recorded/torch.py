@@ -259,7 +259,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Multiplies all gradients, so that their global norm is at most the limit of a group."""
         gradients = [each.gradient for group in updates for each in group]
         limits = [its[CLIP_NORM] for its, group in zip(given, updates) for _ in group]
-        found = iter(clipping.clipped(self._library, self.record, gradients, limits))
+        found = iter(clipping.clipped_by_global_norm(self._library, self.record, gradients, limits))
         return [[each._replace(gradient=next(found)) for each in group] for group in updates]
 
     def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
