@@ -52,6 +52,18 @@ def build(part, wrap):
     return optimizer, feeds, optimizer.apply_gradients(pairs, global_step=step)
 
 
+STARTED = []  # the coordinators of chiefs' threads
+
+
+@pytest.fixture(autouse=True)
+def stop_threads():
+    """Stops the threads of chiefs: without it, each logs its timeout into a later test's stderr."""
+    yield
+    for coordinator in STARTED:
+        coordinator.request_stop()
+    STARTED.clear()
+
+
 class Worker:
     """A worker with its graph and session; the first worker is the chief."""
 
@@ -72,7 +84,9 @@ class Worker:
             return
         for each in start:
             self.session.run(each)
-        runner.create_threads(self.session, daemon=True, start=True)
+        coordinator = v1.train.Coordinator()
+        runner.create_threads(self.session, coordinator, daemon=True, start=True)
+        STARTED.append(coordinator)
 
     def is_at(self, step):
         return self.session.run(self.step) == step
