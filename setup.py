@@ -1,4 +1,4 @@
-"""Packaging: the wheel contains `legacy_opt` and `legacy_opt.compat`, nothing else."""
+"""Packaging: the wheel contains `legacy_opt`, `legacy_opt.compat` and the pages of docs/."""
 
 import re
 import tempfile
@@ -40,9 +40,17 @@ setup(
     packages=[
         *find_packages(include=["legacy_opt", "legacy_opt.*"]),
         *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),
+        "legacy_opt.docs",  # the pages, for `legacy-opt docs`
     ],
-    package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
-    package_data={"legacy_opt": ["py.typed", "native/sources/*", "recorded/rules/*.json"]},
+    package_dir={
+        "legacy_opt": "legacy_opt",
+        "legacy_opt.compat": "compat",
+        "legacy_opt.docs": "docs",
+    },
+    package_data={
+        "legacy_opt": ["py.typed", "native/sources/*", "recorded/rules/*.json"],
+        "legacy_opt.docs": ["*.md"],
+    },
     # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one of them.
     install_requires=["numpy"],
     extras_require={

@@ -9,6 +9,7 @@ from . import (
     build_kernels_command,
     compare_command,
     convert_command,
+    docs_command,
     doctor_command,
     export_command,
     import_command,
@@ -48,6 +49,7 @@ def main(arguments=None):
         audit_command,
         run_command,
         build_kernels_command,
+        docs_command,
     ):
         command.add_command(commands)
     words = sys.argv[1:] if arguments is None else arguments
