@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave docs docs-open docs-test \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -83,6 +83,15 @@ mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in copies; the tests
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)
+
+docs: $(TOOLS) ## build the site of the documentation, .nox/site/html
+	$(NOX) docs
+
+docs-open: $(TOOLS) ## build the site, and open it in a browser
+	$(NOX) docs_open
+
+docs-test: $(TOOLS) ## build the site, and test it in Chromium (Debian's chromium, chromium-driver)
+	$(NOX) docs_test -- $(ARGS)
 
 lint: $(TOOLS) ## check the style and the types of the code
 	$(NOX) lint

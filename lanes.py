@@ -106,6 +106,11 @@ LEAVE_JAX_PYTHON = "3.13"
 JAX, JAX_LANE = "jax==0.12.0.1", "2.21"
 LEAVE_JAX_PACKAGES = [JAX, "optax==0.2.8", KERAS_OF_LEAVE]
 
+# `make docs` and `make docs-test`.
+DOCS_PACKAGES = ["sphinx==9.2.0", "furo==2025.12.19", "myst-parser==5.2.0", "sphinx-design==0.8.0"]
+DOCS_PACKAGES += ["sphinx-copybutton==0.5.2", "selenium==4.51.0"]
+AXE = "axe-core@4.14.1"
+
 LANES = (
     Lane("1.15.5", "3.7", "Keras 2, built in"),
     Lane("2.4.4", "3.8", "Keras 2, built in"),

@@ -13,6 +13,8 @@ from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.writing import dumps
 
+__all__ = ["RecordedOptimizer"]
+
 _RATE = "learning_rate"
 
 

@@ -21,6 +21,8 @@ from legacy_opt.recorded.operations import SUMS
 from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError
 from legacy_opt.recorded.traced import traced_program
 
+__all__ = ["NativeOptimizer"]
+
 
 class NativeOptimizer(NumpyOptimizer):
     """A `NumpyOptimizer` that runs native kernels.

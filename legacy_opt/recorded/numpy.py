@@ -26,6 +26,8 @@ from legacy_opt.recorded.records import (
     RecordError,
 )
 
+__all__ = ["NumpyOptimizer", "Rows", "State"]
+
 
 class NumpyLibrary(Library):
     """The operations of NumPy.

@@ -45,6 +45,8 @@ from legacy_opt.recorded.records import (
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
+__all__ = ["RecordedOptimizer"]
+
 # PyTorch's learning rate schedules change this value of a parameter group.
 _RATE, _NAME_OF_RATE = "learning_rate", "lr"
 # Keys of parameter groups that have another meaning; those that a saved group may lack.

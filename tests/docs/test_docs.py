@@ -2,37 +2,21 @@
 
 import inspect
 import re
-import runpy
 
 import pytest
 import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from tests.support import rules
+from legacy_opt.compat.cli import docs_command
+from tests.support import page_runs, rules
 from tests.support.cases import optimizers_in
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
-from tests.support.processes import programs
 
 v1 = tf.compat.v1
 
 PAGES = [ROOT / "README.md"] + sorted((ROOT / "docs").glob("*.md"))
-
-
-def run_block(code, tmp_path):
-    script = tmp_path / "block.py"
-    script.write_text(code, encoding="utf-8")
-    return runpy.run_path(str(script))
-
-
-@pytest.mark.every_lane
-def test_the_example_of_the_readme_runs_as_pasted_and_learns():
-    """In another process, because this process has enabled eager execution on TensorFlow 1.15."""
-    (code,) = python_blocks(ROOT / "README.md")
-    done = programs.run("-c", code, seconds=120)
-    assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 1e-6
 
 
 @pytest.mark.every_lane
@@ -60,44 +44,41 @@ def test_the_smallest_test_passes_and_finds_a_wrong_optimizer(monkeypatch):
         test()
 
 
-# Matches a Python block, and the text block with the output if there is one.
-BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
+def example(page):
+    """Returns a page as a parameter of a test, with the page's markers."""
+    marks = [getattr(pytest.mark, name) for name in page_runs.read(page).needs]
+    return pytest.param(page, id=page.stem, marks=marks)
 
 
-RUNNING = [
-    "adagrad_decay.md",
-    "adam_family.md",
-    pytest.param("any_optimizer.md", marks=pytest.mark.keras3),
-    "contrib_pieces.md",
-    "estimators.md",
-    "keras.md",
-    "layerwise.md",
-    "memory.md",
-    "old_scripts.md",
-    "plain_keras.md",
-    "signs.md",
-    "training_helpers.md",
-    "weight_decay.md",
-    "wrappers.md",
-    "write_an_optimizer.md",
-]
+@pytest.mark.every_lane
+@pytest.mark.parametrize("page", [example(page) for page in PAGES if page_runs.read(page).parts])
+def test_the_examples_of_a_page_run_in_order_and_print_what_it_says(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    page_runs.execute(page_runs.read(page), tmp_path)
 
 
-@pytest.mark.parametrize("name", RUNNING)
-def test_the_blocks_of_a_page_run_one_after_another_and_print_what_it_says(name, capsys):
-    names = {"__name__": "page"}
-    blocks = BLOCKS.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
-    assert len(blocks) == len(python_blocks(ROOT / "docs" / name)) > 0
-    for code, output in blocks:
-        exec(compile(code, name, "exec"), names)
-        assert capsys.readouterr().out == output, code
+@pytest.mark.once
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_no_example_of_a_page_is_left_out(page):
+    text = page.read_text(encoding="utf-8")
+    blocks = re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S)
+    python = [code for language, code in blocks if language == "python"]
+    executed = [part["code"] for part in page_runs.read(page).parts if part["language"]]
+    assert [code for code in python if code not in executed] == []
+    for language, code in blocks:
+        if re.search(r"^(\$ )?legacy-opt [a-z]", code, re.M):
+            assert language == "console" or code not in executed, code
 
 
-def test_the_page_which_keras_lists_this_keras(tmp_path, capsys):
-    page = ROOT / "docs" / "which_keras.md"
-    (code,) = python_blocks(page)
-    run_block(code, tmp_path)
-    assert f"| `{capsys.readouterr().out.strip()}` |" in page.read_text(encoding="utf-8")
+@pytest.mark.once
+def test_messages_name_pages_that_exist():
+    names = set(docs_command.pages())
+    for folder in "legacy_opt", "compat":
+        for path in (ROOT / folder).rglob("*.py"):
+            text = path.read_text(encoding="utf-8")
+            assert set(re.findall(r"legacy-opt docs ([a-z]\w+)", text)) <= names, path
+            assert not re.search(r"docs/\w+\.md", text), f"{path}: write `legacy-opt docs NAME`"
 
 
 def test_the_pages_optimizers_are_those_that_are_tested():

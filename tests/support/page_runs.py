@@ -101,7 +101,7 @@ def run_line(line, expected, folder):
         stdout=subprocess.PIPE,
         # TensorFlow and Keras write warnings there when a program of the user imports them.
         stderr=subprocess.STDOUT if line.startswith("legacy-opt") else subprocess.PIPE,
-        universal_newlines=True,
+        text=True,
         timeout=SECONDS,
     )
     code = int((EXIT_CODE.findall(line) or ["0"])[0])

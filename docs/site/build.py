@@ -1,0 +1,136 @@
+"""Builds the site of the documentation.
+
+    python docs/site/build.py OUTPUT
+
+The pages of docs/, CHANGELOG.md and one page of reference for each public module are copied into
+OUTPUT/source, and Sphinx builds OUTPUT/html from them. The build fails on any warning, and if a
+public name is not in the reference.
+"""
+
+import ast
+import inspect
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from sphinx.util.inventory import InventoryFile
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tests.tools import public_api  # noqa: E402
+
+# Modules that need a library besides TensorFlow; their names are read from their source.
+OPTIONAL = [f"legacy_opt.recorded.{name}" for name in ("torch", "jax", "optax", "keras")]
+# The fields of their named tuples, which the section "Attributes" describes.
+FIELDS = "ids, values, count, hyperparams, shared, slots"
+
+
+def public_names():
+    """Returns a dict from each public module's name to a dict of its names and their values.
+
+    The values of names from optional modules, and of modules, are None.
+    """
+    found = {
+        module.__name__: {name: getattr(module, name) for name in sorted(module.__all__)}
+        for module in public_api.MODULES
+    }
+    for module in OPTIONAL:
+        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+                found[module] = dict.fromkeys(ast.literal_eval(node.value))
+    return found
+
+
+def results():
+    """Returns a dict from full names of classes that public functions return to the classes."""
+    return {f"{cls.__module__}.{cls.__name__}": cls for cls in public_api.RESULTS}
+
+
+def copy_pages(source):
+    """Copies docs/ and CHANGELOG.md into an empty folder."""
+    ignored = shutil.ignore_patterns("site", "data", "*.txt")
+    shutil.copytree(str(ROOT / "docs"), str(source), ignore=ignored)
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = re.sub(r"\]\(docs/", "](", changes)
+    (source / "changelog.md").write_text(changes, encoding="utf-8")
+
+
+def write_reference(folder):
+    """Writes one page for each public module, and a page with links to them."""
+    folder.mkdir()
+    pages = []
+    for module, names in public_names().items():
+        text = [title(f"`{module}`"), f".. currentmodule:: {module}\n"]
+        text += [directive(f"{module}.{name}", value) for name, value in names.items()]
+        (folder / f"{module}.rst").write_text("\n".join(text), encoding="utf-8")
+        pages.append(module)
+    text = [title("Results"), "Public functions return objects of these classes.\n"]
+    text += [directive(name, cls) for name, cls in results().items()]
+    (folder / "results.rst").write_text("\n".join(text), encoding="utf-8")
+    text = [
+        title("Reference"),
+        "All public names, by module.\n",
+        ".. toctree::",
+        "   :maxdepth: 1\n",
+    ]
+    text += [f"   {page}" for page in [*pages, "results"]]
+    (folder / "index.rst").write_text("\n".join(text) + "\n", encoding="utf-8")
+
+
+def title(text):
+    """Returns a title in reStructuredText."""
+    return f"{text}\n{'=' * len(text)}\n"
+
+
+def directive(name, value):
+    """Returns the directive that documents a name."""
+    if isinstance(value, type):
+        fields = getattr(value, "_fields", ())  # the section "Attributes" describes them
+        members = ", ".join(sorted(public_api.members(value).difference(fields)))
+        return f".. autoclass:: {name}\n" + (f"   :members: {members}\n" if members else "")
+    if value is None and name.split(".")[-1][0].isupper():
+        return f".. autoclass:: {name}\n   :members:\n   :exclude-members: {FIELDS}\n"
+    if callable(value) or value is None:
+        return f".. autofunction:: {name}\n"
+    if inspect.ismodule(value):
+        return f".. automodule:: {name}\n   :no-members:\n"
+    content = ", ".join(map(repr, value))
+    return f".. py:data:: {name}\n   :type: {type(value).__name__}\n\n   With {content}.\n"
+
+
+def missing_names(html):
+    """Returns the public names that the built reference lacks."""
+    inventory = InventoryFile.loads((html / "objects.inv").read_bytes(), uri="").data
+    documented = {
+        name for kind, names in inventory.items() if kind.startswith("py:") for name in names
+    }
+    expected = {f"{module}.{name}" for module, names in public_names().items() for name in names}
+    return sorted((expected | set(results())) - documented)
+
+
+def main(output):
+    """Builds the site and returns the exit code."""
+    source, html = output / "source", output / "html"
+    for folder in source, html:
+        shutil.rmtree(str(folder), ignore_errors=True)
+    output.mkdir(parents=True, exist_ok=True)
+    copy_pages(source)
+    write_reference(source / "reference")
+    sphinx = [sys.executable, "-m", "sphinx", "-q", "-E", "-W", "--keep-going", "-j", "2"]
+    done = subprocess.run([*sphinx, "-c", str(Path(__file__).parent), str(source), str(html)])
+    if done.returncode:
+        return done.returncode
+    missing = missing_names(html)
+    if missing:
+        print("The reference lacks public names: " + ", ".join(missing), file=sys.stderr)
+        return 1
+    print(f"The site: {html / 'index.html'}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]).resolve()))
