@@ -50,7 +50,7 @@ def example(page):
     return pytest.param(page, id=page.stem, marks=marks)
 
 
-@pytest.mark.every_lane
+@pytest.mark.one_lane
 @pytest.mark.parametrize("page", [example(page) for page in PAGES if page_runs.read(page).parts])
 def test_the_examples_of_a_page_run_in_order_and_print_what_it_says(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

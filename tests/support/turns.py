@@ -10,7 +10,7 @@ If a single lane runs, it runs all daily cells. If all lanes run, each lane gets
 are then divided among the lanes: each cell runs on as many lanes as the budget allows, but at least
 on one lane. If the cells take longer than `DAY` on one lane, only some of them run on any lane:
 their share falls with the square root of the duration. Tests with the mark `every_lane` are never
-divided.
+divided. Of tests with the mark `one_lane`, each cell runs on one lane.
 
 If possible, cells of one file with the same optimizer and dtype run on the same lanes, because they
 are compared with the same Session runs, which are cached. If possible, tests of one file that use
@@ -152,7 +152,7 @@ def daily(items):
         few = math.sqrt(DAY / max(DAY, seconds().get(test, 0)))
         last = max(few, min(places.values()))
         for item, place in places.items():
-            if place <= last or item.get_closest_marker("every_lane"):
+            if place <= last or any(map(item.get_closest_marker, ("every_lane", "one_lane"))):
                 yield item
 
 
@@ -169,7 +169,7 @@ def share(items, number, total):
         cost = max(seconds().get(test_of(item), 0), fixture_seconds)
         lane, lanes = _lanes_with(item, number, total)
         times = int(BUDGET * lanes / cost) if cost else lanes
-        if item.get_closest_marker("once"):
+        if any(map(item.get_closest_marker, ("once", "one_lane"))):
             times = 1
         # The position depends only on names, because other lanes may have other cells.
         position = _number(file_of(item.nodeid))
