@@ -486,8 +486,15 @@ def leave(session):
     python = environment(session, LANES[0])
     session.run(python, "-m", "legacy_opt", "build-kernels", external=True)
     session.run(python, "-m", "tests.tools.leave", "reference", str(home / "runs"), external=True)
+    shutil.rmtree(str(home / "pages"), ignore_errors=True)
+    session.run(python, "-m", "tests.support.page_runs", *pages_of_leave(home), external=True)
     leave_to_torch(session, home)
     leave_to_jax(session, home)
+
+
+def pages_of_leave(home):
+    """Returns the arguments of tests/support/page_runs.py: pages with programs of PyTorch, JAX."""
+    return "--folder", str(home / "pages"), "docs/leave_tensorflow.md", "docs/recorded_rules.md"
 
 
 def leave_to_torch(session, home):
@@ -498,6 +505,7 @@ def leave_to_torch(session, home):
     install(session, python, "--no-deps", lanes.TORCH)  # its own requirements contain CUDA
     install(session, python, lanes.KERAS_OF_LEAVE)
     run("leave_torch.py")
+    run("../support/page_runs.py", *pages_of_leave(home))
     run("leave_keras.py", KERAS_BACKEND="torch")
     leave_to(session, run, home, targets)
 
@@ -507,6 +515,7 @@ def leave_to_jax(session, home):
     targets = ("jax", "optax", "optax-fast", "keras", "jax-naive")
     run = leave_script(session, home / "jax", lanes.LEAVE_JAX_PYTHON, lanes.LEAVE_JAX_PACKAGES)
     run("leave_jax.py")
+    run("../support/page_runs.py", *pages_of_leave(home))
     run("leave_keras.py", KERAS_BACKEND="jax")
     leave_to(session, run, home, targets)
 

@@ -1,7 +1,5 @@
 """Tests that `export` and `import` move a training from a Session to NumPy and back."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,8 +11,6 @@ from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, saved_training
 from tests.support.checkpoints.v1_checkpoints import tensors
 from tests.support.numpy_training import as_rows
-from tests.support.pages import python_blocks
-from tests.support.paths import ROOT
 
 v1 = tf.compat.v1
 DECAYS = {"initial_accumulator_value": 0.2, "accumulator_decay_step": 4}
@@ -122,20 +118,6 @@ def test_slots_that_are_saved_for_each_part(screen, tmp_path):
     partitions = {"matrix": v1.fixed_size_partitioner(2)}
     there_and_back("AdamWeightDecay", problem, screen, tmp_path, partitions)
     assert "matrix/part_1/adam_m" in tensors(tmp_path / "five")
-
-
-def test_the_program_of_the_page(screen, tmp_path, monkeypatch):
-    record = record_of("LazyAdam")
-    recorded.save(record, tmp_path / "rule.json")
-    problem, five = problem_of(record), tmp_path / "five"
-    saved_training.train(problem, MAKERS["LazyAdam"], range(5), five)
-    monkeypatch.chdir(tmp_path)
-    screen.json("export", five, "--rule", "rule.json", "--out", "state.npz")
-    Path("again.npz").write_bytes(Path("state.npz").read_bytes())
-    expected = numpy_steps("again.npz", problem, range(5, 10))
-    code = python_blocks(ROOT / "docs" / "recorded_rules.md")[-1]
-    exec(code, {"all_gradients": [as_rows(each) for each in problem.gradients[5:10]]})
-    assert_equal([state_files.read("state.npz").variables], expected[-1:])
 
 
 @pytest.mark.parametrize("parts", [1, 3])

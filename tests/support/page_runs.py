@@ -8,6 +8,9 @@ A page has these parts; GitHub and the site show no comment:
     <!-- file: train.py -->        the next block is written to a file instead of being executed
     ```python
 
+    <!-- with: jax optax -->       the next block is executed only if these modules are installed
+    ```console
+
     ```python                      executed in this process, in one namespace for the whole page
     ```text                        directly below such a block: exactly what it prints
 
@@ -17,22 +20,34 @@ A page has these parts; GitHub and the site show no comment:
 
 In an expected output, `…` stands for any text. All runs in an empty folder. `<!-- needs: keras3 -->`
 or `contrib` at the beginning of a page is the marker of its test.
+
+JAX is installed on the newest lane; PyTorch, JAX and optax are in the environments of `make leave`,
+which have no TensorFlow. There, this program executes only blocks with `<!-- with: … -->`, in the
+folder in which a lane has executed the page. By hand:
+
+    python -m tests.support.page_runs --folder /tmp/pages docs/leave_tensorflow.md
+    PYTHONPATH=. ENVIRONMENT/bin/python tests/support/page_runs.py --folder /tmp/pages \
+        docs/leave_tensorflow.md
 """
 
+import argparse
 import contextlib
+import importlib.util
 import io
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.support.paths import ROOT
-
+ROOT = Path(__file__).resolve().parents[2]  # the package `tests.support` needs TensorFlow
 PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)-->\n"
-    r"|(?:^<!-- file: (?P<file>\S+) -->\n)?^```(?P<language>python|console)\n(?P<code>.*?)^```\n"
+    r"|(?:^<!-- with: (?P<with>[\w ]+) -->\n)?"
+    r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```(?P<language>python|console)\n(?P<code>.*?)^```\n"
     r"(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.M | re.S,
 )
@@ -69,6 +84,8 @@ def execute(page, folder):
     for part in page.parts:
         if part["file"]:
             (folder / part["file"]).write_text(part["code"], encoding="utf-8")
+        elif not is_executed_here(part):
+            continue
         elif part["language"] == "console":
             for line, output in COMMAND.findall(part["code"]):
                 if EXECUTED.match(line):
@@ -82,9 +99,17 @@ def execute(page, folder):
             )
 
 
+def is_executed_here(part):
+    """Returns whether the modules of a block are installed (without comment: TensorFlow)."""
+    return all(map(importlib.util.find_spec, (part["with"] or "tensorflow").split()))
+
+
 def run_line(line, expected, folder):
     """Executes a line of a shell, and asserts that its exit code and its output are as told."""
     programs = str(Path(sys.executable).parent)
+    command = line
+    if not shutil.which("legacy-opt", path=programs):  # the environments of `make leave`
+        command = re.sub("^legacy-opt ", "python -m legacy_opt ", line)
     environment = dict(
         os.environ,
         PATH=os.pathsep.join([programs, os.environ["PATH"]]),
@@ -93,7 +118,7 @@ def run_line(line, expected, folder):
         TF_ENABLE_ONEDNN_OPTS="0",
     )
     done = subprocess.run(
-        line,
+        command,
         shell=True,
         cwd=str(folder),
         env=environment,
@@ -115,20 +140,30 @@ def is_as_told(printed, expected):
     return re.fullmatch(pattern, printed.rstrip(), re.S) is not None
 
 
+def main(folder, pages):
+    """Executes pages, each in a folder: one in `folder`, or an empty one if it is None."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if importlib.util.find_spec("tensorflow"):
+        import tensorflow as tf
+
+        tf.compat.v1.enable_eager_execution()
+    home = os.getcwd()
+    for page in map(read, pages):
+        with tempfile.TemporaryDirectory() as temporary:
+            chosen = folder / page.path.stem if folder else Path(temporary)
+            chosen.mkdir(parents=True, exist_ok=True)
+            os.chdir(str(chosen))
+            sys.path.insert(0, str(chosen))
+            execute(page, chosen)
+            os.chdir(home)
+        done = sum(map(is_executed_here, page.parts))
+        print(f"{page.path.name}: {done} of {len(page.parts)} parts are as told", flush=True)
+
+
 if __name__ == "__main__":
     # The fastest way to try a page: python -m tests.support.page_runs docs/keras.md
-    import tempfile
-
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    import tensorflow as tf
-
-    tf.compat.v1.enable_eager_execution()
-    for name in sys.argv[1:]:
-        chosen = read(Path(name).resolve())
-        home = os.getcwd()
-        with tempfile.TemporaryDirectory() as temporary:
-            os.chdir(temporary)
-            sys.path.insert(0, temporary)
-            execute(chosen, Path(temporary))
-            os.chdir(home)
-        print(f"{name}: {len(chosen.parts)} parts are as told")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--folder", type=lambda text: Path(text).resolve())
+    parser.add_argument("pages", nargs="+", type=lambda text: Path(text).resolve())
+    arguments = parser.parse_args()
+    main(arguments.folder, arguments.pages)
