@@ -1,11 +1,12 @@
 """The lanes: pairs of a TensorFlow version and a Python version, with which legacy-opt is tested.
 
-noxfile.py, CI and the table in README.md use the list of lanes. Commands::
+noxfile.py, CI and the table in `PAGES_WITH_TABLE` use the list of lanes. Commands::
 
     python lanes.py check     fails if the Python of a lane is not installed
     python lanes.py list      lists the lanes, and the Python found for each
-    python lanes.py table     prints the table of README.md
-    python lanes.py readme    writes the table between the <!-- lanes --> markers of README.md
+    python lanes.py table     prints the table
+    python lanes.py readme    writes the table into README.md and docs/compatibility.md, between the
+                              <!-- lanes --> markers
 """
 
 import argparse
@@ -20,6 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 START, END = "<!-- lanes -->", "<!-- /lanes -->"
+PAGES_WITH_TABLE = ("README.md", "docs/compatibility.md")
 
 
 class Lane(namedtuple("Lane", "tensorflow python keras")):
@@ -28,7 +30,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
     Attributes:
       tensorflow: the exact version of TensorFlow, such as "2.15.1".
       python: the minor version of Python, such as "3.11".
-      keras: a description of `tf.keras`, for the table in README.md.
+      keras: a description of `tf.keras`, for the table of the lanes.
     """
 
     @property
@@ -171,14 +173,14 @@ def _numbers_in(path):
 
 
 def table():
-    """Returns the table of README.md."""
+    """Returns the table of the lanes in Markdown."""
     lines = ["| TensorFlow | Python | `tf.keras` is |", "|---|---|---|"]
     lines += [f"| {lane.tensorflow} | {lane.python} | {lane.keras} |" for lane in LANES]
     return "\n".join(lines)
 
 
 def with_table(text):
-    """Returns the text of README.md with the table between its markers.
+    """Returns the text of a page with the table between its markers.
 
     Raises:
       ValueError: if the text does not contain both markers once, in order.
@@ -186,16 +188,17 @@ def with_table(text):
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not (start and end) or END in before or START in rest or END in after:
-        raise ValueError(f"README.md needs one {START} and, below it, one {END}.")
+        raise ValueError(f"The page needs one {START} and, below it, one {END}.")
     return f"{before}{START}\n{table()}\n{END}{after}"
 
 
-def write_readme():
-    """Updates the table in README.md."""
-    readme = ROOT / "README.md"
-    temporary = readme.with_suffix(".md.new")
-    temporary.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
-    os.replace(str(temporary), str(readme))
+def write_pages():
+    """Updates the table in README.md and docs/compatibility.md."""
+    for name in PAGES_WITH_TABLE:
+        page = ROOT / name
+        temporary = page.with_suffix(".md.new")
+        temporary.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
+        os.replace(str(temporary), str(page))
 
 
 def main():
@@ -206,7 +209,7 @@ def main():
     if command == "table":
         print(table())
     elif command == "readme":
-        write_readme()
+        write_pages()
     else:
         pythons = {lane: find_python(lane.python) for lane in LANES}
         for lane, python in pythons.items():

@@ -84,9 +84,10 @@ def run_suite(folder, source, *options, keras=2):
     return done.returncode, done.stdout, json.loads(account.read_text())
 
 
-def test_readme_shows_the_table():
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert lanes.with_table(readme) == readme, "README.md is out of date: run `make readme`"
+@pytest.mark.parametrize("name", lanes.PAGES_WITH_TABLE)
+def test_pages_show_the_table(name):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    assert lanes.with_table(page) == page, f"{name} is out of date: run `make readme`"
 
 
 def test_the_table_is_written_between_its_markers():
