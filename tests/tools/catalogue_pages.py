@@ -137,6 +137,9 @@ PAGES: Any = {
         ),
     ),
     "signs.md": Page(("AddSignOptimizer()", "PowerSignOptimizer()"), ()),
+    "adagrad_decay.md": Page(
+        ("AdagradDecayOptimizer(0.1, step)", "AdagradDecayOptimizerV2(0.1, step)"), ()
+    ),
     "second_moments.md": Page(
         (
             "AdafactorOptimizer()",
