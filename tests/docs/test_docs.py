@@ -68,6 +68,7 @@ RUNNING = [
     "adagrad_decay.md",
     "adam_family.md",
     pytest.param("any_optimizer.md", marks=pytest.mark.keras3),
+    "catalogue.md",
     "contrib_pieces.md",
     "estimators.md",
     "keras.md",

@@ -29,6 +29,7 @@ _UNBRIDGED = "none computes this"
 _NO_TORCH = "none computes this; train the [recorded rule](recorded_rules.md)"
 _ROWS = "with embeddings, Keras' Adam also changes rows that are not in the batch"
 _REPEATED = "Keras 3 squares the gradients of repeated ids before it sums them"
+_ADAM_OF_TORCH = "`Adam` counts the steps itself, and adds epsilon after the correction of the bias"
 _NO_RECORD = "none; not recorded"
 _IN_KERAS = "`to_keras` takes the wrapper ([page](wrappers.md#in-keras))"
 
@@ -73,7 +74,8 @@ CARDS = (
         "legacy_opt.LazyAdamOptimizer(0.001)",
         _SAME,
         f"`Adam`: the same for dense gradients, up to rounding; {_ROWS}; {_REPEATED}",
-        "`Adam`: the same for dense gradients, up to rounding; epsilon is added to another root",
+        "`Adam`: the same for dense gradients, up to rounding, if epsilon is converted, as `legacy-opt "
+        "export --to torch-own` does; `SparseAdam` for embeddings",
         "adam_family.md",
     ),
     Card(
@@ -83,7 +85,7 @@ CARDS = (
         "legacy_opt.LazyAdamGSOptimizer(step, 0.001)",
         "an int32 global step that is negative is an error",
         f"`Adam`: {_ROWS}; {_REPEATED}",
-        "none counts by the global step; train the [recorded rule](recorded_rules.md)",
+        _ADAM_OF_TORCH,
         "adam_family.md",
     ),
     Card(
@@ -93,7 +95,7 @@ CARDS = (
         "legacy_opt.AdamGSOptimizer(step, 0.001)",
         "an int32 global step that is negative is an error",
         f"`Adam`: the same up to rounding, but {_REPEATED}",
-        "none counts by the global step; train the [recorded rule](recorded_rules.md)",
+        _ADAM_OF_TORCH,
         "adam_family.md",
     ),
     Card(
@@ -125,7 +127,8 @@ CARDS = (
         "legacy_opt.AdamAsyncOptimizer(0.001)",
         _SAME,
         f"`Adam`: one count of steps for all variables; {_ROWS}; {_REPEATED}",
-        _NO_TORCH,
+        "`Adam` also counts the steps of each parameter, but adds epsilon after the correction of the "
+        "bias",
         "adam_family.md",
     ),
     Card(
@@ -147,7 +150,8 @@ CARDS = (
         "`minimize` obeys `decay_var_list`; an empty list is an error; the decay always precedes "
         "the update",
         "`AdamW` multiplies the decay by the learning rate, and decays all rows of a table",
-        "`AdamW` multiplies the decay by the learning rate",
+        "`AdamW` multiplies the decay by the learning rate; with `weight_decay / learning_rate` the "
+        "same for dense gradients and a constant rate, up to rounding",
         "weight_decay.md",
     ),
     Card(
@@ -297,7 +301,7 @@ CARDS = (
         ")",
         "one backward pass; routes go by variables, not by layers as in TensorFlow Addons",
         _IN_KERAS,
-        "parameter groups have one class",
+        "parameter groups share one class of optimizer",
         "wrappers.md",
         measured='MultiOptimizer([(GradientDescentOptimizer(0.1), "w")])',
     ),
