@@ -178,7 +178,7 @@ def test_the_code_in_the_docs_repeats_the_original():
 
 def test_the_rates_in_the_docs():
     rows = [
-        line for line in PAGE.read_text(encoding="utf-8").splitlines() if "the line dropped" in line
+        line for line in PAGE.read_text(encoding="utf-8").splitlines() if "without the line" in line
     ]
     rates = {"rate_at" in row: row.strip("| ").split(" | ")[1:] for row in rows if row[0] == "|"}
     rate_at = rate_of_the_page()

@@ -137,7 +137,10 @@ PAGES: Any = {
         ),
     ),
     "signs.md": Page(("AddSignOptimizer()", "PowerSignOptimizer()"), ()),
-    "memory.md": Page(
+    "adagrad_decay.md": Page(
+        ("AdagradDecayOptimizer(0.1, step)", "AdagradDecayOptimizerV2(0.1, step)"), ()
+    ),
+    "second_moments.md": Page(
         (
             "AdafactorOptimizer()",
             "AdafactorOptimizer(beta1=0.9)",
@@ -217,7 +220,7 @@ def slots(page):
     rows = []
     for expression in page.classes:
         found = facts(expression, {"w": SHAPE})
-        kept = sorted(found.slots["w"].items(), key=lambda item: _by_number(item[1][0]))
+        kept = sorted(found.slots["w"].items(), key=lambda item: by_number(item[1][0]))
         cells = [
             f"`{name}` {slot if shape == SHAPE else f'{slot} {list(shape)!r}'}"
             for slot, (name, shape, _) in kept
@@ -234,18 +237,19 @@ def state(page):
     rows = {}
     for each in PAGES.values():
         for expression in each.classes:
-            size = _slot_bytes(expression, (1000, 1000))
+            size = slot_bytes(expression, (1000, 1000))
             rows.setdefault(_size(size), [size]).append(f"`{expression}`")
     ordered = sorted(rows.items(), key=lambda row: row[1][0])
     cells = [[size, ", ".join(names)] for size, (_, *names) in ordered]
     for expression in "ShampooOptimizer(step)", "ShampooOptimizer(step, svd_interval=20)":
-        size = _slot_bytes(expression, (700, 700))
+        size = slot_bytes(expression, (700, 700))
         text = f"`{expression}` of 700 by 700, **{size / 4 / 700**2:.3g} times** the variable"
         cells.append([_size(size), text])
     return table(["state", "of"], cells)
 
 
-def _slot_bytes(expression, shape):
+def slot_bytes(expression, shape):
+    """Returns the size of an optimizer's slots of a float32 variable in bytes."""
     slots = facts(expression, {"w": shape}).slots["w"].values()
     return sum(int(np.prod(shape, dtype=int)) * dtype.size for _, shape, dtype in slots)
 
@@ -254,7 +258,7 @@ def _size(count):
     return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} KB"
 
 
-def _by_number(name):
+def by_number(name):
     """Returns a key that sorts `w/Name`, `w/Name_2` and `w/Name_10` in this order."""
     return len(name), name
 
