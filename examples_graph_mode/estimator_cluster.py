@@ -15,7 +15,7 @@ With --restart, a process that is killed is started again. If the chief or a ser
 chief restores the last checkpoint. A worker that was killed continues with the variables that are
 on the servers.
 
-With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
+With TensorFlow 2.16 and newer, Estimators need another package (`legacy-opt docs estimators`).
 """
 
 import os

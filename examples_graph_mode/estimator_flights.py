@@ -14,7 +14,7 @@ of each of the optimizer's slots:
 
 With --export DIR the model is exported at the end, for serving.
 
-With TensorFlow 2.16 and newer, Estimators need another package (docs/estimators.md).
+With TensorFlow 2.16 and newer, Estimators need another package (`legacy-opt docs estimators`).
 """
 
 import calendar

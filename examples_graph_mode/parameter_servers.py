@@ -15,10 +15,10 @@ The workers predict each batch before they train on it. The log-loss of these pr
 compared with the log-loss of a training in a single process. All processes are stopped at the end,
 after a failure, and on Ctrl-C and SIGTERM.
 
-With --restart, a process that was killed is started again, and the training continues
-(docs/faults.md). If a server was killed, the training continues from the last checkpoint. If a
-worker was killed, it continues from the variables on the servers. Try `kill -9` with one of the
-printed process ids. A process that ends with an error still stops all processes.
+With --restart, a process that was killed is started again, and the training continues (see
+`legacy-opt docs running`). If a server was killed, the training continues from the last checkpoint.
+If a worker was killed, it continues from the variables on the servers. Try `kill -9` with one of
+the printed process ids. A process that ends with an error still stops all processes.
 """
 
 import argparse

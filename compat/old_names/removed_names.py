@@ -78,7 +78,7 @@ MODULES = {
     "tf.contrib.distributions": "TensorFlow Probability has it.",
     "tf.contrib.eager": "Most of it moved to tf and tf.train.",
     "tf.contrib.estimator": "Some of it moved to tf.estimator and tf.estimator.experimental, which "
-    "newer TensorFlows lack (docs/estimators.md).",
+    "newer TensorFlows lack (`legacy-opt docs estimators`).",
     "tf.contrib.feature_column": "It moved to tf.feature_column.",
     "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
     "readers moved to tf.train, nest to tf.nest.",

@@ -10,8 +10,8 @@ from legacy_opt import versions
 _WRAPPER = "tensorflow_recommenders_addons.dynamic_embedding.DynamicEmbeddingOptimizer"
 _OTHER_OPTIMIZER = (
     "Train the table with another optimizer, such as LazyAdamOptimizer, and the other variables "
-    "with this one: see MultiOptimizer. docs/clients.md lists the optimizers that train such "
-    "tables."
+    "with this one: see MultiOptimizer. `legacy-opt docs clients` lists the optimizers that train "
+    "such tables."
 )
 
 

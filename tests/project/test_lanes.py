@@ -127,7 +127,7 @@ def test_the_oldest_keras_is_in_the_table_and_in_ci():
 
 
 def test_the_page_of_horovod_has_its_version_and_the_lanes():
-    page = (ROOT / "docs" / "distributed.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "clusters.md").read_text(encoding="utf-8")
     *most, newest = [lane.name for lane in lanes.LANES]
     assert lanes.HOROVOD in page
     assert f"for TensorFlow {', '.join(most)} and {newest}." in page

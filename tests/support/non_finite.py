@@ -1,4 +1,4 @@
-"""Measures how NaN and infinite gradients spread; writes the tables of docs/non_finite.md.
+"""Measures how NaN and infinite gradients spread; writes the tables of docs/running.md.
 
 python -m tests.support.non_finite           prints the tables
 python -m tests.support.non_finite docs      writes them into the page
@@ -16,7 +16,7 @@ from tests.support.cases import CASES, one_of_each_class
 from tests.support.paths import DOCS
 
 v1 = tf.compat.v1
-PAGE = DOCS / "non_finite.md"
+PAGE = DOCS / "running.md"
 VALUES = {"NaN": float("nan"), "Inf": float("inf")}
 KINDS = ("dense", "sparse")
 SHAPE = (4, 3)

@@ -1,7 +1,7 @@
 """Counts the updates that are lost when many Python threads run one train_op.
 
 python -m tests.support.threads           prints the table
-python -m tests.support.threads docs      writes it into docs/threads.md
+python -m tests.support.threads docs      writes it into docs/running.md
 """
 
 import re
@@ -16,7 +16,7 @@ import legacy_opt
 from tests.support.paths import DOCS
 
 v1 = tf.compat.v1
-PAGE = DOCS / "threads.md"
+PAGE = DOCS / "running.md"
 THREADS = 8
 TIMEOUT = 300
 ROWS = 4
