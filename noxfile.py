@@ -421,7 +421,7 @@ def bench(session, lane):
 
 @nox.session(python=False)
 def matrix(session):
-    """Compares the Keras bridge with Sessions on every lane, and writes a table of docs/keras.md."""
+    """Compares Keras optimizers with Sessions on every lane; writes a table of docs/keras.md."""
     home = ENVIRONMENTS / "exactness"
     home.mkdir(parents=True, exist_ok=True)
     paths = [str(home / (lane.name + ".json")) for lane in LANES]
