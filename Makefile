@@ -51,7 +51,7 @@ handover: $(TOOLS) ## move a checkpoint from lane 1.15 to 2.21 and back
 migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, and back
 	$(NOX) migration_demo -- $(ARGS)
 
-matrix: $(TOOLS) ## measure how exact the Keras bridge is; write docs/keras_exactness.md
+matrix: $(TOOLS) ## measure how exact the Keras bridge is; write its table in docs/keras.md
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix
 
 scripts: $(TOOLS) ## train old scripts on every lane; write their losses into docs/old_scripts.md

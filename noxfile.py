@@ -421,7 +421,7 @@ def bench(session, lane):
 
 @nox.session(python=False)
 def matrix(session):
-    """Compares the Keras bridge with Sessions on every lane, and writes docs/keras_exactness.md."""
+    """Compares Keras optimizers with Sessions on every lane; writes a table of docs/keras.md."""
     home = ENVIRONMENTS / "exactness"
     home.mkdir(parents=True, exist_ok=True)
     paths = [str(home / (lane.name + ".json")) for lane in LANES]
@@ -429,7 +429,7 @@ def matrix(session):
         session.run(
             environment(session, lane), "-m", "tests.support.exactness", path, external=True
         )
-    page = str(ROOT / "docs" / "keras_exactness.md")
+    page = str(ROOT / "docs" / "keras.md")
     session.run(sys.executable, "tests/support/exactness.py", page, *paths, external=True)
 
 

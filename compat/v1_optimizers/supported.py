@@ -84,7 +84,8 @@ def check_untrained(optimizer):
                 f"without {', '.join(sorted(slots) + sorted(shared))}. To start anew, pass a new "
                 f"{name}. To go on with the state, save the variables of both with "
                 "tf.compat.v1.train.Saver, pass a new optimizer to to_keras, and load the "
-                "checkpoint with load_v1_checkpoint. docs/keras.md shows how."
+                "checkpoint with load_v1_checkpoint. `legacy-opt docs keras` "
+                "shows how."
             )
 
 

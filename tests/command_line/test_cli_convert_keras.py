@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
 # Up to TensorFlow 2.10, files named .keras are HDF5 files.
 H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")
-# {file ending: whether Keras saves the optimizer's state in such files}. See docs/keras_saving.md.
+# {file ending: whether Keras saves the optimizer's state in such files}. See docs/keras.md.
 # The ending "" means a checkpoint of tf.train.Checkpoint.
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """

@@ -2,7 +2,7 @@
 
 The outcome is "kept" if training from the file equals uninterrupted training. It is "fresh" if
 training from the file equals training from the saved weights with a new optimizer. A bridged
-optimizer must have the same outcome as Keras' Adam. docs/keras_saving.md lists the outcomes.
+optimizer must have the same outcome as Keras' Adam. docs/keras.md lists the outcomes.
 """
 
 import functools
@@ -18,7 +18,7 @@ from tests.support.keras.keras2_saving import IDS, OPTIMIZERS, WAYS, build_model
 from tests.support.paths import DOCS
 
 keras = versions.keras_2()
-DOCS = DOCS / "keras_saving.md"
+DOCS = DOCS / "keras.md"
 
 
 def close(weights, others):

@@ -1,6 +1,6 @@
 """Compares Keras 2's own wrapper of v1 optimizers, TFOptimizer, with the bridge (`to_keras`).
 
-The last table in docs/keras_saving.md lists the differences. The tests check each row of the table.
+The last table in docs/keras.md lists the differences. The tests check each row of the table.
 """
 
 import numpy as np

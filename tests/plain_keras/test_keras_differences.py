@@ -1,4 +1,4 @@
-"""Checks the claims of docs/keras_differences.md about optimizers of Keras 3 and v1."""
+"""Checks the claims of docs/plain_keras.md about optimizers of Keras 3 and v1."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.support.paths import DOCS
 
 pytestmark = pytest.mark.keras3
 
-PAGE = DOCS / "keras_differences.md"
+PAGE = DOCS / "plain_keras.md"
 ROUNDING = 1e-4  # a `Difference` with a smaller `share` is caused only by rounding
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
 # Optimizers whose Keras 3 counterparts update only the rows that the batch uses.

@@ -1,7 +1,7 @@
-"""Compares the Keras bridge with v1 optimizers, and writes docs/keras_exactness.md.
+"""Compares the Keras bridge with v1 optimizers, and writes the table of docs/keras.md.
 
     python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow version
-    python tests/support/exactness.py PAGE.md JSON…       writes the page from all results
+    python tests/support/exactness.py PAGE.md JSON…       writes the page's table from all results
 
 A cell is a case (optimizer and arguments) that is trained in one way with one dtype. `make matrix`
 runs the first command on every lane (an environment with one TensorFlow version), then the second.
@@ -16,59 +16,8 @@ import sys
 from pathlib import Path
 
 EQUAL, UNSUPPORTED = "equal", "unsupported"
-HEADER = """\
-# How exact the Keras bridge is
-
-<!-- Generated. To write it anew: make matrix -->
-
-This page shows whether the optimizers made by `legacy_opt.compat.to_keras` equal the v1 optimizers
-bit for bit. Each v1 optimizer is trained for 24 steps in a graph-mode Session. On the same version
-of TensorFlow, it is then converted by `to_keras` and trained again. Some gradients are dense, and
-some are sparse with repeated ids. Three kinds of variables are compared: the trained variables
-after each step, all slot variables, and the variables that exist once per optimizer.
-
-**On one processor.** The same TensorFlow computes different last bits on different processors. One
-reason is the processor's approximate square root (used by TensorFlow 1.15 and 2.4) and reciprocal
-square root (used by all versions). Another reason is that matrix products use the widest
-instructions of the processor. For example, 18 cases with optimizers of `tf.contrib.opt` were
-trained for 24 steps with TensorFlow 1.15.5 on two processors. The results differed in 7 cases, by
-up to 1.3e-7 of the largest element. So "equal" on this page, and "bit for bit" on every page,
-compare two ways to train on one version of TensorFlow and one processor. If a training is moved to
-another machine, its state is moved bit for bit, but the following steps may round differently.
-
-The Keras optimizer is trained in several ways:
-
-* **graph**: in a graph-mode Session.
-* **function**: in a `tf.function`.
-* **eager**: in eager execution. The v1 optimizer then runs in a Session without graph rewriting.
-* **fit**: with `fit`, in a model with an embedding and a dense layer. The v1 optimizer trains the
-  same model in a Session.
-* **fit, unknown length**: with `fit` on a dataset whose length Keras does not know, in several
-  epochs.
-
-If the v1 optimizer raises an error only in a Session, it runs in a `tf.function` or in eager
-execution instead. Columns with "Keras 3" show the bridge to Keras 3. The other columns show the
-bridge to OptimizerV2. The bridge to Keras 3 trains variables of TensorFlow in the ways **graph**,
-**function** and **eager**. In addition, it trains `keras.Variable` objects in the ways **function**
-and **eager**, and runs **fit** with `run_eagerly=True`, too.
-
-This page was made with {dtypes}. The entries mean:
-
-* "all": the results of all ways are equal in all of these dtypes. OptimizerV2 runs **fit** in
-  float32 and float64 only.
-* "without": in these dtypes, both the v1 optimizer in a Session and the bridge raise an error.
-* "differs by": the largest difference in this way and dtype.
-* "as v1 does": without the bridge, the v1 optimizer computes the same values in a `tf.function` or
-  in eager execution, so TensorFlow causes the difference, not the bridge.
-* "unsupported": both the v1 optimizer and the bridge raise an error in this way and dtype.
-
-Shampoo is exact in **fit** only if its matrices have full rank. Otherwise some singular values are
-only rounding errors, and the matrix power amplifies these errors.
-
-[Optimizers that contain optimizers](wrappers.md) are compared in the same ways, but only by tests.
-
-`make matrix` writes this page.
-"""
+# The tool writes the part of the page between these two lines.
+START, END = "<!-- exactness -->\n", "<!-- /exactness -->\n"
 
 
 # Allowed differences in `fit`, where Keras builds the graph that computes the gradients. Each entry
@@ -228,8 +177,8 @@ def summary(cells):
     return entry + (separator + "without " + ", ".join(without) if without else "")
 
 
-def page(lanes):
-    """Returns the page, with the columns in the order of the lanes."""
+def page(text, lanes):
+    """Returns the page's text with a new table, whose columns are in the order of the lanes."""
     columns = {header: cells for lane in lanes for header, cells in lane["columns"].items()}
     names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
     rows = [["optimizer"] + list(columns), ["---"] * (len(columns) + 1)]
@@ -239,25 +188,30 @@ def page(lanes):
     dtypes = dict.fromkeys(
         dtype for cells in columns.values() for dtypes in cells.values() for dtype in dtypes
     )
-    return (
-        HEADER.format(dtypes=", ".join(dtypes))
-        + "\n"
-        + "\n".join(f"| {' | '.join(row)} |" for row in rows)
-        + "\n"
-    )
+    before, _, rest = text.partition(START)
+    _, _, after = rest.partition(END)
+    versions = f"Written with the dtypes {', '.join(dtypes)}.\n\n"
+    table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return before + START + versions + table + END + after
+
+
+def table_of(text):
+    """Returns the lines of the page's table."""
+    part = text.split(START)[1].split(END)[0]
+    return [line for line in part.splitlines() if line.startswith("| ")]
 
 
 def rows_of(text):
     """Returns the names of the optimizers in the page's table."""
-    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
-    return rows[2:]
+    return [line.split("|")[1].strip() for line in table_of(text)[2:]]
 
 
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
     if first.endswith(".md"):
         results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in others]
-        Path(first).write_text(page(results), encoding="utf-8")
+        text = Path(first).read_text(encoding="utf-8")
+        Path(first).write_text(page(text, results), encoding="utf-8")
     else:
         run_lane(first, others)
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Measures how Keras' optimizers differ from v1 optimizers (docs/keras_differences.md).
+"""Measures how Keras' optimizers differ from v1 optimizers (docs/plain_keras.md).
 
 python -m tests.support.keras.keras_differences           prints the table of `CASES`
 python -m tests.support.keras.keras_differences PAGE.md   writes the page's tables
@@ -355,7 +355,7 @@ EXAMPLES: Any = {
 def page(text):
     """Returns the page's text with new tables, measured with the installed TensorFlow."""
     parts = {
-        "versions": versions(),
+        "versions of the differences": versions(),
         "examples": examples(),
         "cases": cases(),
         "arguments": arguments(),
