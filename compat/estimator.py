@@ -5,7 +5,8 @@ The module has the names of `tf.compat.v1.estimator` in TensorFlow 2.15: `Estima
 and functions are TensorFlow's own. On newer versions, they come from the package
 tensorflow-estimator. If this package is missing, the first use of such a name raises an ImportError
 with the pip command. Other names always raise an AttributeError. If the environment variable
-TF_CONFIG is not a JSON object, the use of a name raises a ValueError. See docs/estimators.md.
+TF_CONFIG is not a JSON object, the use of a name raises a ValueError. See `legacy-opt docs
+estimators`.
 """
 
 from __future__ import annotations

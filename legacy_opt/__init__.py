@@ -80,4 +80,4 @@ def _missing(name, public_names):
         text += f"; TensorFlow has tf.compat.v1.train.{stem + ending}"
     elif similar:
         text += f"; did you mean {similar[0]!r}?"
-    return text + " (docs/from_to.md lists the import for each optimizer.)"
+    return text + " (`legacy-opt docs from_to` lists the import for each optimizer.)"

@@ -54,7 +54,7 @@ def add_command(commands):
         "--force", action="store_true", help="run the script even if names are missing"
     )
     parser.add_argument(
-        "--native", action="store_true", help="use native kernels for optimizers (docs/native.md)"
+        "--native", action="store_true", help="use native kernels (see `legacy-opt docs native`)"
     )
     parser.add_argument(
         "--package",
@@ -107,8 +107,8 @@ def _warn_of_races(modules):
     for path, line in global_steps.races(modules):
         text = plain_text.printable(
             f"{path}:{line}: nothing orders this increment of the global step after the learning "
-            "rate that is computed from the step, so two runs may differ (docs/weight_decay.md, "
-            '"BERT\'s schedule").'
+            "rate that is computed from the step, so two runs may differ (`legacy-opt docs "
+            'weight_decay`, "BERT\'s schedule").'
         )
         print(f"legacy-opt run: warning: {text}", file=sys.stderr)
 

@@ -1,11 +1,11 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
-that docs/from_to.md agrees with the table. The rows are in `table.py` (optimizers and helpers),
-`moved_names.py` (other names that live elsewhere now), `pieces.py` (names that live in
-`compat.contrib`) and `removed_names.py` (names that are gone).
-Old names of TensorFlow begin with `tf`, its usual alias. The entry of a module applies to all names
-in the module, except for names that have their own entry.
+that `legacy-opt docs from_to` agrees with the table. The rows are in `table.py` (optimizers and
+helpers), `moved_names.py` (other names that live elsewhere now), `pieces.py` (names that live in
+`compat.contrib`) and `removed_names.py` (names that are gone). Old names of TensorFlow begin with
+`tf`, its usual alias. The entry of a module applies to all names in the module, except for names
+that have their own entry.
 
 In this package, only `patching.py` imports TensorFlow.
 """

@@ -57,8 +57,8 @@ def patch_tensorflow(native: bool = False) -> Patch:
     `tf.contrib.framework.get_or_create_global_step`, refer to objects of TensorFlow. The names are
     added to `tf` and to `tf.compat.v1`, and `import` finds them, too. AdamW, MomentumW and
     `extend_with_decoupled_weight_decay` refer to variants of `legacy_opt`'s objects, which decay
-    the same variables as the originals (docs/differences_from_originals.md). Names that TensorFlow
-    has are not replaced, with one exception: on 1.15, if `native` is True, optimizers of
+    the same variables as the originals (`legacy-opt docs differences_from_originals`). Names that
+    TensorFlow has are not replaced, with one exception: on 1.15, if `native` is True, optimizers of
     `tf.contrib.opt` are replaced.
 
     From TensorFlow 2.16 on, `tf.estimator` is added, too (see `legacy_opt.compat.estimator`). If
@@ -80,8 +80,8 @@ def patch_tensorflow(native: bool = False) -> Patch:
 
     Args:
       native: whether new optimizers of `legacy_opt` and of TensorFlow use native kernels (see
-        docs/native.md). If several patches are active and `native` is True for at least one of
-        them, new optimizers use native kernels until the last patch ends.
+        `legacy-opt docs native`). If several patches are active and `native` is True for at least
+        one of them, new optimizers use native kernels until the last patch ends.
 
     Returns:
       A `Patch`, a context manager. Without `with`, the patch is active until `undo()` is called. If

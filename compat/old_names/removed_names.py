@@ -92,7 +92,7 @@ MODULES = {
     "tf.contrib.losses": "It moved to tf.losses.",
     "tf.contrib.metrics": "tf_slim.metrics has most of it (pip install tf-slim).",
     "tf.contrib.model_pruning": "TensorFlow Model Optimization does that.",
-    "tf.contrib.opt": "docs/from_to.md lists the replacement of each optimizer.",
+    "tf.contrib.opt": "`legacy-opt docs from_to` lists the replacement of each optimizer.",
     "tf.contrib.optimizer_v2": "Use the optimizers of tf.train; their slots have other names.",
     "tf.contrib.predictor": "Load the model with tf.saved_model.load.",
     "tf.contrib.quantize": "TensorFlow Model Optimization does that.",

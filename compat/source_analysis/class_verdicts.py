@@ -19,7 +19,9 @@ _UNKNOWN_BASE = Verdict(
     "A guess: the base class is known only at run time. Check whether it is an optimizer.",
     is_guess=True,
 )
-_WRITE_A_RULE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimizer.md)."
+_WRITE_A_RULE = (
+    "Write it as one rule: legacy_opt.RuleOptimizer (`legacy-opt docs write_an_optimizer`)."
+)
 
 
 class Classes:

@@ -17,7 +17,8 @@ def enable(
     """Enables compiled kernels in this process, for optimizers whose attribute `native` is None.
 
     The process of a parameter server must call this function before it creates its
-    `tf.train.Server`, and must have the kernels in its folder of kernels (see docs/native.md).
+    `tf.train.Server`, and must have the kernels in its folder of kernels (see `legacy-opt docs
+    native`).
 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs

@@ -44,7 +44,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     falls twice as fast. If you cannot delete the lines, pass no `global_step`. `legacy-opt audit`
     reports such lines. (In BERT's repository, the learning rate schedule may read the global step
     before or after these two lines increment it; in most steps it reads the incremented value. See
-    docs/weight_decay.md.)
+    `legacy-opt docs weight_decay`.)
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, with the variable's shape and
     dtype, initialized to zero. Checkpoints of BERT's class can be restored. As in BERT's class,

@@ -2,7 +2,7 @@
 
 `legacy-opt run`, `compat.patch_tensorflow` and `accelerate` use these classes in place of the
 classes of the same names in `tf.contrib.opt`. Which variables decay differs from the public classes
-of this package (docs/differences_from_originals.md); everything else is the same.
+of this package (`legacy-opt docs differences_from_originals`); everything else is the same.
 """
 
 from __future__ import annotations

@@ -103,8 +103,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
     rate schedule does not change the weight decay. To change the weight decay, too, also pass a
     schedule as `weight_decay`.
 
-    Improvements over `tf.contrib.opt` (docs/differences_from_originals.md lists all differences;
-    `legacy-opt run` and `patch_tensorflow` decay as tf.contrib does):
+    Improvements over `tf.contrib.opt` (`legacy-opt docs differences_from_originals` lists all
+    differences; `legacy-opt run` and `patch_tensorflow` decay as tf.contrib does):
 
     * `minimize` obeys `decay_var_list`. (In tf.contrib, `minimize` decays all variables.)
     * A partitioned variable in `decay_var_list` means its partitions. (In tf.contrib, it means no
@@ -291,7 +291,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
                 f"{', '.join(map(repr, sorted(not_decayed)))}. To train as tf.contrib.opt does, "
                 "omit decay_var_list. To decay only the variables in it, without this warning, "
                 "call apply_gradients(optimizer.compute_gradients(loss), decay_var_list=…), which "
-                "obeys it in both. See docs/differences_from_originals.md.",
+                "obeys it in both. See `legacy-opt docs differences_from_originals`.",
                 DifferenceFromOriginalWarning,
             )
 

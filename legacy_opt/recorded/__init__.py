@@ -2,7 +2,7 @@
 
 `record` makes a record of an optimizer and needs TensorFlow; nothing else here does. The targets
 are the modules `numpy`, `torch`, `jax`, `optax` and `keras` of this package.
-docs/recorded_rules.md describes the format.
+`legacy-opt docs recorded_rules` describes the format.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ def record(
         recorded.save(record, "lamb.json")
 
     Args:
-      optimizer: an optimizer that has native kernels (docs/native.md): of this package, of
-        TensorFlow, or a `legacy_opt.RuleOptimizer`. It is not changed.
+      optimizer: an optimizer that has native kernels (`legacy-opt docs native`): of this package,
+        of TensorFlow, or a `legacy_opt.RuleOptimizer`. It is not changed.
       variables: a dict from names of variables to their shapes, if the optimizer treats variables
         by their names or shapes. The record is then for these variables alone. By default, it is
         for variables of any name and shape.

@@ -1,7 +1,7 @@
 """Trains JAX arrays with a recorded rule, in pure functions. Needs JAX, but no TensorFlow.
 
-There are two levels. "exact" computes the bits of native kernels (docs/native.md), also in
-functions that XLA compiles. "fast" leaves roundings, elementary functions and sums to XLA; the
+There are two levels. "exact" computes the bits of native kernels (`legacy-opt docs native`), also
+in functions that XLA compiles. "fast" leaves roundings, elementary functions and sums to XLA; the
 results then differ in the last bits. XLA makes denormal numbers zero on processors, as native
 kernels do.
 """

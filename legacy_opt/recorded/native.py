@@ -1,6 +1,6 @@
 """Trains NumPy arrays with native kernels, in place. Needs no TensorFlow.
 
-A recorded rule is compiled to the kernel that TensorFlow would run (docs/native.md): from
+A recorded rule is compiled to the kernel that TensorFlow would run (`legacy-opt docs native`): from
 legacy-opt-native if it has the kernel, else by a C compiler. For PyTorch, pass ``level="native"``
 to `legacy_opt.recorded.torch.RecordedOptimizer`.
 """

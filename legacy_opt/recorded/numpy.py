@@ -1,6 +1,6 @@
 """Trains NumPy arrays with a recorded rule: the reference of all targets. Needs no TensorFlow.
 
-The results have the bits of native kernels (docs/native.md), in float32 and in float64.
+The results have the bits of native kernels (`legacy-opt docs native`), in float32 and in float64.
 """
 
 from __future__ import annotations

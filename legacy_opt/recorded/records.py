@@ -1,4 +1,4 @@
-"""The parts of recorded rules: the updates of optimizers as data (docs/recorded_rules.md)."""
+"""The parts of recorded rules: the optimizers as data; see `legacy-opt docs recorded_rules`."""
 
 from __future__ import annotations
 

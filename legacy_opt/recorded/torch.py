@@ -1,10 +1,10 @@
 """Trains PyTorch parameters with a recorded rule. Needs PyTorch, but no TensorFlow.
 
-There are three levels. "native" runs native kernels (docs/native.md) on parameters in the memory of
-the processor, in place. "exact" computes the same bits with PyTorch: square roots, elementary
-functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the results
-then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch after
-`torch.set_flush_denormal(True)`.
+There are three levels. "native" runs native kernels (`legacy-opt docs native`) on parameters in the
+memory of the processor, in place. "exact" computes the same bits with PyTorch: square roots,
+elementary functions and sums are computed in float64. "fast" leaves these functions to PyTorch; the
+results then differ in the last bits. Denormal numbers become zero in native kernels, and in PyTorch
+after `torch.set_flush_denormal(True)`.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def optimize_loss(
     Call this function only where a TF1 graph is built: in a `tf.Graph`, in a `model_fn`, or in a
     function that is passed to `tf.compat.v1.wrap_function`.
     Source: `tf.contrib.layers.optimize_loss`.
-    docs/differences_from_originals.md lists the differences.
+    `legacy-opt docs differences_from_originals` lists the differences.
 
     Args:
       loss: the loss, a floating point scalar.

@@ -41,7 +41,7 @@ def create_train_op(
     Call this function only where a TF1 graph is built: in a `tf.Graph`, in a `model_fn`, or in a
     function that is passed to `tf.compat.v1.wrap_function`.
     Source: `tf.contrib.training.create_train_op`.
-    docs/differences_from_originals.md lists the differences.
+    `legacy-opt docs differences_from_originals` lists the differences.
 
     Args:
       total_loss: the loss, a floating point tensor. If it is not a scalar, the sum of its elements

@@ -154,7 +154,7 @@ def test_the_error_for_an_unknown_name_suggests_a_name(name, words):
     assert not hasattr(legacy_opt, name)
     with pytest.raises(AttributeError) as error:
         getattr(legacy_opt, name)
-    assert words in str(error.value) and "docs/from_to.md" in str(error.value)
+    assert words in str(error.value) and "legacy-opt docs from_to" in str(error.value)
     with pytest.raises(AttributeError, match="has no attribute '__wrapped__'$"):
         getattr(legacy_opt, "__wrapped__")  # noqa: B009
 

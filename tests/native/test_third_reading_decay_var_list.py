@@ -227,7 +227,7 @@ def test_ours_obey_and_warn_once_at_the_users_line(name):
     assert warning.filename == __file__
     text = str(warning.message)
     assert f"{type(optimizer).__name__}.minimize obeys decay_var_list" in text
-    assert "also decays 'b:0'." in text and "docs/differences_from_originals.md" in text
+    assert "also decays 'b:0'." in text and "legacy-opt docs differences_from_originals" in text
     assert not warnings_of(train)
     assert len(warnings_of(lambda: minimize(own(name)(), [w], [w, b]))) == 1
 

@@ -14,12 +14,12 @@ A page has these parts; GitHub and the site show no comment:
     ```python                      executed in this process, in one namespace for the whole page
     ```text                        directly below such a block: exactly what it prints
 
-    ```console                     `$ COMMAND` is executed by a shell if it is a program of Python or
-                                   of this package, and its output compared with the lines below it
-                                   (none: no comparison). `# exit code 1` at its end: other than 0.
+    ```console                     `$ COMMAND` is executed by a shell if it is a program of Python
+                                   or of this package, and its output compared with the lines below
+                                   it (none: no comparison). `# exit code 1` at its end: other than 0.
 
-In an expected output, `…` stands for any text. All runs in an empty folder. `<!-- needs: keras3 -->`
-or `contrib` at the beginning of a page is the marker of its test.
+In an expected output, `…` stands for any text. All runs in an empty folder. At the beginning of a
+page, `<!-- needs: keras3 -->` is the marker of its test.
 
 JAX is installed on the newest lane; PyTorch, JAX and optax are in the environments of `make leave`,
 which have no TensorFlow. There, this program executes only blocks with `<!-- with: … -->`, in the
@@ -46,7 +46,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]  # the package `tests.support` needs TensorFlow
 PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)-->\n"
-    r"|(?:^<!-- with: (?P<with>[\w ]+) -->\n)?"
+    r"|(?:^<!-- with: (?P<with>[\w. ]+) -->\n)?"
     r"(?:^<!-- file: (?P<file>\S+) -->\n)?^```(?P<language>python|console)\n(?P<code>.*?)^```\n"
     r"(?:\n```text\n(?P<output>.*?)^```\n)?",
     re.M | re.S,

@@ -45,7 +45,7 @@ def accelerate(optimizer: V1Optimizer, require: bool = False) -> V1Optimizer:
 
     The constructor arguments, slots, variable names and checkpoints of the optimizer do not change.
     The results differ in the last bits where TensorFlow's kernels approximate square roots (see
-    docs/native.md).
+    `legacy-opt docs native`).
 
     Args:
       optimizer: an optimizer of this package, or of `tf.contrib.opt` on TensorFlow 1.15; or one of
@@ -97,7 +97,7 @@ def _why(optimizer: V1Optimizer) -> str:
         return ", because it has no update methods. Accelerate the optimizer that it contains."
     return (
         ", because it has update methods of its own. Write its update as a "
-        "legacy_opt.RuleOptimizer (see docs/write_an_optimizer.md)."
+        "legacy_opt.RuleOptimizer (see `legacy-opt docs write_an_optimizer`)."
     )
 
 
