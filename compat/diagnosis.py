@@ -43,7 +43,7 @@ def diagnose() -> Dict[str, Any]:
       * `tensorflow["estimator"]`: None, or why there are no Estimators and how to install them;
       * `packages`: a dict from package names to versions;
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
-        values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
+        values of "optimizer_v2" and "keras3" are the errors that these two raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
       * `native`: a dict about native kernels, or None if TensorFlow cannot be imported. Its keys
         are `setting`, which applies to optimizers whose attribute `native` is None; `c_compiler`

@@ -31,7 +31,7 @@ def read_rows_only(model: KerasModel) -> List[KerasLayer]:
     table anyway.
 
     A layer goes on as before while it is quantized, uses LoRA, or is compiled with XLA
-    (`jit_compile`), and for ids that are a SparseTensor. Your own `tf.function`s must be traced
+    (`jit_compile`), and for ids that are a SparseTensor. Your own functions must be traced
     after this call.
 
     Example::

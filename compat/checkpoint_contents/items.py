@@ -55,7 +55,7 @@ class SlotItem(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable: its `Item` and a tuple of its `SlotItem`s."""
+    """A variable: its `Item` and a tuple of `SlotItem`."""
 
     item: Item
     slots: tuple

@@ -38,7 +38,7 @@ def names(items):
     """Returns a set of the names of the Keras optimizers in a checkpoint.
 
     Args:
-      items: a dict from names to `Item`s.
+      items: a dict from names to `Item`.
     """
     steps = [
         _STEP.match(name).group(1)
@@ -54,10 +54,10 @@ def _has_slots(name, items):
 
 
 def for_all_variables(items, optimizers):
-    """Returns the `Item`s of scalars that belong to Keras optimizers and are not slots.
+    """Returns the `Item` objects of scalars that belong to Keras optimizers and are not slots.
 
     Args:
-      items: a dict from names to `Item`s.
+      items: a dict from names to `Item`.
       optimizers: the result of `names`.
     """
     return [
@@ -79,7 +79,7 @@ def recognise(variables, optimizers):
     """Finds the classes of Keras optimizers, and the roles of their slots.
 
     Args:
-      variables: `Variable`s with their slots.
+      variables: `Variable` objects with their slots.
       optimizers: the result of `names`.
 
     Returns:

@@ -17,7 +17,7 @@ class StoredTensor(NamedTuple):
 
     Attributes:
       names: the names of the tensors in the checkpoint; parts are in order.
-      infos: the `TensorInfo`s of these tensors.
+      infos: the `TensorInfo` of these tensors.
       axis: how the tensors form the value:
         COPIES: each tensor contains the whole value. Usually there is only one tensor.
         a number: the tensors are joined along this axis.

@@ -70,7 +70,7 @@ def _by_shape(contents, state, claimed, missing):
       contents: the variables of the checkpoint, with their slots.
       state: the `KerasState`.
       claimed: the names of the checkpoint's tensors that have a match.
-      missing: the `StateTensor`s of the model without a match.
+      missing: the `StateTensor` objects of the model without a match.
 
     Returns:
       The name_map, and whether it lacks a variable although items have its shape and dtype.

@@ -194,7 +194,7 @@ def _scopes(tensors, names, prefer):
     """Returns a list of the possible scopes before the tensors' names, usually only one.
 
     Args:
-      tensors: the `StateTensor`s of one kind.
+      tensors: the `StateTensor` objects of one kind.
       names: the checkpoint's `_Names`.
       prefer: scopes to choose first if several scopes fit equally well.
     """

@@ -44,7 +44,7 @@ class Item(NamedTuple):
       key: its name in a state file.
       dtype: the name of its dtype.
       shape: its shape in a state file.
-      pieces: the `Piece`s.
+      pieces: the `Piece` objects.
       stored_shape: its shape in the checkpoint, if all pieces are joined. It differs from `shape`
         if the checkpoint has AdagradDecay's counts in the other layout.
       counts: for AdagradDecay's counts, the parts (shape, offset) that count for themselves; for
@@ -109,7 +109,7 @@ class Plan(NamedTuple):
     """The state of a rule in a checkpoint.
 
     Attributes:
-      items: the `Item`s, except the global step.
+      items: the `Item` objects, except the global step.
       step: the name of the global step in the checkpoint; None if there is none.
       trained: the names of the variables that the rule trains, as in state files.
       untrained: the names of the other variables.

@@ -27,7 +27,7 @@ def show(blocks, stream):
     """Prints lines of text and tables.
 
     Args:
-      blocks: an iterable of `Table`s and of strings without line breaks.
+      blocks: an iterable of `Table` objects and of strings without line breaks.
       stream: the file to print to.
     """
     for block in blocks:

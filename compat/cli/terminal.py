@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
     Attributes:
       code: the exit code.
       facts: a JSON-serializable dict, printed with `--json`.
-      blocks: lines and `tables.Table`s, printed without `--json`.
+      blocks: lines and `tables.Table` objects, printed without `--json`.
     """
 
     code: int

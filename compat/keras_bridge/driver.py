@@ -331,7 +331,7 @@ class V1Driver:
         """Creates missing slots of variables, and missing shared (non-slot) variables.
 
         Args:
-          variables: a list of `tf.Variable`s.
+          variables: a list of `tf.Variable`.
           steps_done: a `StepsDone`. It is needed because some slots have the global step's dtype.
           are_new: whether any slot is missing. If so, the current hyperparameters are set first,
             because the slots' initial values may depend on the hyperparameters.

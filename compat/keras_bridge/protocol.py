@@ -43,7 +43,7 @@ class StateOwner:
 
     Attributes:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
-      non_slots: a dict from the names of the shared (non-slot) variables to these `tf.Variable`s.
+      non_slots: a dict from the names of the shared (non-slot) variables to these variables.
       weights: a list of all variables of the Keras optimizer.
       get_slot_names(): returns the names of the existing slots.
     """

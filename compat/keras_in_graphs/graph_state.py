@@ -24,7 +24,7 @@ class KerasOptimizerInGraph:
     Attributes:
       keras: the Keras optimizer.
       adapter: the optimizer's `KerasAdapter`.
-      variables: the `tf.Variable`s that the Keras optimizer has created, in order of creation.
+      variables: the variables that the Keras optimizer has created, in order of creation.
     """
 
     def __init__(self, make, name):

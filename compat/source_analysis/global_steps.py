@@ -1,7 +1,7 @@
 """Finds lines of BERT's and ALBERT's scripts that would increment the global step a second time.
 
 The method `apply_gradients` of BERT's `AdamWeightDecayOptimizer` and of ALBERT's `LAMBOptimizer`
-ignores its argument `global_step`. The scripts increment the global step after the call:
+ignores its argument `global_step`. The scripts increment the global step after the call::
 
     train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
     new_global_step = global_step + 1

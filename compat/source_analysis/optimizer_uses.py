@@ -64,7 +64,7 @@ def audit(paths):
       paths: see `sources.find`.
 
     Returns:
-      The list of `Use`s, in the order of the paths, and the number of files.
+      The list of `Use` objects, in the order of the paths, and the number of files.
 
     Raises:
       ValueError: see `sources.find`.
@@ -118,7 +118,7 @@ class _Finder(ast.NodeVisitor):
         self._mentions_tensorflow = any(map(_TENSORFLOW.search, module.source.lines))
 
     def uses(self):
-        """Returns the list of `Use`s."""
+        """Returns the list of `Use` objects."""
         for star, statement in self._module.star_imports:
             self._report_star_import(star, statement)
         self.visit(self._module.source.tree)

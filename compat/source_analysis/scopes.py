@@ -114,7 +114,7 @@ class Scope:
         return (None, None) if home is None else (home, name)
 
     def values(self, node):
-        """Returns the `Assigned`s of a name or of an attribute of `self`."""
+        """Returns the `Assigned` objects of a name or of an attribute of `self`."""
         home, name = self.key_of(node)
         meanings = [] if home is None else home.names.get(name, [])
         return [each for each in meanings if isinstance(each, Assigned)]
@@ -296,7 +296,7 @@ class Names:
           scope: the `Scope` of the expression.
 
         Returns:
-          A list without repetitions: `Definition`s, `Text`s, and the full dotted names of objects
+          A list without repetitions: `Definition`, `Text`, and the full dotted names of objects
           that the audited modules do not define.
         """
         return self._cached(("resolve", node, scope), self._resolve, node, scope)

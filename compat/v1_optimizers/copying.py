@@ -50,7 +50,7 @@ def _fresh_state(optimizer, copies):
 
     Args:
       optimizer: the optimizer.
-      copies: a dict from the `id`s of optimizers to their copies, with at least the optimizers
+      copies: a dict from the `id` of optimizers to their copies, with at least the optimizers
         nested in `optimizer`.
     """
     state = {
@@ -83,7 +83,7 @@ def copied(value, copies=None):
 
     Args:
       value: any object.
-      copies: a dict from the `id`s of optimizers to the optimizers that replace them, or None.
+      copies: a dict from the `id` of optimizers to the optimizers that replace them, or None.
     """
     if type(value) is dict:
         return {key: copied(item, copies) for key, item in value.items()}

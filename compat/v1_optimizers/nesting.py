@@ -47,7 +47,7 @@ class NestedOptimizer(NamedTuple):
 
 
 def nested_optimizers(optimizer):
-    """Returns a list of `NestedOptimizer`s: `optimizer`, then the optimizers nested in it.
+    """Returns a list of `NestedOptimizer`: `optimizer`, then the optimizers nested in it.
 
     A wrapper precedes the optimizers nested in the wrapper.
     """

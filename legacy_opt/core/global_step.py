@@ -120,7 +120,7 @@ class NewStep:
         self._of_eager_code = None
 
     def get(self):
-        """Returns the global step: one per TF1 graph; one for eager code and all `tf.function`s."""
+        """Returns the global step: one per TF1 graph; one for eager code and each `tf.function`."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()

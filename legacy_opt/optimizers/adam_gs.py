@@ -52,7 +52,7 @@ class AdamGSOptimizer(AdamBase):
       global_step: the scalar int32 or int64 variable that counts training steps, or a number that
         is not negative; None means the graph's global step
         (`tf.compat.v1.train.get_global_step`). As in tf.contrib, the variable may also be floating
-        point, but a float32 variable stops counting at 2**24.
+        point, but a float32 variable stops counting at `2**24`.
       learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
         The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.

@@ -60,7 +60,7 @@ class ShampooOptimizer(RuleOptimizer):
     function of the global step, the training has to increment the global step. A
     `GlobalStepWarning` is issued if the global step may stay constant. As in tf.contrib, the global
     step is rounded to float32. So intervals and functions of the global step get only every second
-    value from 2**24 (1.7e7) on, only every fourth value from 2**25 on, and so on.
+    value from `2**24` (1.7e7) on, only every fourth value from `2**25` on, and so on.
 
     If the first axis is longer than `max_matrix_size` and `gbar_decay` is 0, a sparse gradient
     changes only the rows in the gradient, and `mat_gbar_decay` has to be 1. As in tf.contrib, such

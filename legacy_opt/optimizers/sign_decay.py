@@ -1,6 +1,6 @@
 """Sign decays: functions of the global step for the factor ``d(t)`` in AddSign and PowerSign.
 
-The decays at step t, where ``t = min(global_step, decay_steps)``:
+The decays at step t, where ``t = min(global_step, decay_steps)``::
 
     linear:   max(0, 1 - t / decay_steps)
     cosine:   (1 + cos(2 * pi * num_periods * t / decay_steps)) / 2
@@ -12,7 +12,7 @@ Source: Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 
 A Session optimizes the graph: it multiplies by 1 / decay_steps instead of dividing by decay_steps,
 and combines constant factors. Eager execution does not. Therefore this module computes the
-reciprocal and combines the constants in Python, in float32. As a result, Sessions, `tf.function`s
+reciprocal and combines the constants in Python, in float32. As a result, Sessions, `tf.function`
 and eager execution return the same bits.
 """
 

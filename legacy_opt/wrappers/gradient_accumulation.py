@@ -1,5 +1,7 @@
 """Gradient accumulation: several small batches train like one large batch, up to rounding.
 
+The algorithm::
+
     total += g                                        in each batch
     optimizer.apply_gradients(total / steps)          in every steps-th batch
     total = 0                                         in every steps-th batch

@@ -2,7 +2,7 @@
 
     python -m tests.tools.upgrade_v2 [SCRIPT.py …]
 
-The program prints the table of docs/comparison.md. Without arguments, it reads tests/scripts.
+The program prints the table of docs/comparison.md. Without arguments, it reads `NAMES`.
 """
 
 import difflib
@@ -17,6 +17,13 @@ import tensorflow as tf
 
 ROOT = Path(__file__).resolve().parents[2]
 CONVERTER = "tensorflow.tools.compatibility.tf_upgrade_v2_main"
+# The scripts of tests/scripts that are for TensorFlow 1.15 alone, and need no other package.
+NAMES = (
+    "bert_style_classifier.py",
+    "contrib_opt_style.py",
+    "estimator_wide_deep.py",
+    "nmt_style_attention.py",
+)
 COLUMNS = (
     "script, lines",
     "`tf_upgrade_v2`: lines changed",
@@ -82,10 +89,11 @@ def row(script, folder):
 def main(names):
     """Prints the table."""
     scripts = [Path(name).resolve() for name in names]
+    scripts = scripts or [ROOT / "tests" / "scripts" / name for name in NAMES]
     print(f"TensorFlow {tf.__version__}, Python {sys.version.split()[0]}")
     for cells in COLUMNS, ["---"] * len(COLUMNS):
         print(f"| {' | '.join(cells)} |")
-    for script in scripts or sorted((ROOT / "tests" / "scripts").glob("*.py")):
+    for script in scripts:
         with tempfile.TemporaryDirectory() as folder:
             print(f"| {' | '.join(row(script, Path(folder)))} |", flush=True)
 
