@@ -74,8 +74,8 @@ CARDS = (
         "legacy_opt.LazyAdamOptimizer(0.001)",
         _SAME,
         f"`Adam`: the same for dense gradients, up to rounding; {_ROWS}; {_REPEATED}",
-        "`Adam`: the same for dense gradients, up to rounding, if epsilon is converted, as `legacy-opt "
-        "export --to torch-own` does; `SparseAdam` for embeddings",
+        "`Adam`: the same for dense gradients, up to rounding, if epsilon is converted, as "
+        "`legacy-opt export --to torch-own` does; `SparseAdam` for embeddings",
         "adam_family.md",
     ),
     Card(
@@ -127,8 +127,8 @@ CARDS = (
         "legacy_opt.AdamAsyncOptimizer(0.001)",
         _SAME,
         f"`Adam`: one count of steps for all variables; {_ROWS}; {_REPEATED}",
-        "`Adam` also counts the steps of each parameter, but adds epsilon after the correction of the "
-        "bias",
+        "`Adam` also counts the steps of each parameter, but adds epsilon after the correction of "
+        "the bias",
         "adam_family.md",
     ),
     Card(
@@ -150,8 +150,8 @@ CARDS = (
         "`minimize` obeys `decay_var_list`; an empty list is an error; the decay always precedes "
         "the update",
         "`AdamW` multiplies the decay by the learning rate, and decays all rows of a table",
-        "`AdamW` multiplies the decay by the learning rate; with `weight_decay / learning_rate` the "
-        "same for dense gradients and a constant rate, up to rounding",
+        "`AdamW` multiplies the decay by the learning rate; with `weight_decay / learning_rate` "
+        "the same for dense gradients and a constant rate, up to rounding",
         "weight_decay.md",
     ),
     Card(
