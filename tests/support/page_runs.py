@@ -16,7 +16,7 @@ A page has these parts; GitHub and the site show no comment:
 
     ```console                     `$ COMMAND` is executed by a shell if it is a program of Python
                                    or of this package, and its output compared with the lines below
-                                   it (none: no comparison). `# exit code 1` at its end: other than 0.
+                                   it (none: no comparison). `# exit code 1` at its end: not 0.
 
 In an expected output, `…` stands for any text. All runs in an empty folder. At the beginning of a
 page, `<!-- needs: keras3 -->` is the marker of its test.
