@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from tests.support import rules
+from tests.support import page_runs, rules
 from tests.support.cases import optimizers_in
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
@@ -67,13 +67,10 @@ BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 RUNNING = [
     "adagrad_decay.md",
     "adam_family.md",
-    pytest.param("any_optimizer.md", marks=pytest.mark.keras3),
-    "contrib_pieces.md",
     "estimators.md",
     "keras.md",
     "layerwise.md",
     "memory.md",
-    "old_scripts.md",
     "plain_keras.md",
     "signs.md",
     "training_helpers.md",
@@ -81,6 +78,23 @@ RUNNING = [
     "wrappers.md",
     "write_an_optimizer.md",
 ]
+
+
+# These pages have hidden parts, files and commands, too.
+WITH_COMMANDS = [
+    pytest.param("any_optimizer.md", marks=pytest.mark.keras3),
+    "command_line.md",
+    "migration.md",
+    "old_scripts.md",
+]
+
+
+@pytest.mark.every_lane
+@pytest.mark.parametrize("name", WITH_COMMANDS)
+def test_the_parts_of_a_page_run_in_order_and_print_what_it_says(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    page_runs.execute(page_runs.read(ROOT / "docs" / name), tmp_path)
 
 
 @pytest.mark.parametrize("name", RUNNING)
