@@ -25,10 +25,10 @@ def test_a_recorded_checkpoint_of_adam(screen):
 
 
 def test_the_page_shows_the_printed_table(screen, monkeypatch):
-    monkeypatch.chdir(ROOT)
-    _, output, _ = screen.run("inspect", "tests/data/adam_tf115")
+    monkeypatch.chdir(DATA)
+    _, output, _ = screen.run("inspect", "adam_tf115")
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
-    assert f"```text\n{output}```\n" in page
+    assert f"$ legacy-opt inspect adam_tf115\n{output}```\n" in page
 
 
 @pytest.mark.parametrize(
