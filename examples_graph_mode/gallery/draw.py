@@ -6,7 +6,7 @@ python -m gallery.draw drift speed     some of them
 
 import sys
 
-from gallery import draw_catalogue, draw_torch, draw_trainings, draw_times
+from gallery import draw_catalogue, draw_times, draw_torch, draw_trainings
 from gallery.files import IMAGES, read
 
 # {name of the data: a function from the data and the folder of the pictures to their paths}

@@ -25,7 +25,9 @@ def drift(data, folder):
             steps = [data["steps"] * (1 + number) for number in range(len(values))]
             axes.semilogy(steps, values, line, color=colour, linewidth=2.5)
             place = LABELS[activation, key]
-            axes.text(*place, label, color=style.of_text(colour), fontsize=style.FONT, weight="bold")
+            axes.text(
+                *place, label, color=style.of_text(colour), fontsize=style.FONT, weight="bold"
+            )
         axes.set_xlabel("training steps")
         axes.set_xticks([0, 1000, 2000, 3000])
         style.title(axes, name)
@@ -96,7 +98,10 @@ def story(data, folder):
     months(axes)
     axes.set_yticks([0.3, 0.4, 0.5, 0.6])
     axes.set_ylabel("log-loss")
-    words = {"\u2501 never moved": (0.305, style.of_text(style.ORANGE)), "- - moved three times": (0.275, "black")}
+    words = {
+        "\u2501 never moved": (0.305, style.of_text(style.ORANGE)),
+        "- - moved three times": (0.275, "black"),
+    }
     for text, (place, colour) in words.items():
         day = datetime.datetime(2013, 1, 8)
         axes.text(day, place, text, color=colour, fontsize=16, weight="bold")

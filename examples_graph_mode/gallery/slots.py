@@ -71,7 +71,13 @@ def screenshot(folder, browser, path):
                 time.sleep(1)
         time.sleep(3)  # until the event files are read
         with tempfile.TemporaryDirectory() as home:
-            command = [browser, "--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"]
+            command = [
+                browser,
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--hide-scrollbars",
+            ]
             command += [f"--user-data-dir={home}", "--virtual-time-budget=30000"]
             command += ["--window-size={},{}".format(*SIZE), f"--screenshot={path}"]
             command += [f"{page}?darkMode=false#scalars&tagFilter={quote(TAGS)}&_smoothingWeight=0"]

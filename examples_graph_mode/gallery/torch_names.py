@@ -13,9 +13,9 @@ import numpy as np
 import torch
 
 from gallery.files import block_means, write
+from leaving.in_torch import TABLES, forward
 from legacy_opt import recorded
 from legacy_opt.recorded.torch import RecordedOptimizer
-from leaving.in_torch import TABLES, forward
 
 STEPS, BATCH, BLOCKS = 1500, 64, 75
 # {title: (the record and its hyperparameters, PyTorch's class and its hyperparameters)}
@@ -81,7 +81,9 @@ def main(folder):
                 ),
             ),
             "torch": train(
-                flights, start, lambda weights, cls=cls, theirs=theirs: cls(weights.values(), **theirs)
+                flights,
+                start,
+                lambda weights, cls=cls, theirs=theirs: cls(weights.values(), **theirs),
             ),
         }
         found[title] = {

@@ -28,14 +28,18 @@ def test_each_picture_exists_is_small_and_has_data():
         limit = 15_000 if path.startswith(CURVES) else 60_000
         assert len(alternative) > 20, path
         assert picture.stat().st_size < limit, path
-        name = "catalogue" if path.startswith(CURVES) else OTHER_NAMES.get(picture.stem, picture.stem)
+        name = (
+            "catalogue" if path.startswith(CURVES) else OTHER_NAMES.get(picture.stem, picture.stem)
+        )
         data = DATA / (name + ".json")
         assert data.stat().st_size < 100_000, path
         assert len(json.loads(data.read_text(encoding="utf-8"))["what"]) > 20
 
 
 def test_all_data_belong_to_a_picture():
-    names = {OTHER_NAMES.get(name, name) for name in (path.split("/")[-1][:-4] for _, path in pictures())}
+    names = {
+        OTHER_NAMES.get(name, name) for name in (path.split("/")[-1][:-4] for _, path in pictures())
+    }
     assert {path.stem for path in DATA.iterdir()} <= names
 
 
