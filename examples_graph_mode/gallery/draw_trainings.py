@@ -59,12 +59,10 @@ def accumulator(data, folder):
         for name, (colour, line) in styles.items():
             values = data["accumulators"][name][key]
             axes.plot(days, values, line, color=colour, linewidth=2.5)
+            words = dict(ha="right", fontsize=style.FONT, weight="bold")
             place = days[int(0.97 * len(days))], values[-1]
-            up = (0, 8)
-            axes.annotate(
-                name, place, up, textcoords="offset points", ha="right", color=style.of_text(colour),
-                fontsize=style.FONT, weight="bold",
-            )  # fmt: skip
+            words.update(color=style.of_text(colour), textcoords="offset points")
+            axes.annotate(name, place, (0, 8), **words)
         months(axes)
         axes.set_ylim(0, None)
         style.title(axes, text)
