@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave docs docs-open docs-test \
+.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave docs docs-open docs-test \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -50,6 +50,9 @@ handover: $(TOOLS) ## move a checkpoint from lane 1.15 to 2.21 and back
 
 migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, and back
 	$(NOX) migration_demo -- $(ARGS)
+
+gallery: $(TOOLS) ## measure and draw the pictures of docs/gallery.md (ARGS=--draw: only draw; ARGS=speed: one)
+	$(NOX) gallery -- $(ARGS)
 
 matrix: $(TOOLS) ## measure how exact the Keras bridge is; write its table in docs/keras.md
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix

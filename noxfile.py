@@ -36,6 +36,10 @@ DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
+# The data of `make gallery`, and the lanes on which optimizers are timed for it.
+GALLERY = ["catalogue", "accumulator", "tensorboard", "drift", "torch", "story", "speed"]
+GALLERY += ["embeddings"]
+GALLERY_SPEED_LANES = ("1.15", "2.10", "2.15", "2.21")
 TURNS = "--turns"
 SLOWEST = 50
 # {key of a test report: text to print after names}. In a test report, the value of each key is a
@@ -209,6 +213,67 @@ def migration_demo(session):
     """Migrates a training from the oldest lane to Keras on the newest lane, and back."""
     old, new = (environment(session, lane, examples=True) for lane in (LANES[0], LANES[-1]))
     session.run(new, *MIGRATION, "--old", old, "--new", new, *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def gallery(session):
+    """Measures and draws the pictures of docs/gallery.md; with --draw, only draws them.
+
+    Other arguments are names of pictures, such as `speed`; the default is all of them.
+    """
+    names = [word for word in session.posargs if word != "--draw"]
+    run = gallery_programs(session)
+    if "--draw" not in session.posargs:
+        measure_gallery(session, run, names or GALLERY)
+    run(LANES[-1], "gallery.draw", *names)
+
+
+def gallery_programs(session):
+    """Returns a function that runs a module of examples_graph_mode on a lane."""
+
+    def run(lane, *words, python=None):
+        python = python or environment(session, lane, examples=True)
+        session.run(python, "-m", *map(str, words), env=env, external=True)
+
+    env = {**QUIET_TENSORFLOW, "LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "examples_graph_mode")])
+    return run
+
+
+def measure_gallery(session, run, names):
+    """Measures the data of pictures; `run` is of `gallery_programs`."""
+    home = ENVIRONMENTS / "gallery"
+    by_name = {lane.name: lane for lane in LANES}
+    old, new, middle = LANES[0], LANES[-1], by_name["2.15"]
+    for name in sorted({"catalogue", "accumulator"}.intersection(names)):
+        run(middle, "gallery." + name)
+    if "tensorboard" in names:
+        run(middle, "gallery.slots", home / "summaries")
+    if not {"drift", "torch"}.isdisjoint(names):
+        shutil.rmtree(str(home / "drift"), ignore_errors=True)
+        for lane in (old, new):
+            run(lane, "gallery.drift", "train", home / "drift")
+        run(new, "gallery.drift", "compare", home / "drift")
+    if "torch" in names:
+        python = small_environment(
+            session, ENVIRONMENTS / "leave" / "environment", lanes.find_python(lanes.LEAVE_PYTHON),
+            *lanes.LEAVE_PACKAGES,
+        )  # fmt: skip
+        install(session, python, "--no-deps", lanes.TORCH)  # its own requirements contain CUDA
+        run(None, "gallery.torch_names", home / "drift", python=python)
+    if "story" in names:
+        pythons = [environment(session, lane, examples=True) for lane in (old, new)]
+        words = ["--old", pythons[0], "--new", pythons[1], "--optimizers", "AdagradDecay"]
+        run(new, "migration_story", "--out", home / "story", *words)
+        run(new, "gallery.story", home / "story")
+    if "speed" in names:
+        shutil.rmtree(str(home / "speed"), ignore_errors=True)
+        for lane in (by_name[name] for name in GALLERY_SPEED_LANES):
+            run(lane, "legacy_opt", "build-kernels")
+            run(lane, "gallery.speed", home / "speed")
+        run(new, "gallery.speed", home / "speed", "collect")
+    if "embeddings" in names:
+        run(new, "gallery.embeddings")
 
 
 @nox.session(python=False)
