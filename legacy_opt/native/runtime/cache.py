@@ -26,16 +26,17 @@ PREBUILT_PACKAGE = "legacy_opt_native"
 # -ffp-contract=off forbids fused multiply-add, so that a kernel computes the same bits on every
 # processor. -fno-math-errno and -fno-trapping-math allow vectorization and do not change results.
 FLAGS = ["-O3", "-std=gnu11", "-fPIC", "-shared", "-fvisibility=hidden", "-fwrapv", "-w"] + [
-    "-ffp-contract=off",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-fno-strict-aliasing",
-    # Against flags in CC, such as -freciprocal-math.
+    # Against flags in CC, such as -freciprocal-math. They are before -fno-trapping-math, because
+    # -fno-unsafe-math-optimizations also means -ftrapping-math.
     "-fno-unsafe-math-optimizations",
     "-fno-finite-math-only",
     "-fno-reciprocal-math",
     "-fno-associative-math",
     "-fsigned-zeros",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fno-strict-aliasing",
 ]
 # With such a flag, compilers also make the process treat very small numbers as 0.
 _INEXACT = ("-Ofast", "-ffast-math", "-funsafe-math-optimizations")
