@@ -54,7 +54,7 @@ def execute(arguments, screen):
     found = pages()
     if arguments.page is None:
         titles = {name: _TITLE.search(text_of(path)).group(1) for name, path in found.items()}
-        table = tables.Table(["name", "title"], [list(each) for each in titles.items()])
+        table = tables.Table(("name", "title"), list(titles.items()))
         return terminal.Outcome(terminal.SUCCESS, {"pages": titles}, (table,))
     if arguments.page not in found:
         raise ValueError(

@@ -7,7 +7,7 @@ are the modules `numpy`, `torch`, `jax`, `optax` and `keras` of this package.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Optional
 
 from legacy_opt.recorded.reading import catalogue, load, loads
 from legacy_opt.recorded.records import Record, RecordError
@@ -17,7 +17,10 @@ __all__ = ["Record", "RecordError", "catalogue", "dumps", "load", "loads", "reco
 
 
 def record(
-    optimizer: Any, variables: Any = None, dtype: Any = "float32", decay_var_list: Any = None
+    optimizer: Any,
+    variables: Optional[Any] = None,
+    dtype: Any = "float32",
+    decay_var_list: Optional[Any] = None,
 ) -> Record:
     """Records the rule of an optimizer.
 

@@ -56,7 +56,7 @@ def catalogue() -> Dict[str, Path]:
     return {path.stem: path for path in sorted(folder.glob("*.json"))}
 
 
-def load(source: Union[str, os.PathLike[str]]) -> Record:
+def load(source: Union[str, os.PathLike]) -> Record:
     """Reads a record.
 
     Args:

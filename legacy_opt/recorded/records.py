@@ -202,7 +202,7 @@ class Record(NamedTuple):
     groups: Tuple[Group, ...]
     clipping: Optional[str] = None
 
-    def group_of(self, name: str, shape: Sequence[int], dtype: Any = None) -> Group:
+    def group_of(self, name: str, shape: Sequence[int], dtype: Optional[Any] = None) -> Group:
         """Returns the group of a variable.
 
         Args:

@@ -6,6 +6,7 @@ import glob
 import mmap
 import os
 import sys
+import types
 
 import tensorflow as tf
 
@@ -149,6 +150,8 @@ def plain_module(module):
     attributes that are set on the wrapper itself. In some versions of TensorFlow, it returns the
     cached attributes even after they are deleted.
     """
+    if type(module) is types.ModuleType:  # TensorFlow warns of attributes of modules it has moved
+        return module
     return getattr(module, "_tfmw_wrapped_module", module)
 
 

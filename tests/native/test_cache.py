@@ -153,7 +153,7 @@ def test_flags_of_the_compiler_do_not_change_results(folder, monkeypatch):
 
 
 def test_loops_with_choices_are_vectorized(folder, tmp_path):
-    """Without vectors, the loop of DiffGrad takes 8 times as long. Some flags undo earlier flags."""
+    """Without vectors, DiffGrad takes 8 times as long. Some flags undo earlier flags."""
     command = cache.compiler()
     version = subprocess.run([command[0], "-v"], stderr=subprocess.PIPE, check=False).stderr
     if b"gcc version" not in version or platform.machine() != "x86_64":

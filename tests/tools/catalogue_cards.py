@@ -170,7 +170,7 @@ CARDS = (
         "AdamWeightDecayOptimizer",
         "for BERT and ALBERT, and to fine-tune their checkpoints",
         r"w \leftarrow w - \eta \left(\frac{m}{\sqrt{v} + \epsilon} + \lambda w\right)",
-        'legacy_opt.AdamWeightDecayOptimizer(0.0001, 0.01, exclude_from_weight_decay=["bias"])',
+        'legacy_opt.AdamWeightDecayOptimizer(1e-4, 0.01, exclude_from_weight_decay=["bias"])',
         "`apply_gradients` advances the global step: delete the line of the script that does; all "
         "float dtypes",
         "`AdamW` corrects the bias of the moments, and its first steps are shorter",
@@ -405,7 +405,7 @@ EXACT = {
     "formula": "the same formula, tested against NumPy",
 }
 _LARGE = (1000, 1000)
-_ACCELERATED = re.compile(r"\b(Adam|Adagrad|Momentum) (\d\.\d+),")
+_ACCELERATED = re.compile(r"^\| (Adam|Adagrad|Momentum) \| (\d\.\d+) \|", re.M)
 
 
 # What stands on other pages.
@@ -439,8 +439,7 @@ def speed(name):
 
 def accelerated():
     """Returns a dict from TensorFlow's optimizers to the time of a step with a native kernel."""
-    text = " ".join(text_of("native.md").split())
-    _, _, rest = text.partition("own optimizers, accelerated, as a ratio to themselves:")
+    _, _, rest = text_of("native.md").partition("own optimizers, accelerated, as a ratio")
     return dict(_ACCELERATED.findall(rest.partition("With `enable")[0]))
 
 

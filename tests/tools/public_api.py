@@ -9,13 +9,15 @@ API appears in a diff of docs/public_api.txt.
 import inspect
 
 import legacy_opt
-from legacy_opt import compat, native
+from legacy_opt import compat, native, recorded
 from legacy_opt.compat import contrib
 from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.compat.keras_bridge.session_comparison import Comparison
 from legacy_opt.compat.old_names.patching import Patch
 from legacy_opt.compat.plain_keras.measurement import Measurement
 from legacy_opt.compat.plain_keras.report import Moved, Translation, TranslationReport
+from legacy_opt.recorded import native as native_target
+from legacy_opt.recorded import numpy as numpy_target
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"
@@ -23,7 +25,7 @@ MODULES = (
     *(legacy_opt, compat, native),
     *(contrib.crf, contrib.layers, contrib.learn.datasets.mnist, contrib.learn.preprocessing),
     *(contrib.legacy_seq2seq, contrib.lookup, contrib.metrics, contrib.rnn, contrib.seq2seq),
-    contrib.training,
+    *(contrib.training, recorded, numpy_target, native_target),
 )
 # Classes that public functions return, and the classes of their attributes.
 RESULTS = (
