@@ -20,7 +20,10 @@ exit codes: 0, success; 2, there is no such page
 # The wheel contains the pages as legacy_opt/docs; a checkout has them beside the package.
 _PACKAGE = Path(legacy_opt.__file__).resolve().parent
 _FOLDERS = _PACKAGE / "docs", _PACKAGE.parent / "docs"
-_COMMENT = re.compile(r"^<!--.*?-->\n", re.M | re.S)
+_CARD = re.compile(r"^:::\{grid-item-card\} (.*)$", re.M)
+# Comments, tables of contents of the site, and the lines that make cards.
+_MARKUP = re.compile(r"^(<!--.*?-->|```\{toctree\}.*?^```|:::.*?|:\w+:.*?)$\n", re.M | re.S)
+_ENTRY = re.compile(r"^(\w+)$", re.M)  # of a table of contents
 _TITLE = re.compile(r"^# (.*)", re.M)
 
 
@@ -38,14 +41,25 @@ def add_command(commands):
 
 
 def pages():
-    """Returns a dict from the names of all pages to their paths."""
+    """Returns a dict from the names of all pages to their paths, in the order of the site."""
     folder = next(each for each in _FOLDERS if each.is_dir())
-    return {path.stem: path for path in sorted(folder.glob("*.md"))}
+    index = (folder / "index.md").read_text(encoding="utf-8")
+    order = {name: number for number, name in enumerate(_ENTRY.findall(index))}
+    paths = sorted(folder.glob("*.md"), key=lambda path: (order.get(path.stem, -1), path.stem))
+    return {path.stem: path for path in paths}
 
 
 def text_of(path):
-    """Returns the text of a page without comments, which are for tests and tools."""
-    return _COMMENT.sub("", path.read_text(encoding="utf-8"))
+    """Returns the text of a page without what is for the site, tests and tools."""
+    text = _CARD.sub(r"\1", path.read_text(encoding="utf-8"))
+    return _MARKUP.sub("", text)
+
+
+def containing(word, found):
+    """Returns a sentence with the names of up to five pages in which a word occurs most often."""
+    counts = {name: text_of(path).lower().count(word.lower()) for name, path in found.items()}
+    names = sorted(filter(counts.get, counts), key=lambda name: -counts[name])[:5]
+    return f" {word!r} is in: {', '.join(names)}." if names else ""
 
 
 def execute(arguments, screen):
@@ -56,11 +70,10 @@ def execute(arguments, screen):
         titles = {name: _TITLE.search(text_of(path)).group(1) for name, path in found.items()}
         table = tables.Table(("name", "title"), list(titles.items()))
         return terminal.Outcome(terminal.SUCCESS, {"pages": titles}, (table,))
-    if arguments.page not in found:
-        raise ValueError(
-            f"there is no page {arguments.page!r}.{did_you_mean(arguments.page, found)} "
-            "`legacy-opt docs` lists the pages."
-        )
-    text = text_of(found[arguments.page])
-    facts = {"name": arguments.page, "text": text}
+    name = Path(arguments.page).stem  # also of docs/keras.md
+    if name not in found:
+        hint = did_you_mean(name, found) or containing(name, found)
+        raise ValueError(f"there is no page {name!r}.{hint} `legacy-opt docs` lists the pages.")
+    text = text_of(found[name])
+    facts = {"name": name, "text": text}
     return terminal.Outcome(terminal.SUCCESS, facts, tuple(text.splitlines()))
