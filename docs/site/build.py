@@ -99,7 +99,8 @@ def directive(name, value):
     if inspect.ismodule(value):
         return f".. automodule:: {name}\n   :no-members:\n"
     content = ", ".join(map(repr, value))
-    return f".. py:data:: {name}\n   :type: {type(value).__name__}\n\n   With {content}.\n"
+    own = name.split(".")[-1]  # Sphinx puts the current module before it
+    return f".. py:data:: {own}\n   :type: {type(value).__name__}\n\n   With {content}.\n"
 
 
 def missing_names(html):
