@@ -70,7 +70,7 @@ def execute(arguments, screen):
         titles = {name: _TITLE.search(text_of(path)).group(1) for name, path in found.items()}
         table = tables.Table(("name", "title"), list(titles.items()))
         return terminal.Outcome(terminal.SUCCESS, {"pages": titles}, (table,))
-    name = Path(arguments.page).stem  # also of docs/keras.md
+    name = Path(arguments.page).stem  # a path is fine, too
     if name not in found:
         hint = did_you_mean(name, found) or containing(name, found)
         raise ValueError(f"there is no page {name!r}.{hint} `legacy-opt docs` lists the pages.")
