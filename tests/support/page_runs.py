@@ -42,6 +42,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parents[2]  # the package `tests.support` needs TensorFlow
 PART = re.compile(
@@ -80,6 +81,11 @@ def read(path):
 
 def execute(page, folder):
     """Executes a page in an empty folder, and asserts that it prints what the page says."""
+    with mock.patch.dict(os.environ):  # a page may set variables
+        execute_parts(page, folder)
+
+
+def execute_parts(page, folder):
     names = {"__name__": "page"}
     for part in page.parts:
         if part["file"]:
