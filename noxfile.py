@@ -255,12 +255,8 @@ def measure_gallery(session, run, names):
             run(lane, "gallery.drift", "train", home / "drift")
         run(new, "gallery.drift", "compare", home / "drift")
     if "torch" in names:
-        python = small_environment(
-            session, ENVIRONMENTS / "leave" / "environment", lanes.find_python(lanes.LEAVE_PYTHON),
-            *lanes.LEAVE_PACKAGES,
-        )  # fmt: skip
-        install(session, python, "--no-deps", lanes.TORCH)  # its own requirements contain CUDA
-        run(None, "gallery.torch_names", home / "drift", python=python)
+        words = ["gallery.torch_names", home / "drift"]
+        run(None, *words, python=torch_environment(session))
     if "story" in names:
         pythons = [environment(session, lane, examples=True) for lane in (old, new)]
         words = ["--old", pythons[0], "--new", pythons[1], "--optimizers", "AdagradDecay"]
@@ -495,7 +491,8 @@ def matrix(session):
             environment(session, lane), "-m", "tests.support.exactness", path, external=True
         )
     page = str(ROOT / "docs" / "keras.md")
-    session.run(sys.executable, "tests/support/exactness.py", page, *paths, external=True)
+    newest = environment(session, LANES[-1])
+    session.run(newest, "-m", "tests.support.exactness", page, *paths, external=True)
 
 
 @nox.session(python=False)
@@ -510,7 +507,7 @@ def scripts(session):
         env = {"PYTHONPATH": client_packages(session, lane, python, (lanes.TF_SLIM,))}
         session.run(python, *tool, path, env=env, external=True)
     page = str(ROOT / "docs" / "old_scripts.md")
-    session.run(sys.executable, "tests/tools/old_scripts.py", page, *paths, external=True)
+    session.run(environment(session, LANES[-1]), *tool, page, *paths, external=True)
 
 
 @nox.session(python=False)
@@ -565,10 +562,9 @@ def pages_of_leave(home):
 def leave_to_torch(session, home):
     """Compares NumPy and PyTorch with the trainings of `make leave`."""
     targets = ("numpy", "native", "torch", "torch-fast", "torch-native", "torch-compile")
-    run = leave_script(session, home / "environment", lanes.LEAVE_PYTHON, lanes.LEAVE_PACKAGES)
-    python = str(home / "environment" / "bin" / "python")
-    install(session, python, "--no-deps", lanes.TORCH)  # its own requirements contain CUDA
+    python = torch_environment(session)
     install(session, python, lanes.KERAS_OF_LEAVE)
+    run = leave_script(session, python)
     run("leave_torch.py")
     run("../support/page_runs.py", *pages_of_leave(home))
     run("leave_keras.py", KERAS_BACKEND="torch")
@@ -578,17 +574,30 @@ def leave_to_torch(session, home):
 def leave_to_jax(session, home):
     """Compares JAX, optax and Keras with the trainings of `make leave`."""
     targets = ("jax", "optax", "optax-fast", "keras", "jax-naive")
-    run = leave_script(session, home / "jax", lanes.LEAVE_JAX_PYTHON, lanes.LEAVE_JAX_PACKAGES)
+    packages = lanes.LEAVE_JAX_PACKAGES
+    run = leave_script(session, leave_environment(session, "jax", lanes.LEAVE_JAX_PYTHON, packages))
     run("leave_jax.py")
     run("../support/page_runs.py", *pages_of_leave(home))
     run("leave_keras.py", KERAS_BACKEND="jax")
     leave_to(session, run, home, targets)
 
 
-def leave_script(session, home, version, packages):
-    """Creates an environment, and returns a function that runs a program of tests/tools in it."""
+def torch_environment(session):
+    """Creates an environment with PyTorch and without TensorFlow, and returns its Python."""
+    packages = lanes.LEAVE_PACKAGES
+    python = leave_environment(session, "environment", lanes.LEAVE_PYTHON, packages)
+    install(session, python, "--no-deps", lanes.TORCH)  # its own requirements contain CUDA
+    return python
+
+
+def leave_environment(session, name, version, packages):
+    """Creates an environment without TensorFlow, and returns its Python."""
     base = lanes.find_python(version) or session.error(f"Python {version} is not installed")
-    python = small_environment(session, home, base, *packages)
+    return small_environment(session, ENVIRONMENTS / "leave" / name, base, *packages)
+
+
+def leave_script(session, python):
+    """Returns a function that runs a program of tests/tools in an environment of `make leave`."""
 
     def run(name, *args, **env):
         env.update(PYTHONPATH=str(ROOT), LEGACY_OPT_KERNELS=str(ENVIRONMENTS / "kernels"))

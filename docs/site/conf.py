@@ -21,7 +21,6 @@ extensions = [
 ]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
-nitpicky = False
 
 default_role = "code"  # in docstrings, single backticks are code
 autodoc_inherit_docstrings = False  # docstrings of TensorFlow are not ours
@@ -32,7 +31,6 @@ python_maximum_signature_line_length = 80
 python_use_unqualified_type_names = True
 napoleon_use_rtype = False
 napoleon_use_ivar = True
-napoleon_custom_sections = ["State"]
 
 html_theme = "furo"
 html_title = f"legacy-opt {version}"
@@ -54,7 +52,6 @@ html_theme_options = {
     },
 }
 html_math_renderer = "mathml"
-html_baseurl = ""
 # The contrast of these two themes is 7 : 1 and higher.
 pygments_style = "a11y-high-contrast-light"
 pygments_dark_style = "a11y-high-contrast-dark"

@@ -3,7 +3,7 @@
 python -m gallery.torch_names FOLDER
 
 The folder is that of gallery.drift: its flights and initial values. Both optimizers of a pair get
-the same hyperparameters. TF1's optimizer is its recorded rule, which trains with the bits of TF1.
+the same hyperparameters. TF1's optimizer is its recorded rule, on the level "fast".
 """
 
 import sys

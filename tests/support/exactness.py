@@ -1,7 +1,7 @@
 """Compares the Keras bridge with v1 optimizers, and writes the table of docs/keras.md.
 
     python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow version
-    python tests/support/exactness.py PAGE.md JSON…       writes the page's table from all results
+    python -m tests.support.exactness PAGE.md JSON…       writes the page's table from all results
 
 A cell is a case (optimizer and arguments) that is trained in one way with one dtype. `make matrix`
 runs the first command on every lane (an environment with one TensorFlow version), then the second.
@@ -15,9 +15,10 @@ import re
 import sys
 from pathlib import Path
 
+from tests.support.pages import part_of, with_part
+
 EQUAL, UNSUPPORTED = "equal", "unsupported"
-# The tool writes the part of the page between these two lines.
-START, END = "<!-- exactness -->\n", "<!-- /exactness -->\n"
+PART = "exactness"  # the part of the page that this program writes
 
 
 # Allowed differences in `fit`, where Keras builds the graph that computes the gradients. Each entry
@@ -188,17 +189,14 @@ def page(text, lanes):
     dtypes = dict.fromkeys(
         dtype for cells in columns.values() for dtypes in cells.values() for dtype in dtypes
     )
-    before, _, rest = text.partition(START)
-    _, _, after = rest.partition(END)
     versions = f"Written with the dtypes {', '.join(dtypes)}.\n\n"
     table = "".join(f"| {' | '.join(row)} |\n" for row in rows)
-    return before + START + versions + table + END + after
+    return with_part(text, PART, versions + table)
 
 
 def table_of(text):
     """Returns the lines of the page's table."""
-    part = text.split(START)[1].split(END)[0]
-    return [line for line in part.splitlines() if line.startswith("| ")]
+    return [line for line in part_of(text, PART).splitlines() if line.startswith("| ")]
 
 
 def rows_of(text):

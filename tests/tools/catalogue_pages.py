@@ -19,7 +19,7 @@ from legacy_opt import versions
 from tests.support import running
 from tests.support.keras import keras_ways
 from tests.support.keras.keras_differences import PROBLEMS, SHAPE, STEPS, difference
-from tests.support.pages import table
+from tests.support.pages import table, with_part
 from tests.support.problems import Problem
 
 v1 = tf.compat.v1
@@ -350,11 +350,8 @@ MEASURED = {"versions": lambda page: measured_versions(), "replacements": replac
 def written(text, page, makers):
     """Returns a page's text with new contents for the tables that are named in `makers`."""
     for name, make in makers.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, found, rest = text.partition(start)
-        if found:
-            _, _, after = rest.partition(end)
-            text = before + start + make(page) + end + after
+        if f"<!-- {name} -->" in text:
+            text = with_part(text, name, make(page))
     return text
 
 

@@ -1,7 +1,7 @@
 """Compares the losses of old scripts on newer TensorFlows with those on TensorFlow 1.15.
 
     python -m tests.tools.old_scripts OUT.json           trains on this TensorFlow
-    python tests/tools/old_scripts.py PAGE.md JSON…      writes the table; 1.15 is the first JSON
+    python -m tests.tools.old_scripts PAGE.md JSON…      writes the table; 1.15 is the first JSON
 
 On TensorFlow 1.15, `python` runs the scripts. On newer versions, `legacy-opt run` runs them. `make
 scripts` runs the first command on every lane (an environment with one TensorFlow version), then the
@@ -15,6 +15,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.support.pages import with_part
+
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = ROOT / "tests" / "scripts"
 # The scripts that need only names of TensorFlow 1.15, and print the same losses in each run.
@@ -24,7 +26,6 @@ NAMES = (
     "din_style_ranking.py",
     "slim_style_classifier.py",
 )
-START, END = "<!-- losses -->", "<!-- /losses -->"
 
 
 def losses_in(output):
@@ -113,18 +114,12 @@ def table(lanes):
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def written(text, lanes):
-    """Returns the text of a page, in which the table stands between the markers."""
-    before, rest = text.split(START)
-    after = rest.split(END)[1]
-    return f"{before}{START}\n{table(lanes)}{END}{after}"
-
-
 if __name__ == "__main__":
     first, *others = sys.argv[1:]
     if first.endswith(".md"):
         results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in others]
         page = Path(first)
-        page.write_text(written(page.read_text(encoding="utf-8"), results), encoding="utf-8")
+        text = with_part(page.read_text(encoding="utf-8"), "losses", table(results))
+        page.write_text(text, encoding="utf-8")
     else:
         run_lane(first)

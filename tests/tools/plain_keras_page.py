@@ -15,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
-from tests.support.pages import table
+from tests.support.pages import table, with_part
 
 v1 = tf.compat.v1
 # Expressions that `translated` evaluates. The page shows the same expressions.
@@ -130,10 +130,7 @@ MEASURED = {
 def page(text):
     """Returns the page's text with new tables, measured with the installed TensorFlow."""
     for name, make in {**FACTS, **MEASURED}.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(start)
-        _, _, after = rest.partition(end)
-        text = before + start + make() + end + after
+        text = with_part(text, name, make())
     return text
 
 

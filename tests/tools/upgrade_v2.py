@@ -8,14 +8,16 @@ The program prints the table of docs/comparison.md. Without arguments, it reads 
 import difflib
 import os
 import re
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
 import tensorflow as tf
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.paths import ROOT
+from tests.support.processes import programs
+
+SECONDS = 600  # of one program
 CONVERTER = "tensorflow.tools.compatibility.tf_upgrade_v2_main"
 # The scripts of tests/scripts that are for TensorFlow 1.15 alone, and need no other package.
 NAMES = (
@@ -37,20 +39,10 @@ COLUMNS = (
 def run(*words, folder):
     """Runs Python in a folder; returns (exit code, output and errors)."""
     places = [str(ROOT), os.environ.get("PYTHONPATH", "")]
-    done = subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=str(folder),
-        env=dict(
-            os.environ,
-            TF_CPP_MIN_LOG_LEVEL="3",
-            PYTHONPATH=os.pathsep.join(filter(None, places)),
-        ),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    return done.returncode, done.stdout
+    environment = {"PYTHONPATH": os.pathsep.join(filter(None, places)), "TF_CPP_MIN_LOG_LEVEL": "3"}
+    options = dict(folder=folder, environment=environment)
+    done = programs.run_in_new_python(*words, seconds=SECONDS, **options)
+    return done.returncode, done.stdout + done.stderr
 
 
 def outcome(code, output):

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from legacy_opt.compat import to_keras
 from tests.support import running
-from tests.support.pages import table
+from tests.support.pages import table, with_part
 from tests.support.problems import Problem, Rows
 
 v1 = tf.compat.v1
@@ -361,10 +361,7 @@ def page(text):
         "arguments": arguments(),
     }
     for name, content in parts.items():
-        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        before, _, rest = text.partition(start)
-        _, _, after = rest.partition(end)
-        text = before + start + content + end + after
+        text = with_part(text, name, content)
     return text
 
 
