@@ -41,8 +41,8 @@ TOO_MANY = "many cells of a long test: make test-full"
 ANOTHER_LANES_TURN = "runs on another lane; `make test-full` runs all cells"
 # The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Matches the ids of cells that exist only on some lanes. Each of these lanes runs the cells.
-_NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
+# Matches the parameters of cells that exist only on some lanes. Each of these lanes runs the cells.
+_NOT_EVERYWHERE = re.compile("contrib|Ftrl beta")
 
 
 def pytest_generate_tests(metafunc):
@@ -54,11 +54,11 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_make_parametrize_id(val):
-    """Returns ids for tuples of strings (joined) and for strings with newlines (a checksum).
+    """Returns ids for tuples of strings (joined) and for long strings and lines (a checksum).
 
     Without this function, the ids of strings with newlines would depend on pytest's version.
     """
-    if isinstance(val, str) and "\n" in val:
+    if isinstance(val, str) and ("\n" in val or len(val) > 200):
         return f"{_number(val):08x}"
     words = isinstance(val, tuple) and all(isinstance(word, str) for word in val)
     return "-".join(val) if words and val else None
@@ -227,7 +227,7 @@ def _lanes_with(item, number, total):
         # Two runs share the tests of Keras 3: the newest lane, and the nox session `oldest_keras`,
         # which has an older version of Keras 3 and runs with `--turn 1/2`.
         return 1 + (number == total), 2
-    if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
+    if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(_parameters(item)):
         return 1, 1
     return number, total
 
@@ -239,7 +239,12 @@ def _compared_by(item):
     names = [
         value if isinstance(value, str) else getattr(value, "__name__", "") for value in values
     ]
-    return "-".join(names) if all(names) and names else item.nodeid.partition("[")[2]
+    return "-".join(names) if all(names) and names else _parameters(item)
+
+
+def _parameters(item):
+    """Returns the ids of a cell's parameters."""
+    return item.nodeid.partition("[")[2]
 
 
 def _number(text):
