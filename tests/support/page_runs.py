@@ -14,9 +14,9 @@ A page has these parts; GitHub and the site show no comment:
     ```python                      executed in this process, in one namespace for the whole page
     ```text                        directly below such a block: exactly what it prints
 
-    ```console                     `$ COMMAND` is executed by a shell if it is a program of Python
-                                   or of this package, and its output compared with the lines below
-                                   it (none: no comparison). `# exit code 1` at its end: not 0.
+    ```console                     `$ COMMAND` is executed if it is a program of Python or of this
+                                   package, and its output compared with the lines below it (none:
+                                   no comparison). `# exit code 1` at its end: not 0.
 
 In an expected output, `…` stands for any text. All runs in an empty folder. At the beginning of a
 page, `<!-- needs: keras3 -->` is the marker of its test.
@@ -36,7 +36,7 @@ import importlib.util
 import io
 import os
 import re
-import shutil
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -54,7 +54,8 @@ PART = re.compile(
 )
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.M)
-EXECUTED = re.compile(r"(?:python|legacy-opt) ")
+# {program: the arguments with which Python starts it}. Lines with these programs are executed.
+PROGRAMS = {"python": [], "legacy-opt": ["-m", "legacy_opt"]}
 EXIT_CODE = re.compile(r"# exit code (\d+)$")
 SECONDS = 240
 
@@ -87,6 +88,9 @@ def execute(page, folder):
 
 def execute_parts(page, folder):
     names = {"__name__": "page"}
+    if "tensorflow" in sys.modules:
+        # Names of layers depend on the layers that other pages have created.
+        sys.modules["tensorflow"].keras.backend.clear_session()
     for part in page.parts:
         if part["file"]:
             (folder / part["file"]).write_text(part["code"], encoding="utf-8")
@@ -94,8 +98,8 @@ def execute_parts(page, folder):
             continue
         elif part["language"] == "console":
             for line, output in COMMAND.findall(part["code"]):
-                if EXECUTED.match(line):
-                    run_line(line, output, folder)
+                if line.split()[0] in PROGRAMS:
+                    run_line(line, output, folder, new=bool(part["with"]))
         else:
             with contextlib.redirect_stdout(io.StringIO()) as printed:
                 code = part["setup"] or part["code"]
@@ -118,35 +122,46 @@ def is_installed(module):
         return True
 
 
-def run_line(line, expected, folder):
-    """Executes a line of a shell, and asserts that its exit code and its output are as told."""
-    programs = str(Path(sys.executable).parent)
-    command = line
-    if not shutil.which("legacy-opt", path=programs):  # the environments of `make leave`
-        command = re.sub("^legacy-opt ", "python -m legacy_opt ", line)
-    environment = dict(
-        os.environ,
-        PATH=os.pathsep.join([programs, os.environ["PATH"]]),
-        PYTHONPATH=os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(ROOT)])),
-        TF_CPP_MIN_LOG_LEVEL="3",
-        TF_ENABLE_ONEDNN_OPTS="0",
-    )
-    done = subprocess.run(
-        command,
-        shell=True,
+def run_line(line, expected, folder, new):
+    """Executes a line of a shell, and asserts that its exit code and its output are as told.
+
+    Args:
+      line: the line.
+      expected: its output; "" for any.
+      folder: the working directory.
+      new: whether it needs a Python that has imported nothing, because it may choose a backend.
+    """
+    program, *words = shlex.split(line, comments=True)
+    command = [*PROGRAMS[program], *words]
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
+    run = run_in_new_python if new else run_forked
+    done = run(command, folder, environment)
+    # If a program succeeds, stderr may have warnings of TensorFlow and Keras about their imports.
+    printed = done.stdout + (done.stderr if done.returncode else "")
+    code = int((EXIT_CODE.findall(line) or ["0"])[0])
+    text = f"$ {line}\n{done.stdout}{done.stderr}"
+    assert done.returncode == code, f"exit code {done.returncode} of\n{text}"
+    assert not expected or is_as_told(printed, expected), text
+
+
+def run_forked(command, folder, environment):
+    """Executes a command in a forked process, which need not import TensorFlow again."""
+    from tests.support.processes import programs
+
+    return programs.run(*command, seconds=SECONDS, folder=folder, environment=environment)
+
+
+def run_in_new_python(command, folder, environment):
+    """Executes a command in a new process, also without TensorFlow."""
+    return subprocess.run(
+        [sys.executable, *command],
         cwd=str(folder),
-        env=environment,
+        env=dict(os.environ, PYTHONPATH=str(ROOT), **environment),
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        # TensorFlow and Keras write warnings there when a program of the user imports them.
-        stderr=subprocess.STDOUT if line.startswith("legacy-opt") else subprocess.PIPE,
+        capture_output=True,
         text=True,
         timeout=SECONDS,
     )
-    code = int((EXIT_CODE.findall(line) or ["0"])[0])
-    text = f"$ {line}\n{done.stdout}{done.stderr or ''}"
-    assert done.returncode == code, f"exit code {done.returncode} of\n{text}"
-    assert not expected or is_as_told(done.stdout, expected), text
 
 
 def is_as_told(printed, expected):
