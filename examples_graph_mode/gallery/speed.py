@@ -14,7 +14,7 @@ from pathlib import Path
 
 from gallery.files import write
 
-OPTIMIZERS = ("LazyAdam", "AdamW", "Nadam")
+OPTIMIZERS = ("LazyAdam", "AdamW", "Nadam", "DiffGrad")
 STOCK = "stock Adam"
 WORKLOADS = ("W1", "W3")
 ROUNDS = int(os.environ.get("GALLERY_ROUNDS", "15"))
