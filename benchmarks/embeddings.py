@@ -71,8 +71,9 @@ def makers(newest):
     for name, make in v1_optimizers.items():
         found[f"{name}, native"] = newest, lambda make=make: _bridged(newest, make(), native=True)
     if newest == 3:
-        lazy = v1_optimizers["LazyAdam"]
+        adam, lazy = v1_optimizers["v1 Adam"], v1_optimizers["LazyAdam"]
         found["LazyAdam, native, Keras 2"] = 2, lambda: _bridged(2, lazy(), native=True)
+        found["v1 Adam, native, " + _ROWS_ONLY] = 3, lambda: _bridged(3, adam(), native=True)
         found["LazyAdam, native, " + _ROWS_ONLY] = 3, lambda: _bridged(3, lazy(), native=True)
     return found
 

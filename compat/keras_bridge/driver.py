@@ -14,6 +14,7 @@ step, the bridged optimizer runs::
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type, Union
@@ -295,7 +296,7 @@ class V1Driver:
     _advancing = weakref.WeakKeyDictionary()
 
     def advance_steps(self, by: Union[int, Tensor] = 1) -> List[Operation]:
-        """Increments the TF1 global steps from which learning rates are computed.
+        """Increments the TF1 global steps from which hyperparameters are computed.
 
         Keras increments only `iterations`. If several bridged optimizers use the same global step,
         only the first of these optimizers increments it.
@@ -307,10 +308,10 @@ class V1Driver:
           A list of operations.
         """
         steps = {}
-        for rate in self._rates_of_graph():
-            step = schedules.step_behind(rate)
+        for value in self._hyperparameters_of_graph():
+            step = schedules.step_behind(value)
             if step is not None:
-                drivers = self._advancing.setdefault(rate.graph, {})
+                drivers = self._advancing.setdefault(value.graph, {})
                 driver = drivers.get(step.name, lambda: None)()
                 if driver is None:
                     drivers[step.name] = weakref.ref(self)
@@ -318,12 +319,14 @@ class V1Driver:
                     steps[step.name] = step
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
 
-    def _rates_of_graph(self) -> List[Any]:
-        """Returns the learning rates that the user gave; some may be tensors of a graph."""
-        if self.leaf is not None:
-            return [self.values.exact.get("learning_rate")]
-        leaves = nesting.leaves(self.optimizer)
-        return [vars(leaf)[name] for leaf in leaves for name in leaf._step_inputs.rates]
+    def _hyperparameters_of_graph(self) -> List[Any]:
+        """Returns the values that the user gave and that may be tensors of a graph."""
+        given = [self.values.exact.get("learning_rate")]
+        for optimizer, _ in nesting.nested_optimizers(self.optimizer):
+            inputs = optimizer._step_inputs
+            rates = inputs.rates if self.leaf is None else ()
+            given += [vars(optimizer)[name] for name in (*rates, *inputs.graph_tensors)]
+        return given
 
     # Slots.
 
@@ -425,9 +428,11 @@ class V1Driver:
             self._steps_done = before
 
     def with_step_of(self, optimizer: V1Optimizer):
-        """Sets the global step of one optimizer within this scope."""
+        """Sets the global step of one optimizer, and what depends on it, within this scope."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values: Dict[str, Any] = dict.fromkeys(inputs.counts, steps_done.variable)
+        for attribute, schedule in inputs.decays:
+            values[attribute] = functools.partial(schedule, steps_done.read())
         if inputs.step is not None:
             values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)

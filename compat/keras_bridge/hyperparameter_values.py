@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, List
 
 import numpy as np
 
+from legacy_opt.core import argument_checks
+
 from ..v1_optimizers import schedules
 
 if TYPE_CHECKING:
@@ -84,6 +86,11 @@ class HyperparameterValues:
             raise AttributeError(
                 f"{v1_name} contains several optimizers, and each has its own learning rate. Make "
                 "the learning rate of one of them a tf.Variable, and assign to this variable."
+            )
+        if argument_checks.is_function(vars(self._driver.leaf or self).get("_" + name)):
+            raise AttributeError(
+                f"{name} was given as a function, which is called in each step, and cannot be "
+                "replaced. Pass a number to the constructor if it is to be set while training."
             )
         raise AttributeError(
             f"{v1_name} does not read {name} in each step, so it cannot be changed while "

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.hyperparameters import takes_nothing
 from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
 
 from .. import arrays, side_by_side
@@ -67,9 +67,9 @@ def compare_with_session(
     The first run trains with `optimizer` in a Session. The second run trains with
     `to_keras(optimizer)` in a `tf.function`, or in a Session if TensorFlow does not execute
     eagerly. Both runs train two dense variables and an embedding table with the same gradients. The
-    table's gradients contain repeated ids. If the learning rate is a decay such as
-    `tf.compat.v1.train.exponential_decay`, the learning rate changes in both runs. If the learning
-    rate is another function or a variable, both runs use its current value.
+    table's gradients contain repeated ids. A hyperparameter that is a decay such as
+    `tf.compat.v1.train.exponential_decay` changes in both runs. If a hyperparameter is another
+    function without arguments, or a variable, both runs use its current value.
 
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer` that does not wrap another optimizer. Copies of it
@@ -95,9 +95,9 @@ def compare_with_session(
     rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
     step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _problem(optimizer, steps)
-    expected = _session_run(_replica(optimizer, rates), rates, step, problem)
+    expected = _session_run(_replica(optimizer, rates, step), step, problem)
     with side_by_side.scope() as initialize:  # in a graph, Keras 3 creates its first variables here
-        bridged = to_keras(_replica(optimizer, rates), **to_keras_arguments)
+        bridged = to_keras(_replica(optimizer, rates, step), **to_keras_arguments)
         actual = _run(side_by_side.training(bridged, problem, named=True), initialize, problem)
     return _first_difference(expected, actual, problem)
 
@@ -129,32 +129,34 @@ def _has_sparse_update(optimizer: V1Optimizer) -> bool:
     )
 
 
-def _replica(optimizer: V1Optimizer, rates: Sequence[str]) -> V1Optimizer:
-    """Returns a copy without state. A learning rate other than a v1 decay becomes a number."""
+def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:
+    """Returns a copy without state. Hyperparameters other than v1 decays become numbers."""
     replica = owned_state.unbound_copy(optimizer)
-    for attribute in rates:
-        vars(replica)[attribute] = _portable(vars(replica)[attribute])
+    arguments = {"_" + name for name in inspection.constructor_arguments(type(replica))}
+    for attribute, value in vars(replica).items():
+        if attribute != step and (attribute in rates or attribute in arguments):
+            vars(replica)[attribute] = _portable(attribute, value)
     return replica
 
 
-def _portable(rate: Any) -> Union[float, functools.partial]:
-    if isinstance(rate, functools.partial):  # a v1 learning rate decay, bound to a global step
-        return rate
-    if callable(rate) and not argument_checks.is_tensor_like(rate):
-        rate = rate()
-    if argument_checks.is_tensor_like(rate):
-        if not hasattr(rate, "numpy") or not tf.executing_eagerly():
+def _portable(attribute: str, value: Any) -> Any:
+    """Returns the value of a hyperparameter in a form that any graph can use."""
+    if schedules.is_v1_decay(value):
+        return value
+    if takes_nothing(value):
+        value = value()
+    if argument_checks.is_tensor_like(value):
+        if not hasattr(value, "numpy") or not tf.executing_eagerly():
             raise ValueError(
-                f"compare_with_session needs a learning rate with a value, got {rate!r}. Pass "
-                "an optimizer whose learning rate is a number."
+                f"compare_with_session needs hyperparameters with a value, but "
+                f"{attribute.lstrip('_')} is {value!r}. Pass an optimizer with numbers."
             )
-        rate = rate.numpy().item()
-    return rate
+        value = value.numpy().item()
+    return value
 
 
 def _session_run(
     optimizer: V1Optimizer,
-    rates: Sequence[str],
     step_attribute: Optional[str],
     problem: side_by_side.Problem,
 ) -> List[Arrays]:
@@ -166,10 +168,9 @@ def _session_run(
         step = v1.train.get_or_create_global_step()
         if step_attribute is not None:
             vars(optimizer)[step_attribute] = step
-        for attribute in rates:
-            rate = vars(optimizer)[attribute]
-            if isinstance(rate, functools.partial):
-                vars(optimizer)[attribute] = schedules.in_plain_numbers(rate.func)(step)
+        for attribute, value in vars(optimizer).items():
+            if schedules.is_v1_decay(value):
+                vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
         training = side_by_side.SessionTraining(optimizer, problem, variables, step)
         return _run(training, initialize, problem)
 

@@ -63,6 +63,7 @@ NAMES = (
     ),
 )
 
+_ADDONS = "TensorFlow Addons, whose last release is for TensorFlow 2.15 and Python 3.11."
 # Modules that were removed. An entry applies to all names of the module, except for names with a
 # row.
 MODULES = {
@@ -71,7 +72,7 @@ MODULES = {
     "tf.contrib.boosted_trees": "TensorFlow Decision Forests does that.",
     "tf.contrib.cluster_resolver": "It moved to tf.distribute.cluster_resolver.",
     "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization has it.",
-    "tf.contrib.crf": "tfa.text of TensorFlow Addons has it.",
+    "tf.contrib.crf": "tfa.text has it, in " + _ADDONS,
     "tf.contrib.cudnn_rnn": "tf.keras.layers.LSTM and GRU use cuDNN by themselves.",
     "tf.contrib.data": "It moved to tf.data and tf.data.experimental.",
     "tf.contrib.distribute": "It moved to tf.distribute and tf.distribute.experimental.",
@@ -82,7 +83,8 @@ MODULES = {
     "tf.contrib.feature_column": "It moved to tf.feature_column.",
     "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
     "readers moved to tf.train, nest to tf.nest.",
-    "tf.contrib.image": "tfa.image of TensorFlow Addons has it.",
+    "tf.contrib.gan": "The package tensorflow-gan has it.",
+    "tf.contrib.image": "tfa.image has it, in " + _ADDONS,
     "tf.contrib.kfac": "The package kfac has it.",
     "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
     "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
@@ -97,8 +99,8 @@ MODULES = {
     "tf.contrib.predictor": "Load the model with tf.saved_model.load.",
     "tf.contrib.quantize": "TensorFlow Model Optimization does that.",
     "tf.contrib.rnn": "The common cells are in tf.nn.rnn_cell and tf.keras.layers, others in "
-    "tfa.rnn of TensorFlow Addons.",
-    "tf.contrib.seq2seq": "tfa.seq2seq of TensorFlow Addons has it.",
+    "tfa.rnn of " + _ADDONS,
+    "tf.contrib.seq2seq": "tfa.seq2seq has it, in " + _ADDONS,
     "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
     "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
@@ -117,13 +119,14 @@ MODULES = {
 }
 
 _NEEDS_KERAS_2 = (
-    "From TensorFlow 2.16 on it needs the package tf_keras (`legacy-opt doctor` shows how to "
-    "install it), and the environment variable TF_USE_LEGACY_KERAS=1, which `legacy-opt run` sets."
+    "From TensorFlow 2.16 on it needs tf-keras in TensorFlow's version (pip install --no-deps "
+    "tf-keras==2.21.* for TensorFlow 2.21), and the environment variable TF_USE_LEGACY_KERAS=1, "
+    "which `legacy-opt run` sets."
 )
 # Modules that `tf.compat.v1` has, but that need other packages from TensorFlow 2.16 on.
 PACKAGED = {
-    "tf.estimator": "From TensorFlow 2.16 on it needs two packages. `legacy-opt doctor` "
-    "names them.",
+    "tf.estimator": "From TensorFlow 2.16 on it needs two packages: pip install --no-deps "
+    "tensorflow-estimator==2.15.0 tf-keras==2.21.* (tf-keras in TensorFlow's version).",
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,
 }

@@ -65,6 +65,9 @@ _HOMES = re.compile(
     r"tensor2tensor\.|(optimization|lamb_optimizer)\."
 )
 _OPTIMIZER = re.compile(r"Optimizer(V\d)?$")
+# Modules of packages that legacy-opt does not know.
+_OPTIMIZERS = re.compile(r"(^|[._])optim(izers?|ization)?$")
+_OTHER_FRAMEWORKS = ("flax", "jax", "optax", "scipy", "tf", "torch")
 _V1 = re.compile(r"(?:tensorflow|tensorflow_core)\.compat\.v1\.|legacy_opt\.")
 _KERAS = re.compile(
     r"(?P<home>tensorflow(?:_core)?(?:\.compat\.v2)?|(?:\w+\.)*(?:tf_)?keras(?:\.\w+)*?)\."
@@ -202,7 +205,7 @@ def _unknown_verdict(public, entry):
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
         return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
-    if not _OPTIMIZER.search(last) or not module:
+    if not module or not (_OPTIMIZER.search(last) or _is_in_a_module_of_optimizers(module, last)):
         return None
     if module == "tf.train":
         advice = "Neither TensorFlow nor DeepRec has it: find out which package defines it."
@@ -212,6 +215,14 @@ def _unknown_verdict(public, entry):
     root = public.partition(".")[0]
     advice = f"legacy-opt does not know this name: check whether {root!r} has a v1 optimizer."
     return Verdict(MANUAL, public, None, advice, is_guess=True)
+
+
+def _is_in_a_module_of_optimizers(module, last):
+    """Returns whether a name is like `company.optim.TurboAdam` or `company.optim.get_optimizer`."""
+    if module.partition(".")[0] in _OTHER_FRAMEWORKS:
+        return False
+    is_class = last[:1].isupper() and not last.isupper()
+    return bool(_OPTIMIZERS.search(module)) and (is_class or last.endswith("_optimizer"))
 
 
 @functools.lru_cache(maxsize=None)

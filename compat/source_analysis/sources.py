@@ -165,7 +165,9 @@ def _why(error, failing_lines, lines):
         numbers = ", ".join(map(str, line_numbers[:5])) + (", …" if len(line_numbers) > 5 else "")
         hint = f" It mentions optimizers in line {numbers}."
     if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing_lines)):
-        return f"it is Python 2: convert it to Python 3 first (lib2to3, futurize).{hint}"
+        return (
+            f"it is Python 2: convert it to Python 3 first (2to3, in Python 3.12 and older).{hint}"
+        )
     version = "Python " + ".".join(map(str, sys.version_info[:2]))
     return f"{version} cannot parse it: {error.msg}.{hint}"
 

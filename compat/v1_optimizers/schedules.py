@@ -1,7 +1,7 @@
-"""Converts v1 learning rates for Keras.
+"""Converts v1 learning rates and other hyperparameters that change with the global step for Keras.
 
-A converted learning rate decay, such as `tf.compat.v1.train.exponential_decay`, reads the Keras
-optimizer's `iterations` instead of the global step.
+A converted decay, such as `tf.compat.v1.train.exponential_decay`, reads the Keras optimizer's
+`iterations` instead of the global step.
 """
 
 import functools
@@ -64,7 +64,7 @@ def for_keras(rate, optimizer, keras):
         )
     step_behind(rate)
     if callable(rate):
-        _warn_of_a_step(rate)
+        _warn_of_a_step("The learning rate", rate)
     return argument_checks.hyperparameter("learning_rate", rate)
 
 
@@ -84,6 +84,26 @@ def is_v1_decay(rate):
         return False
     (step,) = rate.args
     return isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer
+
+
+def decays(optimizer, excluded):
+    """Returns the schedules of the hyperparameters that are v1 decays, a dict by attribute.
+
+    Warns of functions that may read a global step.
+
+    Args:
+      optimizer: the v1 optimizer.
+      excluded: the attributes that contain the learning rate.
+    """
+    found = {}
+    for attribute, value in vars(optimizer).items():
+        if attribute in excluded:
+            continue
+        if is_v1_decay(value):
+            found[attribute] = in_plain_numbers(value.func)
+        elif argument_checks.is_function(value):
+            _warn_of_a_step(f"{type(optimizer).__name__}.{attribute}", value)
+    return found
 
 
 def _of_this_keras(schedule, keras):
@@ -145,8 +165,8 @@ def step_behind(rate):
     return steps[0] if steps else None
 
 
-def _warn_of_a_step(function):
-    """Warns if a learning rate function reads an integer variable, which may be a global step."""
+def _warn_of_a_step(what, function):
+    """Warns if a function reads an integer variable, which may be a global step."""
     try:
         names = inspect.getclosurevars(function)
     except (TypeError, ValueError):
@@ -154,10 +174,10 @@ def _warn_of_a_step(function):
     for name, value in dict(names.globals, **names.nonlocals).items():
         if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
             warn(
-                f"The learning rate is a function that reads the variable {name} "
-                f"({value.name}). If that is a global step, Keras does not increment it, and the "
-                "learning rate stays constant. Pass the result of "
-                "tf.compat.v1.train.exponential_decay (or similar) directly, or a Keras schedule: "
-                "both follow optimizer.iterations.",
+                f"{what} is a function that reads the variable {name} ({value.name}). If that is "
+                "a global step, Keras does not increment it, and the function's result stays "
+                "constant. Pass the result of tf.compat.v1.train.exponential_decay (or similar) "
+                "directly, or as learning rate a Keras schedule: they follow "
+                "optimizer.iterations.",
                 GlobalStepWarning,
             )

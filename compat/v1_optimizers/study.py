@@ -25,6 +25,10 @@ class StepInputs(NamedTuple):
       step_dtype: the dtype of the global step.
       counts: the names of the attributes that contain an integer variable, such as a wrapper's
         global step. `to_keras` sets these attributes to Keras' `iterations`.
+      decays: (attribute, schedule) pairs: hyperparameters other than the learning rate that are
+        decays such as `tf.compat.v1.train.polynomial_decay`. The schedule takes the step.
+      graph_tensors: the names of the attributes, other than `rates` and `step`, that contain a
+        tensor which is computed from a step variable of a graph.
     """
 
     rates: Tuple[str, ...] = ()
@@ -33,6 +37,8 @@ class StepInputs(NamedTuple):
     step: Optional[str] = None
     step_dtype: tf.DType = tf.int64
     counts: Tuple[str, ...] = ()
+    decays: Tuple[Tuple[str, Any], ...] = ()
+    graph_tensors: Tuple[str, ...] = ()
 
     @property
     def rate_changes(self):
@@ -42,7 +48,8 @@ class StepInputs(NamedTuple):
     @property
     def depends_on_step(self):
         """Whether the updates depend on the number of training steps done."""
-        return self.step is not None or self.schedule is not None or bool(self.counts)
+        changing = self.step, self.schedule, self.counts or None, self.decays or None
+        return any(each is not None for each in changing)
 
 
 class BridgeSettings(NamedTuple):
@@ -101,7 +108,9 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     supported.check_untrained(optimizer)
     nested, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     inputs = {
-        id(each.optimizer): StepInputs(counts=inspection.integer_variables(each.optimizer))
+        id(each.optimizer): _with_decays(
+            each.optimizer, StepInputs(counts=inspection.integer_variables(each.optimizer))
+        )
         for each in nested
         if not each.is_leaf
     }
@@ -194,7 +203,19 @@ def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
     step = inspection.step_attribute(leaf, global_step_attr, rates)
     supported.check_variables(leaf, rates + (inspection.STEP_ATTRIBUTE, step))
     dtype = saved_dtype or getattr(getattr(leaf, step or "", None), "dtype", tf.int64)
-    return StepInputs(rates, step=step, step_dtype=tf.as_dtype(dtype).base_dtype)
+    inputs = StepInputs(rates, step=step, step_dtype=tf.as_dtype(dtype).base_dtype)
+    return _with_decays(leaf, inputs)
+
+
+def _with_decays(optimizer, inputs):
+    """Returns the `StepInputs` with `decays` and `graph_tensors`."""
+    tensors = [
+        name
+        for name, value in vars(optimizer).items()
+        if name not in (*inputs.rates, inputs.step) and schedules.step_behind(value) is not None
+    ]
+    decays = schedules.decays(optimizer, inputs.rates)
+    return inputs._replace(decays=tuple(decays.items()), graph_tensors=tuple(tensors))
 
 
 def _check_one_is_meant(optimizer, leaves, arguments):

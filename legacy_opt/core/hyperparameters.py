@@ -62,18 +62,22 @@ def tensor_of(name):
 
 def takes_step(value):
     """Whether `value` is a function that must be called with one argument, the global step."""
+    return _can_be_called(value, None) and not takes_nothing(value)
+
+
+def takes_nothing(value):
+    """Whether `value` is a function that can be called without arguments."""
+    return _can_be_called(value)
+
+
+def _can_be_called(value, *arguments):
     if not argument_checks.is_function(value):
         return False
     try:
-        signature = inspect.signature(value)
-        signature.bind(None)
+        inspect.signature(value).bind(*arguments)
     except (TypeError, ValueError):
         return False
-    try:
-        signature.bind()
-    except TypeError:
-        return True
-    return False
+    return True
 
 
 def wide_dtype(dtype):

@@ -120,6 +120,9 @@ def test_compares_a_decay_of_the_global_step(bridge):
     step = tf.Variable(7, dtype=tf.int64)
     rate = v1.train.exponential_decay(0.1, step, 3, 0.5)
     assert compare_with_session(v1.train.MomentumOptimizer(rate, 0.9), **bridge)
+    momentum = v1.train.polynomial_decay(0.0, step, 9, 1.0)
+    assert compare_with_session(v1.train.MomentumOptimizer(rate, momentum), **bridge)
+    assert compare_with_session(v1.train.MomentumOptimizer(0.1, lambda: tf.Variable(0.5)), **bridge)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +135,7 @@ def test_compares_callable_variable_and_numpy_learning_rates(rate, bridge):
 def test_bad_arguments(bridge):
     with tf.Graph().as_default():
         rate = tf.constant(0.1)
-        with pytest.raises(ValueError, match="learning rate with a value"):
+        with pytest.raises(ValueError, match="but learning_rate is <tf.Tensor"):
             compare_with_session(v1.train.AdagradOptimizer(rate), **bridge)
     with pytest.raises(ValueError, match="steps must be positive, got 0"):
         compare_with_session(v1.train.AdagradOptimizer(0.1), steps=0, **bridge)

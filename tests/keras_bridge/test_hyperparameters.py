@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import compare_with_session, register_optimizer
 from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.changing_rates import (
+    DECAYING,
     DECAYS,
     MAKERS,
     NOT_READ_AGAIN,
@@ -272,6 +274,34 @@ def test_v1_decays_depend_on_iterations(api, way, decay):
 
 
 # Other hyperparameters.
+
+
+@pytest.mark.in_turn(name=sorted(DECAYING), way=["function", "eager", "graph"])
+def test_v1_decays_of_other_hyperparameters_depend_on_iterations(api, way, name):
+    def make(step):
+        return DECAYING[name](v1.train.polynomial_decay(0.9, step, 8, 0.1))
+
+    expected = running.session(PROBLEM, make, True, config=running.config_of(way))
+    if way == "graph":
+        in_graph = lambda: api.bridged(make(v1.train.get_or_create_global_step()))  # noqa: E731
+        actual = keras_models.graph(PROBLEM, in_graph)
+    else:
+        optimizer = make(tf.Variable(0, dtype=tf.int64, trainable=False))
+        actual = loop(api.bridged(optimizer), way)
+    running.assert_same(actual, expected)
+
+
+def test_a_hyperparameter_that_reads_a_step_warns(api):
+    mine = tf.Variable(0, dtype=tf.int64, name="mine")
+    momentum = lambda: 0.1 * tf.cast(mine, tf.float32)  # noqa: E731
+    with pytest.warns(legacy_opt.GlobalStepWarning, match="_momentum is a function that reads the"):
+        api.bridged(v1.train.MomentumOptimizer(0.1, momentum))
+
+
+def test_a_function_cannot_be_replaced_by_a_number(api):
+    optimizer = api.bridged(v1.train.MomentumOptimizer(0.1, lambda: 0.9))
+    with pytest.raises(AttributeError, match="momentum was given as a function"):
+        optimizer.momentum = 0.5
 
 
 @pytest.mark.parametrize("argument", sorted(SETTABLE))

@@ -88,9 +88,10 @@ def execute(page, folder):
 
 def execute_parts(page, folder):
     names = {"__name__": "page"}
-    if "tensorflow" in sys.modules:
-        # Names of layers depend on the layers that other pages have created.
-        sys.modules["tensorflow"].keras.backend.clear_session()
+    if "tensorflow" in sys.modules:  # forget names of layers and folders of other pages
+        tensorflow = sys.modules["tensorflow"]
+        tensorflow.keras.backend.clear_session()
+        tensorflow.compat.v1.summary.FileWriterCache.clear()
     for part in page.parts:
         if part["file"]:
             (folder / part["file"]).write_text(part["code"], encoding="utf-8")

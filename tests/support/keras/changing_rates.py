@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import legacy_opt
 from legacy_opt import AdagradDecayOptimizer
 from tests.support import running
 from tests.support.keras import keras_models as models
@@ -59,6 +60,18 @@ DECAYS = {
     "natural exp": lambda step: v1.train.natural_exp_decay(0.3, step, 2, 0.4),
     "cosine": lambda step: v1.train.cosine_decay(0.3, step, 9),
     "linear cosine": lambda step: v1.train.linear_cosine_decay(0.3, step, 9),
+}
+
+
+# Optimizers with a decay as another hyperparameter than the learning rate.
+DECAYING = {
+    "Momentum": lambda decay: v1.train.MomentumOptimizer(0.1, decay),
+    "RMSProp": lambda decay: v1.train.RMSPropOptimizer(0.1, decay),
+    "MomentumW": lambda decay: legacy_opt.MomentumWOptimizer(decay, 0.1, 0.9),
+    "AdamWeightDecay": lambda decay: legacy_opt.AdamWeightDecayOptimizer(0.1, decay),
+    "clipped GradientDescent": lambda decay: legacy_opt.ClipByNormOptimizer(
+        v1.train.GradientDescentOptimizer(0.1), decay
+    ),
 }
 
 
