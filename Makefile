@@ -11,14 +11,17 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave docs docs-open docs-test \
-	lint format bench readme doctor clean
+.PHONY: help demo environments test test-full test-version versions oldest-keras clients horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave docs docs-open docs-test \
+	completions lint format bench readme doctor clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(TOOLS) ## train on a year of real flights
 	$(NOX) demo -- $(ARGS)
+
+environments: $(TOOLS) ## install TensorFlow in the environments of all lanes, two at a time
+	python3 lanes.py list | cut -d' ' -f1 | xargs -P 2 -I NAME $(NOX) "prepare(NAME)"
 
 test: $(TOOLS) ## run the tests on every lane (LANE=1.15: on one)
 	$(NOX) $(call lanes,test,test) handover report -- $(TURNS) $(ARGS)
@@ -35,6 +38,9 @@ seconds: $(TOOLS) ## record the durations of long tests from the last make test
 test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.11
 	@test -n "$(TF)" -a -n "$(PYTHON)" || { echo "usage: make test-version TF=2.12.1 PYTHON=3.11"; exit 2; }
 	LEGACY_OPT_ALL_LANES=1 LEGACY_OPT_TENSORFLOW=$(TF) LEGACY_OPT_PYTHON=$(PYTHON) $(NOX) test report -- $(ARGS)
+
+versions: $(TOOLS) ## run the tests on each release between the lanes (ONLY=2.12.1: on one)
+	LEGACY_OPT_ALL_LANES=1 $(NOX) versions report
 
 oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Keras 3
 	$(NOX) oldest_keras report -- $(ARGS)
@@ -96,6 +102,9 @@ docs-open: $(TOOLS) ## build the site, and open it in a browser
 docs-test: $(TOOLS) ## build the site, and test it in Chromium (Debian's chromium, chromium-driver)
 	$(NOX) docs_test -- $(ARGS)
 
+completions: $(TOOLS) ## write the scripts with which shells complete legacy-opt's words
+	$(TOOLS) tests/tools/completions.py
+
 lint: $(TOOLS) ## check the style and the types of the code
 	$(NOX) lint
 
@@ -114,7 +123,7 @@ $(TOOLS): Makefile
 		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then \
 			set -e; \
 			$$python -m venv --clear .venv; \
-			$(TOOLS) -m pip install --disable-pip-version-check nox 'ruff==0.17.*' 'basedpyright==1.40.*'; \
+			$(TOOLS) -m pip install --disable-pip-version-check nox 'ruff==0.17.*' 'basedpyright==1.40.*' 'shtab==1.13.*'; \
 			touch $(TOOLS); \
 			exit 0; \
 		fi; \

@@ -20,7 +20,8 @@ from collections import namedtuple
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-START, END = "<!-- lanes -->", "<!-- /lanes -->"
+# tf-keras is released later than its TensorFlow. A newer TensorFlow is tested with Keras 3 alone.
+NEWEST_TF_KERAS = (2, 21)
 PAGES_WITH_TABLE = ("README.md", "docs/compatibility.md")
 
 
@@ -58,9 +59,10 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         """The requirements that pip installs with --no-deps.
 
         With the dependencies of tf-keras, pip would install `tensorflow` over the files of
-        `tensorflow-cpu`. tensorflow-estimator has the Estimators that TensorFlow 2.16 removed.
+        `tensorflow-cpu`. tensorflow-estimator has the Estimators that TensorFlow 2.16 removed; it
+        needs tf-keras.
         """
-        if self.minor < (2, 16):
+        if not (2, 16) <= self.minor <= NEWEST_TF_KERAS:
             return []
         return [f"tf-keras=={self.name}.*", "tensorflow-estimator==2.15.0"]
 
@@ -121,6 +123,28 @@ LANES = (
     Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
+# The other releases, each with its newest Python. `make versions` tests them in turn.
+BETWEEN = (
+    Lane("2.1.4", "3.7", ""),
+    Lane("2.2.3", "3.8", ""),
+    Lane("2.3.4", "3.8", ""),
+    Lane("2.5.3", "3.9", ""),
+    Lane("2.6.5", "3.9", ""),
+    Lane("2.7.4", "3.10", ""),
+    Lane("2.8.4", "3.10", ""),
+    Lane("2.9.3", "3.10", ""),
+    Lane("2.11.1", "3.11", ""),
+    Lane("2.12.1", "3.11", ""),
+    Lane("2.13.1", "3.11", ""),
+    Lane("2.14.1", "3.11", ""),
+    Lane("2.16.2", "3.12", ""),
+    Lane("2.17.1", "3.12", ""),
+    Lane("2.18.1", "3.12", ""),
+    Lane("2.19.1", "3.12", ""),
+    Lane("2.20.0", "3.13", ""),
+    Lane("2.22.0rc0", "3.13", ""),
+)
+
 # Other versions that the package legacy-opt-native (`make native-wheel`) supports. It has a native
 # operations library for each: a library of TensorFlow operations that run native kernels.
 OPERATIONS_LANES = (
@@ -179,26 +203,40 @@ def table():
     return "\n".join(lines)
 
 
-def with_table(text):
-    """Returns the text of a page with the table between its markers.
+def table_of(found):
+    """Returns the table of `make versions`.
+
+    Args:
+      found: a dict from versions of TensorFlow to [version of Python, {outcome: count}].
+    """
+    lines = ["| TensorFlow | Python | passed | failed | skipped |", "|---|---|---|---|---|"]
+    for version in sorted(found, key=_numbers_in):
+        python, counts = found[version]
+        cells = (counts.get(name, 0) for name in ("passed", "failed", "skipped"))
+        lines.append(f"| {version} | {python} | " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def with_table(text, marker="lanes", lines=None):
+    """Returns the text of a page with a table between its markers; by default that of the lanes.
 
     Raises:
       ValueError: if the text does not contain both markers once, in order.
     """
-    before, start, rest = text.partition(START)
-    _, end, after = rest.partition(END)
-    if not (start and end) or END in before or START in rest or END in after:
-        raise ValueError(f"The page needs one {START} and, below it, one {END}.")
-    return f"{before}{START}\n{table()}\n{END}{after}"
+    first, last = f"<!-- {marker} -->", f"<!-- /{marker} -->"
+    before, start, rest = text.partition(first)
+    _, end, after = rest.partition(last)
+    if not (start and end) or last in before or first in rest or last in after:
+        raise ValueError(f"The page needs one {first} and, below it, one {last}.")
+    return f"{before}{first}\n{table() if lines is None else lines}\n{last}{after}"
 
 
-def write_pages():
-    """Updates the table in README.md and docs/compatibility.md."""
-    for name in PAGES_WITH_TABLE:
-        page = ROOT / name
-        temporary = page.with_suffix(".md.new")
-        temporary.write_text(with_table(page.read_text(encoding="utf-8")), encoding="utf-8")
-        os.replace(str(temporary), str(page))
+def write_page(name, **parts):
+    """Updates a table of a page; the arguments are those of `with_table`."""
+    page = ROOT / name
+    temporary = page.with_suffix(".md.new")
+    temporary.write_text(with_table(page.read_text(encoding="utf-8"), **parts), encoding="utf-8")
+    os.replace(str(temporary), str(page))
 
 
 def main():
@@ -209,7 +247,8 @@ def main():
     if command == "table":
         print(table())
     elif command == "readme":
-        write_pages()
+        for name in PAGES_WITH_TABLE:
+            write_page(name)
     else:
         pythons = {lane: find_python(lane.python) for lane in LANES}
         for lane, python in pythons.items():

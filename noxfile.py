@@ -41,6 +41,8 @@ GALLERY = ["catalogue", "accumulator", "tensorboard", "drift", "torch", "story",
 GALLERY += ["embeddings"]
 GALLERY_SPEED_LANES = ("1.15", "2.10", "2.15", "2.21")
 TURNS = "--turns"
+# Tests that need pandas and matplotlib.
+NO_EXAMPLES = [f"--ignore=tests/{folder}" for folder in sorted(lanes.TESTS_WITH_EXAMPLES)]
 SLOWEST = 50
 # {key of a test report: text to print after names}. In a test report, the value of each key is a
 # dict from names of tests or fixtures to seconds.
@@ -100,9 +102,8 @@ def environment(session, lane, examples=False):
     if stamp.exists() and stamp.read_text() in (whole, wanted):
         return python
     with counted("environments"):
-        session.run(base, "-m", "venv", str(home), external=True)
-        # The pip of an old Python does not support editable installs.
-        install(session, python, "--upgrade", "pip")
+        if not home.exists():  # else `prepare` has made it, or inputs have changed
+            new_environment(session, base, python)
         # One command installs all packages, because a second command that does not name TensorFlow
         # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
         extras = "[test,examples]" if examples else "[test]"
@@ -111,6 +112,12 @@ def environment(session, lane, examples=False):
             install(session, python, "--no-deps", *lane.requirements_alone)
     stamp.write_text(wanted)
     return python
+
+
+def new_environment(session, base, python):
+    """Creates an environment, with a pip that supports editable installs."""
+    session.run(base, "-m", "venv", str(Path(python).parents[1]), external=True)
+    install(session, python, "--upgrade", "pip")
 
 
 @contextlib.contextmanager
@@ -147,6 +154,21 @@ def missing(session, lane):
 
 @nox.session(python=False)
 @each_lane
+def prepare(session, lane):
+    """Installs TensorFlow in a lane's new environment; `environment` installs the rest.
+
+    Several lanes can do this at the same time. They cannot install this package at the same time,
+    because setuptools writes into the checkout.
+    """
+    base, home = lanes.find_python(lane.python), ENVIRONMENTS / lane.name
+    if base is not None and not home.exists():
+        python = str(home / "bin" / "python")
+        new_environment(session, base, python)
+        install(session, python, *lane.requirements)
+
+
+@nox.session(python=False)
+@each_lane
 def test(session, lane):
     """Runs the tests on a lane. Arguments after -- are passed to pytest.
 
@@ -156,6 +178,30 @@ def test(session, lane):
     python = environment(session, lane, lanes.needs_examples(session.posargs))
     session.run(python, "-m", "legacy_opt", "doctor", external=True)
     run_tests(session, lane.name, python, turn_of(lane, session.posargs))
+
+
+@nox.session(python=False)
+def versions(session):
+    """Tests the releases between the lanes, and writes their table into docs/compatibility.md.
+
+    Each release runs another fifth of the long tests, and its environment is deleted afterwards. A
+    run that was interrupted goes on. The variable ONLY chooses releases: ONLY=2.12.1,2.22.0rc0.
+    """
+    path = ENVIRONMENTS / "versions.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    only = os.environ.get("ONLY")
+    for number, lane in enumerate(lanes.BETWEEN):
+        is_chosen = lane.tensorflow in only.split(",") if only else lane.tensorflow not in found
+        if not is_chosen:
+            continue
+        python = environment(session, lane)
+        with contextlib.suppress(nox.command.CommandFailed):  # the table has the failures
+            run_tests(session, lane.name, python, [f"--turn={1 + number % 5}/5", *NO_EXAMPLES])
+        if isinstance(results.get(lane.name), dict):
+            found[lane.tensorflow] = [lane.python, results[lane.name]["outcomes"]]
+            path.write_text(json.dumps(found), encoding="utf-8")
+        shutil.rmtree(str(ENVIRONMENTS / lane.name))
+    lanes.write_page("docs/compatibility.md", marker="versions", lines=lanes.table_of(found))
 
 
 def run_tests(session, name, python, words, env=None):
@@ -824,3 +870,4 @@ def lint(session):
     session.run(sys.executable, "-m", "ruff", "check", ".", external=True)
     session.run(sys.executable, "-m", "ruff", "format", "--check", ".", external=True)
     session.run(sys.executable, "-m", "basedpyright", external=True)
+    session.run(sys.executable, "tests/tools/completions.py", "--check", external=True)

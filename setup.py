@@ -50,6 +50,7 @@ setup(
     package_data={
         "legacy_opt": ["py.typed", "native/sources/*", "recorded/rules/*.json"],
         "legacy_opt.docs": ["*.md"],
+        "legacy_opt.compat.cli": ["completions/*"],
     },
     # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one of them.
     install_requires=["numpy"],

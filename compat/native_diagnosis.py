@@ -42,7 +42,8 @@ def _prebuilt():
     folder = cache.prebuilt_folder()
     if folder is None:
         return None
-    versions = [path.name.split("-")[1] for path in folder.glob("operations-*.so")]
+    names = [path.name.partition("-")[2] for path in folder.glob("operations-*.so")]
+    versions = [name.rpartition("-")[0] for name in names]  # such as 2.22.0-rc0
     versions.sort(key=lambda text: [int(number) for number in re.findall("[0-9]+", text)])
     return {"folder": str(folder), "kernels": _kernels_in(folder), "operations": versions}
 

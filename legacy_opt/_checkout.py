@@ -7,6 +7,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import subprocess
 import sys
 from pathlib import Path
 
@@ -40,6 +41,21 @@ class SameModule(importlib.abc.Loader):
 
     def exec_module(self, module):
         module.__spec__ = self.spec  # the import system has replaced this spec by one for compat.X
+
+
+def commit():
+    """Returns the commit of the checkout, such as "a9bb9efc61" or "a9bb9efc61-dirty", or None.
+
+    None means that this is no checkout of git, or that git is not installed.
+    """
+    if not (FOLDER.parent / ".git").exists():
+        return None
+    git = ["git", "-C", str(FOLDER.parent), "describe", "--always", "--dirty", "--abbrev=10"]
+    try:
+        done = subprocess.run([*git, "--exclude=*"], capture_output=True)
+    except OSError:
+        return None
+    return done.stdout.decode().strip() or None
 
 
 def find_compat():

@@ -20,7 +20,11 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 NO_CELL = types.SimpleNamespace(params={})
 # {marker of tests that need an optional library: whether the library is installed}. If a library is
 # missing, test modules with its marker are not collected, because their import would fail.
-INSTALLED = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
+INSTALLED = {
+    "keras2": versions.has_keras_2(),
+    "keras3": versions.keras_facts()["generation"] == 3,
+    "contrib": versions.has_contrib(),
+}
 
 
 def pytest_ignore_collect(collection_path):
@@ -38,11 +42,12 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks tests that have the parameter "keras3"; drops tests whose library is not installed."""
+    """Marks tests of one Keras by their parameters; drops tests whose library is not installed."""
     for item in items:
         values = getattr(item, "callspec", NO_CELL).params.values()
-        if any(isinstance(value, str) and value == "keras3" for value in values):
-            item.add_marker("keras3")
+        for api, marker in (("keras3", "keras3"), ("optimizer_v2", "keras2")):
+            if any(isinstance(value, str) and value == api for value in values):
+                item.add_marker(marker)
     missing = [name for name in INSTALLED if not INSTALLED[name]]
     items[:] = [item for item in items if not any(map(item.get_closest_marker, missing))]
 

@@ -3,7 +3,9 @@
 The state is loaded into a Keras model, which the user's code builds, and saved from this model.
 """
 
+import contextlib
 import os
+import tempfile
 
 import tensorflow as tf
 
@@ -31,7 +33,7 @@ def convert(arguments, name_map):
 
     Args:
       arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
-        `like`, `ignore`, `partial`, `overwrite`.
+        `like`, `ignore`, `partial`, `overwrite`, `dry_run`.
       name_map: see `load_v1_checkpoint`; or `GUESS`, which guesses it from the shapes in the v1
         checkpoint: the source, or `like`.
 
@@ -139,15 +141,21 @@ def _load_v1(model, optimizer, arguments, guess):
 
 
 def _save_v1(model, optimizer, arguments, guess):
+    path = arguments.destination
     try:
-        return save_v1_checkpoint(
-            arguments.destination,
-            model,
-            optimizer,
-            guess.name_map,
-            like=arguments.like,
-            overwrite=arguments.overwrite,
-        )
+        with contextlib.ExitStack() as stack:
+            if arguments.dry_run:
+                path = os.path.join(
+                    stack.enter_context(tempfile.TemporaryDirectory()), "model.ckpt"
+                )
+            return save_v1_checkpoint(
+                path,
+                model,
+                optimizer,
+                guess.name_map,
+                like=arguments.like,
+                overwrite=arguments.overwrite,
+            )
     except CheckpointMismatch as mismatch:
         if mismatch.report.complete:
             raise
@@ -194,17 +202,16 @@ def _save(model, optimizer, arguments, report):
     """
     path = arguments.destination
     folder, name = os.path.split(os.path.abspath(path))
-    is_written = False
     with WorkingFolder(os.path.join(folder, name)) as working:
         # Check again, because the file may have been created after the first check.
         special_files.refuse_existing(path, arguments.overwrite)
         has_state = _write(os.path.join(working.path, name), model, optimizer)
         if not has_state:
             report = report._replace(left_in_checkpoint=_lost(report, path))
-        if has_state or arguments.partial:
+        fits = has_state or arguments.partial
+        if fits and not arguments.dry_run:
             object_checkpoint.publish(working, folder)
-            is_written = True
-    if not is_written:
+    if not fits:
         reason = (
             f"Keras does not save the optimizer's state in {path!r}. Use another file extension "
             "for DST, or pass --partial to write everything else."

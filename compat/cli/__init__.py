@@ -1,13 +1,15 @@
 """The `legacy-opt` command."""
 
+import argparse
 import sys
 
-from legacy_opt import __version__
+from legacy_opt import __version__, _checkout
 
 from . import (
     audit_command,
     build_kernels_command,
     compare_command,
+    completion_command,
     convert_command,
     docs_command,
     doctor_command,
@@ -25,18 +27,38 @@ COMMAND --help prints the options of a command.
 """
 
 
+class _PrintVersion(argparse.Action):
+    """Prints the version, and the commit if the package is a checkout."""
+
+    def __call__(self, parser, *_):
+        commit = _checkout.commit()
+        print(f"legacy-opt {__version__}" + (f" (commit {commit})" if commit else ""))
+        parser.exit()
+
+
 def main(arguments=None):
     """Runs the command line and returns the exit code.
 
     Args:
       arguments: the command-line arguments after the program's name; by default `sys.argv[1:]`.
     """
+    parser = make_parser()
+    words = sys.argv[1:] if arguments is None else arguments
+    if not words:
+        parser.print_help()
+        return terminal.SUCCESS
+    parsed = parser.parse_args(words)
+    return parsed.run(parsed)
+
+
+def make_parser():
+    """Returns the `argparse` parser of the command line."""
     parser = terminal.Parser(
         prog="legacy-opt",
         description="Tools for TensorFlow 1 optimizers, scripts and checkpoints.",
         epilog=_EPILOG,
     )
-    parser.add_argument("--version", action="version", version="legacy-opt " + __version__)
+    parser.add_argument("--version", action=_PrintVersion, nargs=0, help="print the version")
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
     for command in (
@@ -50,11 +72,7 @@ def main(arguments=None):
         run_command,
         build_kernels_command,
         docs_command,
+        completion_command,
     ):
         command.add_command(commands)
-    words = sys.argv[1:] if arguments is None else arguments
-    if not words:
-        parser.print_help()
-        return terminal.SUCCESS
-    parsed = parser.parse_args(words)
-    return parsed.run(parsed)
+    return parser

@@ -33,16 +33,16 @@ def execute(arguments, screen):
 
     from .. import native_diagnosis
 
-    classes = native_diagnosis.classes()
-    keys = set()
-    with tables.progress("build-kernels", 1 + len(classes), screen, unit=" steps") as advance:
-        path = str(tensorflow_operations.build())
-        advance(1)
-        for cls in classes:
-            sources = []
-            with contextlib.suppress(UnsupportedError):  # `legacy-opt doctor` names the reason
-                sources = native_diagnosis.sources(cls)
-            keys.update(cache.load(source)[0] for source in sources)
+    sources = []
+    for cls in native_diagnosis.classes():
+        with contextlib.suppress(UnsupportedError):  # `legacy-opt doctor` names the reason
+            sources += native_diagnosis.sources(cls)
+    sources = list(dict.fromkeys(sources))  # some optimizers share kernels
+    path = str(tensorflow_operations.build())
+    with tables.progress("build-kernels", len(sources), screen, unit=" kernels") as advance:
+        keys = set()
+        for source in sources:
+            keys.add(cache.load(source)[0])
             advance(1)
     facts = {"operations": path, "kernels": len(keys)}
     return terminal.Outcome(terminal.SUCCESS, facts, (path, f"{len(keys)} kernels"))

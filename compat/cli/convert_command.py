@@ -80,6 +80,9 @@ def add_command(commands):
         "even if some does not",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace DST if it exists")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="print what would be converted, and write nothing"
+    )
     parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))
 
 
@@ -167,6 +170,8 @@ def _convert_files(arguments, name_map, screen):
 
     checkpoint = open_checkpoint(arguments.source)
     moves, report = _plan(arguments, checkpoint, name_map)
+    if arguments.dry_run:
+        return report
     total = sum(move.nbytes for move in moves)
     with tables.progress("convert", total, screen) as advance:
         conversion_by_name.write(
@@ -216,7 +221,7 @@ def _outcome(arguments, report, mismatch=None):
         "source": arguments.source,
         "destination": arguments.destination,
         "to": arguments.to,
-        "written": mismatch is None,
+        "written": mismatch is None and not arguments.dry_run,
         "complete": complete,
         "error": mismatch,
         "transferred": [_facts_of(each) for each in report.transferred],
@@ -260,8 +265,9 @@ def _blocks(arguments, report, mismatch):
     yield from report.notes
     if mismatch is None:
         count = plain_text.counted(len(report.transferred), "tensor")
+        done = "would be written" if arguments.dry_run else "written"
         yield (
-            f"written: {arguments.destination}, "
+            f"{done}: {arguments.destination}, "
             f"{count}{'' if report.complete else '; not all of the state'}"
         )
     else:

@@ -111,6 +111,7 @@ def _conversion(arguments, destination):
         like=None,
         ignore=None,
         partial=False,
+        dry_run=False,
         overwrite=False,
     )
 

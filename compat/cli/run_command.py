@@ -2,6 +2,7 @@
 
 import argparse
 import functools
+import json
 import os
 import sys
 
@@ -54,6 +55,11 @@ def add_command(commands):
         "--force", action="store_true", help="run the script even if names are missing"
     )
     parser.add_argument(
+        "--json",
+        action="store_true",
+        help="print the missing names as JSON, and do not run the script",
+    )
+    parser.add_argument(
         "--native", action="store_true", help="use native kernels (see `legacy-opt docs native`)"
     )
     parser.add_argument(
@@ -94,13 +100,28 @@ def execute(arguments):
         print(f"legacy-opt run: {terminal.one_line(error)}", file=sys.stderr)
         return terminal.BAD_INPUT
     modules = script_modules.read(path, name)
-    _warn_of_races(modules)
     missing = missing_names.find(modules, tensorflow)
+    if arguments.json:
+        return _print_json(path, modules, missing)
+    _warn_of_races(modules)
     if _report(missing, arguments.force):
         return terminal.MANUAL_WORK
     missing_errors.install(missing, tensorflow)
     sys.argv = list(arguments.argv)
     return outcome(functools.partial(run_module if is_module else run_file, script))
+
+
+def _print_json(path, modules, missing):
+    """Prints what was found in the script, and returns the exit code."""
+    certain = [each for each in missing if each.is_certain]
+    facts = {
+        "script": path,
+        "missing": [each._asdict() for each in missing],
+        "races": [{"path": path, "line": line} for path, line in global_steps.races(modules)],
+        "runs": not certain,
+    }
+    print(json.dumps(facts, indent=2))
+    return terminal.MANUAL_WORK if certain else terminal.SUCCESS
 
 
 def _warn_of_races(modules):

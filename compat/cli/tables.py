@@ -1,12 +1,20 @@
 """Plain-text tables, and a progress bar for terminals.
 
-Tables contain no control characters, so that terminals, files, pipes and logs get the same text.
+Names in tables contain no control characters. On a terminal, headings and some words have colours,
+and long texts in the last column are wrapped.
 """
 
 import contextlib
+import functools
+import shutil
+import textwrap
 from typing import NamedTuple
 
 from ..plain_text import printable
+from . import colours
+
+NARROWEST = 30  # characters of a wrapped column
+INDENT = "    "  # of texts below their rows
 
 
 class Table(NamedTuple):
@@ -33,29 +41,57 @@ def show(blocks, stream):
     for block in blocks:
         if isinstance(block, Table):
             rows = [[printable(cell, stream) for cell in row] for row in block.rows]
-            print("\n".join(plain_lines(block._replace(rows=rows))), file=stream)
+            width = shutil.get_terminal_size().columns or 80 if stream.isatty() else None
+            paint = functools.partial(colours.painted, stream=stream)
+            print("\n".join(lines(block._replace(rows=rows), width, paint)), file=stream)
         else:
             print(printable(block, stream), file=stream)
 
 
-def plain_lines(table):
-    """Yields the lines of a table, with aligned columns."""
+def lines(table, width=None, paint=lambda text, colour: text):
+    """Yields the lines of a table, with aligned columns.
+
+    Args:
+      table: the `Table`.
+      width: the width of the terminal: if the table is wider, texts of the last column are wrapped,
+        or stand below their rows if the column would become too narrow. None means any width.
+      paint: a function that gives a text (the first argument) a colour.
+    """
     headings = [heading.lstrip(">") for heading in table.columns]
-    widths = [max(map(len, column)) for column in zip(headings, *table.rows)]
     right_aligned = [heading.startswith(">") for heading in table.columns]
-    if table.title:
-        yield table.title
-    for row in [headings, ["-" * width for width in widths]] + list(table.rows):
+    widths = [max(map(len, column)) for column in zip(headings, *table.rows)]
+    room = widths[-1] if width is None else width - sum(each + 2 for each in widths[:-1])
+    is_below = room < min(widths[-1], NARROWEST)
+    if is_below:
+        headings, room = headings[:-1], width - len(INDENT)
+    else:
+        widths[-1] = min(widths[-1], room)
+
+    def line(cells, colour=None):
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, right_aligned)
+            for cell, width, right in zip(cells, widths, right_aligned)
         ]
-        yield "  ".join(cells).rstrip()
+        cells[-1] = cells[-1].rstrip()
+        return "  ".join(paint(each, colour or colours.of_cell(each)) for each in cells).rstrip()
+
+    if table.title:
+        yield table.title
+    yield line(headings, "bold")
+    yield line(["-" * width for width, _ in zip(widths, headings)])
+    for *cells, text in table.rows:
+        parts = textwrap.wrap(text, room, break_on_hyphens=False) if len(text) > room else [text]
+        if is_below:
+            yield line(cells)
+            yield from (INDENT + part for part in parts if part)
+        else:
+            yield line([*cells, parts[0]])
+            yield from (line([""] * len(cells) + [part]) for part in parts[1:])
 
 
 @contextlib.contextmanager
 def progress(label, total, stream, unit="B"):
-    """Shows a progress bar if `stream` is a terminal and tqdm is installed.
+    """Shows progress if `stream` is a terminal: a bar of tqdm, or a line if it is not installed.
 
     Args:
       label: the name of the work.
@@ -66,12 +102,38 @@ def progress(label, total, stream, unit="B"):
     Yields:
       A function that advances the bar by a number of units.
     """
-    tqdm = _tqdm() if stream.isatty() else None
-    if tqdm is None:
+    if not stream.isatty():
         yield lambda count: None
+        return
+    tqdm = _tqdm()
+    if tqdm is None:
+        with _line_of_progress(label, total, stream, unit) as advance:
+            yield advance
         return
     with tqdm(desc=label, total=total, file=stream, unit=unit, unit_scale=True) as bar:
         yield bar.update
+
+
+@contextlib.contextmanager
+def _line_of_progress(label, total, stream, unit):
+    """Shows the progress on one line, which is removed at the end."""
+    done = 0
+
+    def advance(count):
+        nonlocal done
+        done += count
+        if unit == "B":
+            text = f"{label}: {done * 100 // max(total, 1)} %"
+        else:
+            text = f"{label}: {done} of {total}{unit}"
+        stream.write("\r" + text)
+        stream.flush()
+
+    try:
+        yield advance
+    finally:
+        stream.write("\r\x1b[K")
+        stream.flush()
 
 
 def _tqdm():

@@ -16,7 +16,7 @@ from legacy_opt.core.nearest_names import did_you_mean
 
 from .. import messages, plain_text
 from ..quiet import silence
-from . import tables
+from . import colours, tables
 
 SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
@@ -70,7 +70,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         """Prints the error and ends the process."""
         message = plain_text.printable(message, sys.stderr)
-        self.exit(BAD_INPUT, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        prog = colours.painted(f"{self.prog}:", "red", sys.stderr)
+        self.exit(BAD_INPUT, f"{prog} {message} (see {self.prog} --help)\n")
 
 
 def add_parser(commands, name, help, description, epilog):
@@ -109,13 +110,13 @@ def run_command(name, execute, arguments, with_tensorflow=True):
                 importlib.import_module("legacy_opt.public")
             outcome = execute(arguments, screen)
     except KeyboardInterrupt:
-        print(f"legacy-opt {name}: interrupted", file=sys.stderr)
+        print(_of_command(name, "interrupted"), file=sys.stderr)
         return _INTERRUPTED
     except Exception as error:  # TensorFlow, Keras and a user's module may raise any exception
         if arguments.traceback:
             for line in traceback.format_exc().splitlines():
                 print(plain_text.printable(line, sys.stderr), file=sys.stderr)
-        print(f"legacy-opt {name}: {one_line(error)}", file=sys.stderr)
+        print(_of_command(name, one_line(error)), file=sys.stderr)
         return BAD_INPUT
     try:
         if arguments.json:
@@ -127,6 +128,10 @@ def run_command(name, execute, arguments, with_tensorflow=True):
         # Python flushes stdout once more when it exits, and would then print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return outcome.code
+
+
+def _of_command(name, message):
+    return colours.painted(f"legacy-opt {name}:", "red", sys.stderr) + " " + message
 
 
 def one_line(error):

@@ -76,6 +76,15 @@ def keras_2():
         ) from error
 
 
+def has_keras_2():
+    """Returns whether `keras_2` finds Keras 2."""
+    try:
+        keras_2()
+    except ImportError:
+        return False
+    return True
+
+
 def keras_3():
     """Returns the package keras if it is Keras 3.
 

@@ -20,8 +20,8 @@ from tests.support.checkpoints.v1_checkpoints import (
     v1_training,
 )
 from tests.support.keras import keras2_saving
-from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.row_adagrad import RowAdagrad
 from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1

@@ -17,10 +17,11 @@ from legacy_opt.compat.checkpoint_files.object_graph import (
     SLOT_VARIABLES,
     parse_object_graph,
 )
+from tests.support.keras import keras_apis
 
 v1 = tf.compat.v1
 
-keras_2 = versions.keras_2()
+keras_2 = keras_apis.keras_2()
 optimizers_2 = getattr(keras_2.optimizers, "legacy", keras_2.optimizers)
 HAS_KERAS_3 = versions.keras_facts()["generation"] == 3
 KERASES = [keras_2] + ([versions.keras_3()] if HAS_KERAS_3 else [])

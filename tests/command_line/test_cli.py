@@ -2,10 +2,13 @@
 
 import io
 import re
+import subprocess
 import sys
 
 import pytest
 
+import legacy_opt
+from legacy_opt import _checkout
 from legacy_opt.compat import plain_text, user_objects
 from legacy_opt.compat.cli import tables, terminal
 from tests.support.processes.command_line import ROOT, forget_module, start
@@ -66,15 +69,96 @@ def test_a_misspelled_word(screen, words, message):
     assert message in screen.refused(*words.split())
 
 
-@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
-def test_tables_are_plain_text(kind):
+ADVICE = tables.Table(
+    ("name", "action", "advice"), [("a", "MANUAL", "one two " * 6), ("b", "", "")]
+)
+
+
+def shown(table, kind, monkeypatch, **environment):
+    """Returns what a stream of the class `kind` gets, with these environment variables alone."""
+    for name in ("NO_COLOR", "FORCE_COLOR", "TERM"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     stream = kind()
-    tables.show(("before", TABLE, "after"), stream)
-    assert stream.getvalue() == "before\n" + PLAIN + "after\n"
+    tables.show(("before", table, "after"), stream)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("variable", ["NO_COLOR=1", "TERM=dumb"])
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_tables_are_plain_text(kind, variable, monkeypatch):
+    name, _, value = variable.partition("=")
+    assert shown(TABLE, kind, monkeypatch, **{name: value}) == "before\n" + PLAIN + "after\n"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="consoles of Windows get no colours")
+def test_tables_have_colours_on_a_terminal(monkeypatch):
+    text = shown(ADVICE, Terminal, monkeypatch)
+    assert "\x1b[1mname\x1b[0m" in text and "\x1b[31mMANUAL\x1b[0m" in text
+    assert "\x1b" not in shown(ADVICE, io.StringIO, monkeypatch)
+    assert "\x1b[31m" in shown(ADVICE, io.StringIO, monkeypatch, FORCE_COLOR="1")
+    assert "\x1b" not in shown(ADVICE, Terminal, monkeypatch, FORCE_COLOR="1", NO_COLOR="1")
+
+
+def test_long_texts_are_wrapped_on_a_terminal(monkeypatch):
+    wide = shown(ADVICE, Terminal, monkeypatch, NO_COLOR="1", COLUMNS="48").splitlines()
+    assert wide[3:5] == [
+        "a     MANUAL  one two one two one two one two",
+        " " * 14 + "one two one two",
+    ]
+    assert wide[5] == "b"
+    narrow = shown(ADVICE, Terminal, monkeypatch, NO_COLOR="1", COLUMNS="24").splitlines()
+    assert narrow[1:5] == [
+        "name  action",
+        "----  ------",
+        "a     MANUAL",
+        "    one two one two one",
+    ]
+    assert max(map(len, narrow)) <= 24
+
+
+def test_errors_have_colours_on_a_terminal(screen, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert screen.refused("docs", "nix").startswith("\x1b[31mlegacy-opt docs:\x1b[0m there is no")
+
+
+def test_the_version_of_a_checkout_has_its_commit(screen, monkeypatch):
+    assert re.fullmatch(
+        r"legacy-opt [\d.]+\w*( \(commit [0-9a-f]{10}(-dirty)?\))?\n", screen.run("--version")[1]
+    )
+    monkeypatch.setattr(_checkout, "FOLDER", ROOT / "docs" / "images")  # not the root of a checkout
+    assert screen.run("--version") == (0, f"legacy-opt {legacy_opt.__version__}\n", "")
+
+
+@pytest.mark.once
+def test_bash_completes_commands_options_and_pages(screen, tmp_path):
+    """tests/tools/completions.py, which `make lint` runs, compares the scripts with the parser."""
+    script = tmp_path / "completion"
+    script.write_text(screen.run("completion", "bash")[1] + COMPLETE)
+    for words, expected in {
+        "comple": "completion",
+        "convert --dry": "--dry-run",
+        "docs from_": "from_to",
+        "convert a b --to k": "keras",
+    }.items():
+        done = subprocess.run(
+            ["bash", str(script), *words.split()], stdout=subprocess.PIPE, text=True
+        )
+        assert done.stdout == expected + "\n"
+
+
+COMPLETE = """
+COMP_WORDS=(legacy-opt "$@")
+COMP_CWORD=$#
+_shtab_legacy_opt legacy-opt "${!#}"
+echo "${COMPREPLY[@]}"
+"""
 
 
 def test_an_empty_table_has_headings():
-    assert list(tables.plain_lines(tables.Table(("a", ">bc"), []))) == ["a  bc", "-  --"]
+    assert list(tables.lines(tables.Table(("a", ">bc"), []))) == ["a  bc", "-  --"]
 
 
 def progress_on(stream):
@@ -94,9 +178,15 @@ def test_no_progress_without_a_terminal():
     assert progress_on(io.StringIO()) == ""
 
 
-def test_no_progress_without_tqdm(monkeypatch):
+def test_progress_without_tqdm(monkeypatch):
     monkeypatch.setitem(sys.modules, "tqdm", None)  # makes `import tqdm` raise an ImportError
-    assert progress_on(Terminal()) == ""
+    shown = progress_on(Terminal())
+    assert shown.startswith("\rconvert: 5 %\rconvert: 10 %")
+    assert shown.endswith("\rconvert: 100 %\r\x1b[K")
+    stream = Terminal()
+    with tables.progress("build-kernels", 2, stream, unit=" kernels") as advance:
+        advance(1)
+    assert stream.getvalue() == "\rbuild-kernels: 1 of 2 kernels\r\x1b[K"
 
 
 @pytest.mark.parametrize(

@@ -332,6 +332,16 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, screen, bad, name, o
     assert sorted(os.listdir(str(bad))) == before
 
 
+def test_a_dry_run_reports_the_same_and_writes_nothing(tmp_path, screen, bad):
+    words = ("convert", bad / "good", tmp_path / "new")
+    rehearsed = screen.json(*words, "--dry-run")
+    output = screen.run(*words, "--dry-run")[1]
+    assert output.splitlines()[-1].startswith(f"would be written: {tmp_path / 'new'}, ")
+    assert os.listdir(str(tmp_path)) == ["old"]
+    assert rehearsed == dict(screen.json(*words), written=False)
+    assert "--overwrite" in screen.refused(*words, "--dry-run")
+
+
 def test_an_existing_destination_needs_overwrite(tmp_path, screen, bad):
     write_tensors(tmp_path / "new", {"z": draw(2)})
     source = bad / "good"

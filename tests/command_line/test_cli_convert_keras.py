@@ -80,6 +80,18 @@ def options(*words, model="build"):
     return ("--model", "users_model:" + model) + words
 
 
+def test_a_dry_run_reports_the_same_and_writes_nothing(tmp_path, screen, source):
+    keras, back = tmp_path / "new" / "keras.h5", tmp_path / "new" / "back"
+    to_keras = ("convert", source, keras, *options())
+    rehearsed = screen.json(*to_keras, "--dry-run")
+    assert not keras.parent.exists()
+    assert rehearsed == dict(screen.json(*to_keras), written=False)
+    files = sorted(os.listdir(str(keras.parent)))
+    rehearsed = screen.json("convert", keras, back, *options(), "--dry-run")
+    assert sorted(os.listdir(str(keras.parent))) == files
+    assert rehearsed == dict(screen.json("convert", keras, back, *options()), written=False)
+
+
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
     """Keras cannot load the Lambda layer from a file, so `convert` takes the layer from --model."""

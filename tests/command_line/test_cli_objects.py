@@ -13,10 +13,11 @@ from legacy_opt import versions
 from legacy_opt.compat.checkpoints import conversion_by_name
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import AFTER, BEFORE, assert_equal, tensors
+from tests.support.keras import keras_apis
 from tests.support.processes.command_line import Screen, forget_module
 
 v1 = tf.compat.v1
-KERAS = versions.keras_2()
+KERAS = keras_apis.keras_2()
 OWN = getattr(KERAS.optimizers, "legacy", KERAS.optimizers)
 NEW = KERAS.optimizers if OWN is not KERAS.optimizers else None
 USERS_MODULE = """

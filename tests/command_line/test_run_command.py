@@ -29,6 +29,21 @@ def test_a_script_that_does_not_exist(tmp_path, capsys, monkeypatch):
     assert error == "legacy-opt run: There is no file 'nix.py'.\n"
 
 
+def test_json_prints_the_scan_and_does_not_run(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import tensorflow as tf\nprint('runs')\ntf.contrib.nothing.at_all()\n")
+    words = ("-m", "legacy_opt", "run", "--json", script)
+    done = programs.run(*words, seconds=120)
+    facts = json.loads(done.stdout)
+    assert (done.returncode, facts["runs"], facts["races"]) == (1, False, [])
+    (missing,) = facts["missing"]
+    assert (missing["path"], missing["line"]) == (str(script), 3)
+    assert missing["name"] == "tf.contrib.nothing.at_all" and missing["is_certain"]
+    script.write_text("import tensorflow as tf\nprint('runs')\n")
+    done = programs.run(*words, seconds=120)
+    assert (done.returncode, json.loads(done.stdout)["runs"]) == (0, True)
+
+
 # A script that prints facts about its process. If the environment variable PROBE is set, the script
 # also writes facts about TensorFlow to the path in PROBE.
 PROBE = """

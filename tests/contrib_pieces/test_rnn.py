@@ -11,7 +11,10 @@ from legacy_opt.compat.contrib import rnn
 from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
 
 # tf_keras warns of its own cells, which are the base class and the cells that are wrapped.
-pytestmark = pytest.mark.filterwarnings("ignore:.tf.nn.rnn_cell.* is deprecated:UserWarning")
+pytestmark = [
+    pytest.mark.keras2,
+    pytest.mark.filterwarnings("ignore:.tf.nn.rnn_cell.* is deprecated:UserWarning"),
+]
 v1 = tf.compat.v1
 RANDOM = np.random.RandomState(0)
 INPUTS = RANDOM.normal(size=[2, 4, 3]).astype(np.float32)

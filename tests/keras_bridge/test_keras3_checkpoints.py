@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, versions
-from tests.support.keras import keras_cases, object_checkpoints
+from legacy_opt import AdagradDecayOptimizer
+from tests.support.keras import keras_apis, keras_cases, object_checkpoints
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.object_checkpoints import MAKERS, PROBLEM, keras_variables, tf_variables
 
@@ -131,10 +131,10 @@ OTHERS = {
         "TensorFlow 1 or Keras 2",
     ),
     "Keras 2": (
-        lambda: versions.keras_2().optimizers.legacy.Adam(0.1),
+        lambda: keras_apis.keras_2().optimizers.legacy.Adam(0.1),
         "TensorFlow 1 or Keras 2",
     ),
-    "Keras 2, new": (lambda: versions.keras_2().optimizers.Adam(0.1), "Keras' own"),
+    "Keras 2, new": (lambda: keras_apis.keras_2().optimizers.Adam(0.1), "Keras' own"),
     "Keras 3": (lambda: keras.optimizers.Adam(0.1), "Keras' own"),
     "Keras 3 SGD": (lambda: keras.optimizers.SGD(0.1), "Keras' own"),
     "Momentum": (lambda: make("Momentum"), "hyper_.* missing"),

@@ -14,10 +14,10 @@ from legacy_opt import versions
 from tests.support import exactness, rules, running
 from tests.support.exactness import EQUAL
 from tests.support.keras import keras_models, keras_ways
-from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras.keras_cases import CASES, KerasCase
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS
+from tests.support.keras.row_adagrad import RowAdagrad
 
 bridged = KERAS_3.bridged
 

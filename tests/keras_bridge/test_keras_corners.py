@@ -7,11 +7,11 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import versions
 from legacy_opt.compat import to_keras
+from tests.support.keras import keras_apis
 
 v1 = tf.compat.v1
-keras = versions.keras_2()
+keras = keras_apis.keras_2()
 MomentumOptimizer = v1.train.MomentumOptimizer
 
 

@@ -14,10 +14,11 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
+from tests.support.keras import keras_apis
 from tests.support.keras.keras2_saving import IDS, OPTIMIZERS, WAYS, build_model, same, train
 from tests.support.paths import DOCS
 
-keras = versions.keras_2()
+keras = keras_apis.keras_2()
 DOCS = DOCS / "keras.md"
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import versions
+from tests.support.keras import keras_apis
 from tests.support.keras.keras2_saving import IDS, TARGETS, build_model, same, train, v1
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 bridged = OPTIMIZER_V2.bridged
 
-keras = versions.keras_2()
+keras = keras_apis.keras_2()
 
 
 def keras_wrapper():

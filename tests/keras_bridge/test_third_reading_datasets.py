@@ -143,11 +143,12 @@ def test_options_of_keras_on_a_dataset_of_unknown_length(api, option):
 @pytest.mark.keras3
 @pytest.mark.every_lane
 def test_keras_3_itself_counts_a_step_that_does_not_exist():
-    """docs/keras.md says so."""
+    """docs/keras.md says so; Keras 3.16 does no longer."""
     keras = versions.keras_3()
     optimizer = keras.optimizers.SGD(0.1)
     fitted(keras, optimizer, known_length=False)
-    assert int(optimizer.iterations.numpy()) == EPOCHS * (STEPS + 1)
+    counts_too_much = int(keras.__version__.split(".")[1]) < 16
+    assert int(optimizer.iterations.numpy()) == EPOCHS * (STEPS + counts_too_much)
 
 
 # Optimizers of Keras in TF1 graphs, made by to_v1.

@@ -26,7 +26,7 @@ from tests.support.keras.to_v1_runs import (
 )
 
 v1 = tf.compat.v1
-KERAS_2 = CASES["optimizer_v2"]
+KERAS_2 = CASES.get("optimizer_v2", {})
 # The names of the step counter, and of Adam's first slot, in Keras 2 and 3.
 COUNT = {"optimizer_v2": "iter", "keras3": "iteration"}
 MEAN = {"optimizer_v2": "m", "keras3": "momentum"}

@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
+from tests.support.keras import keras_apis
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.keras.to_v1_runs import run, small_graph
 
 v1 = tf.compat.v1
-optimizers = versions.keras_2().optimizers
+optimizers = keras_apis.keras_2().optimizers
 home = OPTIMIZER_V2.optimizers
 
 
@@ -130,7 +131,7 @@ def test_the_other_optimizers_of_keras_2():
 
 
 def test_loss_scaling_of_keras_2():
-    mixed_precision = versions.keras_2().mixed_precision
+    mixed_precision = keras_apis.keras_2().mixed_precision
     scaling = getattr(mixed_precision, "LossScaleOptimizer", None)
     cls = scaling or mixed_precision.experimental.LossScaleOptimizer
     arguments = {"initial_scale": 4.0} if scaling else {"loss_scale": 4.0}

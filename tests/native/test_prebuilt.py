@@ -189,7 +189,8 @@ def test_the_build_of_a_wheel():
     root = Path(tf.sysconfig.get_lib()).parent
     if not (root / arm64.SESSION).exists():
         pytest.skip("this version has no wheel for ARM64")
-    wheel = Path(f"tensorflow_cpu_aws-{tf.__version__}-cp310-cp310-linux_aarch64.whl")
+    version = tf.__version__.replace("-", "")  # 2.22.0-rc0 is 2.22.0rc0 for pip
+    wheel = Path(f"tensorflow_cpu_aws-{version}-cp310-cp310-linux_aarch64.whl")
     assert arm64.build_of(wheel, root) == versions.tensorflow_build()
 
 

@@ -41,7 +41,7 @@ def test_slow():
 def test_size(full):
     assert full in (True, False)
 """
-MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"])
+MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras2", "keras3"])
 # The source of the module `legacy_opt.versions` in `run_suite`. It does not import TensorFlow.
 VERSIONS = """
 def keras_facts():
@@ -49,6 +49,9 @@ def keras_facts():
 
 def has_contrib():
     return False
+
+def has_keras_2():
+    return True
 """
 
 

@@ -14,7 +14,7 @@ from legacy_opt import compat
 from tests.support.paths import ROOT
 from tests.tools import public_api
 
-pytestmark = pytest.mark.once
+pytestmark = [pytest.mark.once, pytest.mark.keras2]  # some public names need Keras 2
 
 
 def public_functions():

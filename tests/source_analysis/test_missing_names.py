@@ -220,6 +220,7 @@ def test_names_are_missing_without_the_packages(missing, monkeypatch):
 
 if not versions.has_contrib():
 
+    @pytest.mark.keras2  # contrib.rnn needs it
     def test_other_names_of_contrib_are_missing(missing):
         code = """
         import tensorflow as tf

@@ -23,8 +23,8 @@ from tests.support.checkpoints.v1_checkpoints import (
     v1_training,
 )
 from tests.support.keras import keras_ways
-from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
+from tests.support.keras.row_adagrad import RowAdagrad
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))

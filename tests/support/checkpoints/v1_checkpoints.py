@@ -15,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from tests.support import running
-from tests.support.keras import keras_ways
+from tests.support.keras import keras_apis, keras_ways
 
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
@@ -32,7 +32,7 @@ def problem(names=("matrix", "table"), dtype="float32"):
 
 def keras_of(api):
     """Returns the Keras module of an `api`."""
-    return versions.keras_2() if api == "optimizer_v2" else versions.keras_3()
+    return keras_apis.keras_2() if api == "optimizer_v2" else versions.keras_3()
 
 
 class V1Training:

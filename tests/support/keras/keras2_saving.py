@@ -3,34 +3,16 @@
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, RuleOptimizer, versions
-from legacy_opt.compat import register_optimizer
-from legacy_opt.core.slots import RowSlot, ScalarSlot
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from tests.support import rules
-from tests.support.keras.keras_apis import OPTIMIZER_V2
+from tests.support.keras.keras_apis import OPTIMIZER_V2, by_callback
+from tests.support.keras.row_adagrad import RowAdagrad
 
 bridged = OPTIMIZER_V2.bridged
 v1 = tf.compat.v1.train
 
 
-keras = versions.keras_2()
-
-
-@register_optimizer
-class RowAdagrad(RuleOptimizer):
-    """Adagrad with one accumulator for each row, and a scalar slot that counts updates."""
-
-    slots = {"rows": RowSlot(0.1), "count": ScalarSlot()}
-
-    def __init__(self, learning_rate, use_locking=False, name="RowAdagrad"):
-        super().__init__(use_locking, name, learning_rate=learning_rate)
-
-    def rule(self, grad, value, slots, hyper):
-        axes = list(range(1, len(grad.shape)))
-        rows = slots.rows + tf.reduce_mean(grad * grad, axes, keepdims=True)
-        count = slots.count + 1
-        change = hyper.learning_rate * grad * tf.math.rsqrt(rows) / count
-        return change, {"rows": rows, "count": count}
+keras = OPTIMIZER_V2.keras
 
 
 def plain():
@@ -114,19 +96,6 @@ def _checkpoint(early):
         status = checkpoint.restore(tf.train.latest_checkpoint(str(home)))
         status.assert_existing_objects_matched()
         return model
-
-    return save, load
-
-
-def by_callback(api, name, load, **options):
-    """Returns (save, load); `save` calls ModelCheckpoint as `fit` would do in one epoch."""
-
-    def save(model, home):
-        callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)
-        callback.set_model(model)
-        callback.on_train_begin()
-        callback.on_epoch_begin(0)
-        callback.on_epoch_end(0, {})
 
     return save, load
 

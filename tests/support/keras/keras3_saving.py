@@ -9,8 +9,8 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer
 from tests.support import rules
 from tests.support.keras import keras_cases, keras_ways
-from tests.support.keras.keras2_saving import RowAdagrad, by_callback
-from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.keras_apis import KERAS_3, by_callback
+from tests.support.keras.row_adagrad import RowAdagrad
 
 v1 = tf.compat.v1.train
 

@@ -14,6 +14,13 @@ from tests.support import running
 from tests.support.keras import keras_models
 
 
+def keras_2():
+    """Returns Keras 2; skips the test, or the module of tests, if it is not installed."""
+    if not versions.has_keras_2():
+        pytest.skip("Keras 2 is not installed", allow_module_level=True)
+    return versions.keras_2()
+
+
 class KerasApi:
     """A Keras API; `name` is the value of `to_keras`'s argument `api`.
 
@@ -26,7 +33,7 @@ class KerasApi:
     @property
     def keras(self):
         """The Keras module."""
-        return versions.keras_2() if self.name == "optimizer_v2" else versions.keras_3()
+        return keras_2() if self.name == "optimizer_v2" else versions.keras_3()
 
     @property
     def optimizers(self):
@@ -42,6 +49,7 @@ class KerasApi:
         """Converts a v1 optimizer with `to_keras`; a string is a key of `V1_OPTIMIZERS`."""
         if isinstance(optimizer, str):
             optimizer = keras_models.make(optimizer)
+        assert self.keras  # skips tests of a Keras that is not installed
         return to_keras(optimizer, api=self.name, **arguments)
 
     def variable(self, value, **arguments):
@@ -205,3 +213,16 @@ APIS = {api.name: api for api in (OPTIMIZER_V2, KERAS_3)}
 def api(request):
     """Returns the `KerasApi` of a test. A conftest.py imports this fixture."""
     return request.param
+
+
+def by_callback(api, name, load, **options):
+    """Returns (save, load); `save` calls ModelCheckpoint as `fit` would do in one epoch."""
+
+    def save(model, home):
+        callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)
+        callback.set_model(model)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        callback.on_epoch_end(0, {})
+
+    return save, load

@@ -16,6 +16,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from tests.support import ending_datasets, problems, running
+from tests.support.keras import keras_apis
 
 v1 = tf.compat.v1
 DTYPES = ("float32", "float64", "float16", "bfloat16")
@@ -216,7 +217,7 @@ def fit(model, make, api="optimizer_v2", run_eagerly=False, known_length=True):
 
     If `known_length` is False, the data is a dataset of unknown length, with 3 batches an epoch.
     """
-    keras = versions.keras_2() if api == "optimizer_v2" else versions.keras_3()
+    keras = keras_apis.keras_2() if api == "optimizer_v2" else versions.keras_3()
     with_bias = "bias" in model.trained
     embedding = keras.layers.Embedding(9, 2, dtype=model.dtype, trainable="table" in model.trained)
     dense = keras.layers.Dense(1, use_bias=with_bias, dtype=model.dtype)

@@ -6,8 +6,8 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from tests.support import rules, running
 from tests.support.keras import keras_models
-from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.row_adagrad import RowAdagrad
 
 PROBLEM = keras_models.problem(steps=8)
 MAKERS = {

@@ -160,7 +160,7 @@ def _cases(api):
     return cases
 
 
-CASES = {"optimizer_v2": _cases(OPTIMIZER_V2)}
+CASES = {"optimizer_v2": _cases(OPTIMIZER_V2)} if versions.has_keras_2() else {}
 if versions.keras_facts()["generation"] == 3:
     CASES["keras3"] = _cases(KERAS_3)
 

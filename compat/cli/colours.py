@@ -1,0 +1,32 @@
+"""Colours for terminals; files, pipes and logs get plain text."""
+
+import os
+
+_CODES = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
+# {a cell of a table: its colour}
+_OF_WORDS = {"MANUAL": "red", "change": "yellow", "stays": "green"}
+
+
+def are_wanted(stream):
+    """Whether to print colours to a stream.
+
+    The environment variables are those that other programs use, too: NO_COLOR turns colours off
+    (https://no-color.org), FORCE_COLOR turns them on if the stream is not a terminal.
+    """
+    if os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR"):
+        return True
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and os.name != "nt"
+
+
+def painted(text, colour, stream):
+    """Returns a text with the codes of a colour, or unchanged if the stream gets no colours."""
+    if colour is None or not are_wanted(stream):
+        return text
+    return f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+
+
+def of_cell(text):
+    """Returns the colour of a cell of a table, or None."""
+    return _OF_WORDS.get(text.strip())
