@@ -209,10 +209,12 @@ def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
 
 def _with_decays(optimizer, inputs):
     """Returns the `StepInputs` with `decays` and `graph_tensors`."""
+    # `_prepare` stores other tensors, of the graph in which it has run.
+    arguments = {"_" + name for name in inspection.constructor_arguments(type(optimizer))}
     tensors = [
         name
-        for name, value in vars(optimizer).items()
-        if name not in (*inputs.rates, inputs.step) and schedules.step_behind(value) is not None
+        for name in arguments.intersection(vars(optimizer)).difference((*inputs.rates, inputs.step))
+        if schedules.step_behind(vars(optimizer)[name]) is not None
     ]
     decays = schedules.decays(optimizer, inputs.rates)
     return inputs._replace(decays=tuple(decays.items()), graph_tensors=tuple(tensors))

@@ -406,7 +406,7 @@ def test_another_process_loads_saved_models_with_keras_2(tmp_path):
         if not tf.executing_eagerly():
             tf.compat.v1.enable_eager_execution()
         from legacy_opt import compat, versions
-        load = keras_apis.keras_2().models.load_model
+        load = versions.keras_2().models.load_model
         for path in sys.argv[1:]:
             model = load(path, custom_objects=compat.custom_objects(api="optimizer_v2"))
             saved = model.optimizer.get_config()["optimizer"]

@@ -17,10 +17,11 @@ def pinned(name):
 def test_the_hooks_have_the_versions_of_make_lint():
     found = pinned(".pre-commit-config.yaml")
     assert found == pinned("Makefile")
-    assert {each.partition("==")[0] for each in found} == {"ruff", "basedpyright"}
+    assert {each.partition("==")[0] for each in found} == {"ruff", "basedpyright", "shtab"}
 
 
 def test_a_hook_checks_the_layers():
     hooks = (ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8")
-    (program,) = re.findall(r"entry: python (\S+)", hooks)
-    assert (ROOT / program).is_file()
+    programs = re.findall(r"entry: python (\S+)", hooks)
+    assert programs == ["tests/tools/layers.py", "tests/tools/completions.py"]
+    assert all((ROOT / program).is_file() for program in programs)
