@@ -118,10 +118,17 @@ def no_garbage_collection_of_keras(request):
 
 
 @pytest.fixture(autouse=True)
-def no_global_step_is_left():
-    """Removes a global step that a test has created eagerly, so that later tests do not get it."""
-    yield
+def no_state_is_left():
+    """Undoes what a test changes for later tests: an eager global step, the kind of new variables.
+
+    A BoostedTreesClassifier, for example, turns resource variables on for the whole process.
+    """
     tensorflow = sys.modules.get("tensorflow")
-    if tensorflow is not None:
-        v1 = tensorflow.compat.v1
-        v1.get_default_graph().clear_collection(v1.GraphKeys.GLOBAL_STEP)
+    resource = tensorflow is not None and tensorflow.compat.v1.resource_variables_enabled()
+    yield
+    if tensorflow is None:
+        return
+    v1 = tensorflow.compat.v1
+    v1.get_default_graph().clear_collection(v1.GraphKeys.GLOBAL_STEP)
+    if v1.resource_variables_enabled() != resource:
+        (v1.enable_resource_variables if resource else v1.disable_resource_variables)()

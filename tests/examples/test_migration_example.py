@@ -22,6 +22,7 @@ from migration.files import periods_of, read_story
 from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
 
+pytestmark = pytest.mark.full  # the program takes 25 seconds
 KERAS_3 = versions.keras_facts()["generation"] == 3
 TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # {optimizer: number of moved tensors}
 
@@ -163,7 +164,6 @@ def test_a_changed_checkpoint_fails_the_roll_back(story, capsys):
     assert "not equal" in capsys.readouterr().out
 
 
-@pytest.mark.full
 def test_a_wrong_checkpoint_fails_the_way_to_keras(story):
     from migration.stages import run_stage
 
