@@ -11,7 +11,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo environments test test-full test-version versions oldest-keras clients horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel sanitize mutations coverage seconds rules leave docs docs-open docs-test \
+.PHONY: help demo environments test test-full test-version versions oldest-keras clients horovod handover migration-demo gallery matrix scripts bits bits-arm native-differences native-wheel release-check workflows sanitize mutations coverage seconds rules leave docs docs-open docs-test \
 	completions lint format bench readme doctor clean
 
 help: ## list the commands
@@ -80,6 +80,12 @@ leave: $(TOOLS) ## compare recorded rules in NumPy, PyTorch, JAX and Keras, with
 
 native-differences: $(TOOLS) ## print how often native kernels differ from TensorFlow, for docs/native.md
 	$(NOX) native_differences
+
+release-check: $(TOOLS) ## build all packages of a release, and try them (ARGS=--final: no blanks; ARGS=--quick)
+	$(NOX) release_check -- $(ARGS)
+
+workflows: $(TOOLS) ## validate .github, and run the commands of its workflows (ARGS=lint: those with this text)
+	$(NOX) workflows -- $(ARGS)
 
 native-wheel: $(TOOLS) ## build legacy-opt-native for machines without a compiler (ARGS=aarch64: for ARM64)
 	$(NOX) native_wheel -- $(ARGS)

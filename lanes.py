@@ -5,11 +5,14 @@ noxfile.py, CI and the table in `PAGES_WITH_TABLE` use the list of lanes. Comman
     python lanes.py check     fails if the Python of a lane is not installed
     python lanes.py list      lists the lanes, and the Python found for each
     python lanes.py table     prints the table
+    python lanes.py json      prints the lanes as JSON, for .github/workflows
     python lanes.py readme    writes the table into README.md and docs/compatibility.md, between the
-                              <!-- lanes --> markers
+                              <!-- lanes --> markers, and the contact of metadata.json into
+                              SECURITY.md
 """
 
 import argparse
+import json
 import os
 import platform
 import re
@@ -147,7 +150,8 @@ BETWEEN = (
 
 # Other versions that the package legacy-opt-native (`make native-wheel`) supports. It has a native
 # operations library for each: a library of TensorFlow operations that run native kernels.
-WITH_OPERATIONS = ("2.7.4", "2.12.1", "2.13.1", "2.16.2", "2.18.1", "2.19.1")
+WITH_OPERATIONS = ("2.7.4", "2.12.1", "2.13.1", "2.14.1", "2.16.2", "2.17.1", "2.18.1", "2.19.1")
+WITH_OPERATIONS += ("2.20.0",)
 OPERATIONS_LANES = tuple(lane for lane in BETWEEN if lane.tensorflow in WITH_OPERATIONS)
 
 # The folders in tests/ whose tests need the packages of the examples: pandas, matplotlib,
@@ -211,6 +215,12 @@ def table_of(found):
     return "\n".join(lines)
 
 
+def security_contact():
+    """Returns the line of SECURITY.md that names the contact in metadata.json."""
+    contact = json.loads((ROOT / "metadata.json").read_text(encoding="utf-8"))["security_contact"]
+    return contact or "there is no contact yet."
+
+
 def with_table(text, marker="lanes", lines=None):
     """Returns the text of a page with a table between its markers; by default that of the lanes.
 
@@ -236,13 +246,16 @@ def write_page(name, **parts):
 def main():
     """Runs the command line."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("command", choices=["check", "list", "table", "readme"])
+    parser.add_argument("command", choices=["check", "list", "table", "json", "readme"])
     command = parser.parse_args().command
     if command == "table":
         print(table())
+    elif command == "json":
+        print(json.dumps([{**lane._asdict(), "name": lane.name} for lane in LANES]))
     elif command == "readme":
         for name in PAGES_WITH_TABLE:
             write_page(name)
+        write_page("SECURITY.md", marker="security_contact", lines=security_contact())
     else:
         pythons = {lane: find_python(lane.python) for lane in LANES}
         for lane, python in pythons.items():

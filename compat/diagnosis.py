@@ -167,7 +167,7 @@ def _problems(facts):
         yield _problem(
             "error",
             "TensorFlow is not installed.",
-            'pip install "legacy-opt[tensorflow-cpu]"  (GPUs: "legacy-opt[tensorflow]")',
+            "pip install tensorflow-cpu  (for GPUs, and on macOS: tensorflow)",
         )
     elif error is not None:
         yield _problem("error", "TensorFlow cannot be imported: " + error, _fix_for(error, facts))

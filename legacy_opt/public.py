@@ -7,8 +7,7 @@ except ModuleNotFoundError as _error:
         raise
     raise ImportError(
         "legacy_opt needs TensorFlow 1.15 or newer, but TensorFlow is not installed. "
-        'Install it with: pip install "legacy-opt[tensorflow-cpu]" '
-        '(or "legacy-opt[tensorflow]" for GPUs).'
+        "Install it with: pip install tensorflow-cpu (for GPUs, and on macOS: tensorflow)."
     ) from _error
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer

@@ -15,7 +15,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from legacy_opt import versions
-from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.native.runtime import tensorflow_operations
+from native_wheel.build import cpp_compiler
 
 FRAMEWORK = "tensorflow/libtensorflow_framework.so.2"
 SESSION = "tensorflow/python/client/_pywrap_tf_session.so"
@@ -49,7 +50,7 @@ def main(folder, wheel):
         root = Path(work)
         build = build_of(Path(wheel), root)
         command = [
-            *cache.find_compiler("C++ cross", "CROSS_CXX", "aarch64-linux-gnu-g++"),
+            *cpp_compiler("aarch64"),
             versions.cpp_standard(str(root / "tensorflow")),
             f"-I{root / 'tensorflow' / 'include'}",
             f"-D_GLIBCXX_USE_CXX11_ABI={build[2]}",

@@ -15,6 +15,7 @@ import inspect
 import itertools
 import os
 import platform
+import shlex
 import sys
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
 
 THIS_MACHINE = platform.machine()
+OLD_GLIBC = Path(__file__).with_name("old_glibc.h")
 DTYPES = (tf.float32, tf.float64, tf.bfloat16, tf.float16)
 # {constructor argument: values that need different kernels}. The trained variable is named "w".
 CHOICES = {
@@ -150,10 +152,17 @@ def c_compiler(machine):
 
 
 def cpp_compiler(machine):
-    """Returns the command of the C++ compiler for a type of processor; see `c_compiler`."""
+    """Returns the command of the C++ compiler for libraries that old Linux can load, too.
+
+    Args:
+      machine: the type of processor; see `c_compiler`.
+    """
     if machine == THIS_MACHINE:
-        return cache.find_compiler("C++", "CXX", "c++")
-    return cache.find_compiler("C++ cross", "CROSS_CXX", f"{machine}-linux-gnu-g++")
+        command = cache.find_compiler("C++", "CXX", "c++")
+    else:
+        command = cache.find_compiler("C++ cross", "CROSS_CXX", f"{machine}-linux-gnu-g++")
+    # The operator that sized deallocation calls is newer than manylinux_2_17.
+    return [*command, "-include", str(OLD_GLIBC), "-fno-sized-deallocation"]
 
 
 def main(what, folder, machine=THIS_MACHINE):
@@ -161,6 +170,7 @@ def main(what, folder, machine=THIS_MACHINE):
     Path(folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     os.environ[cache.FOLDER_VARIABLE] = folder
     if what == "operations":
+        os.environ["CXX"] = " ".join(map(shlex.quote, cpp_compiler(machine)))
         print(tensorflow_operations.build())
         return
     standalone.compile_file(cpp_compiler(machine), Path(folder, standalone.name(machine)))

@@ -15,7 +15,8 @@ from tests.fuzz.cases import CASES, KNOWN, Fuzzed, Gradient, extremes_of
 
 def test_random_cases():
     account = Account()
-    for number in range(3):  # the seeds are fixed, so each run has the same cases
+    # A seed does not determine all cases: hypothesis also draws constants of imported modules.
+    for number in range(3):
         run_block(number, 12, account)
     assert not account.findings
     assert account.outcomes["compared"] > 20
@@ -131,7 +132,7 @@ def test_a_finding_has_the_error_of_the_reduced_draw(monkeypatch):
 
 def test_a_finding_is_printed_once_and_the_run_continues(monkeypatch, capsys):
     def check(case):
-        if len(case.shape) == 2 and not case.wrapper:
+        if case.shape and not case.wrapper:  # in each hundred of draws
             raise checking.Finding(f"{case.shape[0]} is wrong")
         return collections.Counter(["compared"] * len(case.trainings))
 
