@@ -17,6 +17,7 @@ from setuptools.command.build import build
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
+os.umask(0o022)  # files in a wheel have the same modes, whoever builds it
 
 
 def read(name):

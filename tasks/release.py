@@ -86,9 +86,9 @@ def build_twice(session):
             try:
                 session.run("git", "clone", "-q", str(ROOT), f"{home}/copy", external=True)
                 env = {"SOURCE_DATE_EPOCH": date, "TZ": zone}
-                session.run(*build, f"{home}/a", f"{home}/copy", env=env, external=True)
-                words = f"{home}/b", "--wheel", f"{home}/copy"
-                session.run(*build, *words, env=env, external=True)
+                for words in [f"{home}/a"], [f"{home}/b", "--wheel"]:
+                    command = [*build, *words, f"{home}/copy"]
+                    session.run(*command, env=env, external=True, silent=True)
             finally:
                 os.umask(old)
             built += [
