@@ -17,6 +17,7 @@ from setuptools.command.build import build
 from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
+os.umask(0o022)  # files in a wheel have the same modes, whoever builds it
 
 
 def read(name):
@@ -58,11 +59,6 @@ class BuildInEmptyFolder(build):
         super().initialize_options()
         self.folder = tempfile.TemporaryDirectory()
         self.build_base = self.folder.name
-
-    def run(self):
-        super().run()
-        for path in Path(self.build_lib).rglob("*"):  # the builder's umask does not matter
-            path.chmod(0o755 if path.is_dir() else 0o644)
 
 
 class ReproducibleSdist(sdist):

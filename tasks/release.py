@@ -82,9 +82,9 @@ def build_twice(session):
     built = []
     for umask, zone in (0o022, "UTC"), (0o077, "Asia/Tokyo"):
         with tempfile.TemporaryDirectory() as home:
+            session.run("git", "clone", "-q", str(ROOT), f"{home}/copy", external=True)
             old = os.umask(umask)
             try:
-                session.run("git", "clone", "-q", str(ROOT), f"{home}/copy", external=True)
                 env = {"SOURCE_DATE_EPOCH": date, "TZ": zone}
                 for words in [f"{home}/a"], [f"{home}/b", "--wheel"]:
                     command = [*build, *words, f"{home}/copy"]
