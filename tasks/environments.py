@@ -98,13 +98,14 @@ def missing(session, lane):
 
 
 def small_environment(session, home, base, *requirements):
-    """Creates an environment with some packages if it does not exist, and returns its Python."""
-    python = str(home / "bin" / "python")
-    if not (home / "made").exists():
+    """Creates or updates an environment with some packages, and returns its Python."""
+    python, stamp = str(home / "bin" / "python"), home / "made"
+    wanted = "\n".join(requirements)
+    if not stamp.exists() or stamp.read_text() != wanted:
         session.run(base, "-m", "venv", str(home), external=True)
         install(session, python, "--upgrade", "pip")
         install(session, python, *requirements)
-        (home / "made").touch()
+        stamp.write_text(wanted)
     return python
 
 

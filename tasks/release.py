@@ -108,8 +108,10 @@ def write_bill(session):
     (wheel,) = DIST.glob("legacy_opt-*.whl")
     with tempfile.TemporaryDirectory() as home:
         session.run(sys.executable, "-m", "venv", "--without-pip", home, external=True)
-        pip = "-m", "pip", "--python", f"{home}/bin/python", "install", "-q", str(wheel)
-        session.run(sys.executable, *pip, external=True)
+        pip = [sys.executable, "-m", "pip", "--python", f"{home}/bin/python", "install", "-q"]
+        session.run(*pip, "numpy", external=True)
+        # By name: the bill would contain the path of a file.
+        session.run(*pip, "--no-index", "--find-links", str(DIST), "legacy-opt", external=True)
         to = str(DIST / f"{wheel.name.split('-py3')[0]}.cdx.json")
         words = "-m", "cyclonedx_py", "environment", "--output-reproducible", "-o", to
         session.run(tools(session), *words, f"{home}/bin/python", external=True)

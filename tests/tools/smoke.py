@@ -38,11 +38,11 @@ print("trained")
 COMMANDS = {
     "--version": (0, legacy_opt.__version__),
     "doctor": (0, "No problems found."),
-    "audit old.py": (1, "LazyAdamOptimizer"),
+    "audit old.py": (0, "1 to change"),
     "run old.py": (0, "trained"),
     "inspect model.ckpt": (0, "w/Adam"),
     "docs migration": (0, "audit"),
-    "export model.ckpt --rule LazyAdam --out state.npz": (0, "state.npz"),
+    "export model.ckpt --rule LazyAdamOptimizer --out state.npz": (0, "state.npz"),
 }
 # Optimizers with kernels of different kinds.
 CLASSES = ("AdagradDecayOptimizer", "LazyAdamOptimizer", "LAMBOptimizer", "AdafactorOptimizer")
@@ -93,7 +93,7 @@ def trained(cls, native):
     with tf.Graph().as_default(), v1.Session() as session:
         step = v1.train.get_or_create_global_step()
         needed = {"global_step": step} if "Decay" in cls.__name__ else {}
-        optimizer = cls(0.1, **needed)
+        optimizer = cls(learning_rate=0.1, **needed)
         optimizer.native = native
         dense, table = (
             v1.get_variable(name, initializer=numbers(40, 6), use_resource=True) for name in "dt"
