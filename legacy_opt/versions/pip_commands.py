@@ -19,4 +19,7 @@ def pip_command(*packages, version=tf.__version__):
     }
     # The only dependency of these packages is `tensorflow`, which tf-keras requires. pip would
     # install it over the files of `tensorflow-cpu`, `tf-nightly` and other distributions.
-    return " ".join(["pip install --no-deps", *(requirements[each] for each in packages)])
+    command = " ".join(["pip install --no-deps", *(requirements[each] for each in packages)])
+    if "-" in version:  # a release candidate or a nightly build, such as 2.22.0-rc0
+        command += f"  # tf-keras {minor} is released after TensorFlow {minor}"
+    return command

@@ -179,6 +179,16 @@ def test_with_keras_3_the_command_that_installs_tf_keras_is_shown(wheel):
     ]
 
 
+@pytest.mark.parametrize("version", ["2.22.0-rc0", "2.23.0-dev20261101"])
+def test_a_tensorflow_that_is_not_released_may_have_no_tf_keras_yet(version):
+    minor = version[:4]
+    command = diagnosis.pip_tf_keras({"tensorflow": {"version": version}})
+    assert command == (
+        f'pip install --no-deps "tf-keras=={minor}.*"'
+        f"  # tf-keras {minor} is released after TensorFlow {minor}"
+    )
+
+
 def test_keras_3_too_old_for_the_bridge():
     changed = {"auto": "keras3", "keras3": "ImportError: Keras 3.0.5 is too old."}
     problem = only_problem(keras={"generation": 3}, to_keras=changed)
