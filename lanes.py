@@ -72,6 +72,8 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
     @property
     def wheel(self):
         """The package to install: `tensorflow-cpu` where it exists, otherwise `tensorflow`."""
+        if "dev" in self.tensorflow:
+            return "tf-nightly"
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         has_cpu_wheel = x86 and sys.platform != "darwin" and self.minor >= (2, 1)
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"

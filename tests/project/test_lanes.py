@@ -150,6 +150,9 @@ def test_requirements_keep_old_wheels_working():
     assert re.match("tensorflow(-cpu)?==2.16.2$", new.requirements[0])
     assert new.requirements[1:] == ["numpy<2"]
     assert new.requirements_alone == ["tf-keras==2.16.*", "tensorflow-estimator==2.15.0"]
+    nightly = lanes.Lane("2.99.0.dev20301231", "3.13", "")
+    assert nightly.requirements == ["tf-nightly==2.99.0.dev20301231"]
+    assert nightly.requirements_alone == []  # there is no tf-keras yet
 
 
 @pytest.mark.parametrize(
