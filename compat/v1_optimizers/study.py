@@ -25,10 +25,10 @@ class StepInputs(NamedTuple):
       step_dtype: the dtype of the global step.
       counts: the names of the attributes that contain an integer variable, such as a wrapper's
         global step. `to_keras` sets these attributes to Keras' `iterations`.
-      decays: (attribute, schedule) pairs: hyperparameters other than the learning rate that are
-        decays such as `tf.compat.v1.train.polynomial_decay`. The schedule takes the step.
+      decays: (attribute, function) pairs: hyperparameters other than the learning rate that are
+        decays such as `tf.compat.v1.train.polynomial_decay`. See `schedules.decays`.
       graph_tensors: the names of the attributes, other than `rates` and `step`, that contain a
-        tensor which is computed from a step variable of a graph.
+        tensor which is computed from a step variable of a graph. See `schedules.reads_step`.
     """
 
     rates: Tuple[str, ...] = ()
@@ -209,12 +209,10 @@ def _step_inputs(leaf, rates, global_step_attr, saved_dtype):
 
 def _with_decays(optimizer, inputs):
     """Returns the `StepInputs` with `decays` and `graph_tensors`."""
-    # `_prepare` stores other tensors, of the graph in which it has run.
-    arguments = {"_" + name for name in inspection.constructor_arguments(type(optimizer))}
     tensors = [
         name
-        for name in arguments.intersection(vars(optimizer)).difference((*inputs.rates, inputs.step))
-        if schedules.step_behind(vars(optimizer)[name]) is not None
+        for name, value in vars(optimizer).items()
+        if name not in (*inputs.rates, inputs.step) and schedules.reads_step(value)
     ]
     decays = schedules.decays(optimizer, inputs.rates)
     return inputs._replace(decays=tuple(decays.items()), graph_tensors=tuple(tensors))

@@ -227,6 +227,12 @@ class PowerSignOptimizer(_SignOptimizer):
         )
 
     _logbase_t = tensor_of("logbase")
+    computed_attributes = ("_logbase",)  # which `_prepare` computes from other attributes
+
+    def _prepare(self):
+        if callable(self._logbase):  # `to_keras` replaces `_base` in each step
+            self._logbase = _logarithm(self._base)
+        super()._prepare()
 
     def _multiplier(self, sign, hyper):
         return tf.exp(hyper.logbase * sign)

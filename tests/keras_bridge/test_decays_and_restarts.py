@@ -1,0 +1,239 @@
+"""Tests that hyperparameters computed from a global step follow Keras' `iterations`.
+
+Expected are the weights of the same v1 optimizer in a Session, without a restart. A bridged
+optimizer trains in a TF1 graph, also with a restart from a `tf.train.Checkpoint` that contains
+`iterations` but not the graph's global step, and eagerly.
+"""
+
+import contextlib
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import versions
+from legacy_opt.compat import compare_with_session, to_keras
+from tests.support.keras.keras_apis import OPTIMIZER_V2
+
+v1 = tf.compat.v1
+STEPS = 6
+GRADIENT = np.ones([1], np.float32)
+Momentum = v1.train.MomentumOptimizer
+
+
+def decayed(value, step):
+    return v1.train.exponential_decay(value, step, 3, 0.5)
+
+
+class Own(v1.train.Optimizer):
+    """Momentum that keeps its momentum in a list, not in `_momentum`."""
+
+    def __init__(self, learning_rate, momentum):
+        super().__init__(False, "Own")
+        self._learning_rate, self._settings = learning_rate, [momentum]
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            self._zeros_slot(variable, "m", "Own")
+
+    def _resource_apply_dense(self, grad, handle):
+        (momentum,) = self._settings
+        momentum = momentum() if callable(momentum) else momentum
+        slot = self.get_slot(handle, "m")
+        with tf.control_dependencies([slot.assign(momentum * slot + grad)]):
+            return handle.assign_sub(self._learning_rate * slot.read_value(), read_value=False)
+
+
+class Halving(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """A schedule with state that its configuration lacks, and no configuration."""
+
+    scale = 1.0
+
+    def __call__(self, step):
+        return self.scale * tf.pow(0.5, tf.cast(step, tf.float32))
+
+
+def halving(step):
+    schedule = Halving()
+    schedule.scale = 0.5
+    return functools.partial(schedule, step) if tf.executing_eagerly() else schedule(step)
+
+
+# {name: a function of the global step that makes an optimizer}
+MAKERS = {
+    "learning rate": lambda step: Momentum(decayed(0.1, step), 0.9),
+    "momentum": lambda step: Momentum(0.1, decayed(0.9, step)),
+    "of another dtype": lambda step: Momentum(0.1, decayed(tf.constant(0.9, tf.float64), step)),
+    "computed from another": lambda step: legacy_opt.PowerSignOptimizer(0.1, decayed(2.0, step)),
+    "in a list": lambda step: Own(0.1, decayed(0.9, step)),
+    "own schedule": lambda step: Momentum(0.1, halving(step)),
+    "several optimizers": lambda step: legacy_opt.MultiOptimizer(
+        [(Momentum(decayed(0.1, step), decayed(0.9, step)), ".*")]
+    ),
+    "accumulated": lambda step: legacy_opt.GradientAccumulationOptimizer(
+        Momentum(decayed(0.1, step), decayed(0.9, step)), 2
+    ),
+}
+# These are tensors of a graph, and have no counterpart in eager execution.
+GRAPH_MAKERS = {
+    "cond": lambda step: Momentum(
+        0.1, tf.cond(step < 3, lambda: tf.constant(0.9), lambda: tf.constant(0.2))
+    ),
+    "function": lambda step: Momentum(0.1, functools.partial(tf.subtract, 1.0, decayed(0.9, step))),
+}
+
+
+def graph_run(make, train, steps=STEPS, path=None, save=None):
+    """Trains in a new graph, and returns the weight after each step.
+
+    Args:
+      make: makes the optimizer.
+      train: a function of the optimizer, the pairs and the global step that returns an operation.
+      steps: the number of steps.
+      path: the path of a checkpoint from which training continues.
+      save: a folder for a checkpoint; then the result is the checkpoint's path as well.
+    """
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
+        optimizer = make(step)
+        train_op = train(optimizer, [(tf.constant(GRADIENT), w)], step)
+        session.run([step.initializer, v1.global_variables_initializer()])
+        checkpoint = None
+        if path or save:
+            checkpoint = v1.train.Checkpoint(optimizer=optimizer, w=w)
+        if path:
+            checkpoint.restore(path).run_restore_ops(session)
+        weights = []
+        for _ in range(steps):
+            session.run(train_op)
+            weights.append(session.run(w)[0])
+        counted = session.run(step)
+        if save:
+            return weights, checkpoint.save(str(save / "c"), session=session)
+    return weights, counted
+
+
+def expected_of(make):
+    train = lambda optimizer, pairs, step: optimizer.apply_gradients(pairs, step)  # noqa: E731
+    return graph_run(make, train)[0]
+
+
+def by_keras(optimizer, pairs, step):
+    return optimizer.apply_gradients(pairs)
+
+
+def bridged(make):
+    return lambda step: to_keras(make(step))
+
+
+@pytest.mark.parametrize("name", [*MAKERS, *GRAPH_MAKERS])
+def test_a_graph_and_a_restart(api, name, tmp_path):
+    make = {**MAKERS, **GRAPH_MAKERS}[name]
+    expected = expected_of(make)
+    made = lambda step: api.bridged(make(step))  # noqa: E731
+    actual, counted = graph_run(made, by_keras)
+    np.testing.assert_array_equal(actual, expected)
+    assert counted == (STEPS // 2 if name == "accumulated" else STEPS)
+    first, path = graph_run(made, by_keras, 3, save=tmp_path)
+    then, _ = graph_run(made, by_keras, STEPS - 3, path=path)
+    np.testing.assert_array_equal(first + then, expected)
+
+
+def test_a_constant_in_a_branch_of_v1_control_flow():
+    with versions.v1_control_flow():
+        expected = expected_of(GRAPH_MAKERS["cond"])
+        actual, _ = graph_run(bridged(GRAPH_MAKERS["cond"]), by_keras)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_read_in_a_branch_warns():
+    make = lambda step: Momentum(  # noqa: E731
+        0.1, tf.cond(step < 3, lambda: decayed(0.9, step), lambda: tf.constant(0.2))
+    )
+    expected = expected_of(make)
+    with contextlib.ExitStack() as stack:
+        if not versions.has_contrib():  # on TensorFlow 1.15, the global step is a ref variable
+            stack.enter_context(pytest.warns(legacy_opt.GlobalStepWarning, match="before tf.cond"))
+        actual, _ = graph_run(bridged(make), by_keras)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_iterations_may_be_the_global_step():
+    def made(step):
+        optimizer = OPTIMIZER_V2.bridged(MAKERS["momentum"](step))
+        optimizer.iterations = step  # as TensorFlow's Estimators do
+        return optimizer
+
+    actual, counted = graph_run(made, by_keras)
+    assert counted == STEPS
+    np.testing.assert_array_equal(actual, expected_of(MAKERS["momentum"]))
+
+
+def test_an_integer_variable_is_no_step():
+    def make(step):
+        layers = v1.get_variable("layers", initializer=2, trainable=False, use_resource=True)
+        return legacy_opt.MomentumWOptimizer(0.01 * tf.cast(layers, tf.float32), 0.1, 0.9)
+
+    np.testing.assert_array_equal(graph_run(bridged(make), by_keras)[0], expected_of(make))
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_eager_execution(api, name):
+    step = tf.Variable(0, dtype=tf.int64, trainable=False, name="global_step")
+    optimizer = api.bridged(MAKERS[name](step))
+    w = api.variable(np.zeros([1], np.float32))
+    actual = []
+    for _ in range(STEPS):
+        optimizer.apply_gradients([(tf.constant(GRADIENT), w)])
+        actual.append(np.asarray(tf.convert_to_tensor(w))[0])
+    np.testing.assert_array_equal(actual, expected_of(MAKERS[name]))
+    if name not in ("in a list", "own schedule", "several optimizers", "accumulated"):
+        assert compare_with_session(MAKERS[name](step)).equal
+
+
+def test_a_decay_reads_a_variable_in_each_step():
+    base = tf.Variable(0.9, trainable=False)
+    step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    optimizer, w = to_keras(Momentum(0.1, decayed(base, step))), tf.Variable([0.0])
+    weights, slot, value = [], 0.0, 0.0
+    for number in range(STEPS):
+        if number == 3:
+            base.assign(0.02)
+        optimizer.apply_gradients([(tf.constant(GRADIENT), w)])
+        slot = (0.9 if number < 3 else 0.02) * 0.5 ** (number / 3) * slot + 1
+        value -= 0.1 * slot
+        weights.append(value)
+    np.testing.assert_allclose(w.numpy()[0], weights[-1], rtol=1e-5)  # computed in float64
+
+
+class Counting:
+    def __init__(self, step):
+        self.step = step
+
+    def __call__(self):
+        return 0.9
+
+    method = __call__
+
+
+# {how a function refers to a step: a function of the step that makes it}
+READERS = {
+    "a decay inside": lambda step: (lambda decay: lambda: 1.0 - decay())(decayed(0.9, step)),
+    "keyword": lambda step: functools.partial(lambda global_step: 0.9, global_step=step),
+    "object": Counting,
+    "method": lambda step: Counting(step).method,
+    "attribute": lambda step: (lambda holder: lambda: holder.step and 0.9)(Counting(step)),
+    "item": lambda step: (lambda items: lambda: items[0] and 0.9)([step]),
+    "default": lambda step: lambda count=step: 0.9,
+}
+
+
+@pytest.mark.parametrize("how", READERS)
+def test_a_function_that_may_read_a_step_warns(how):
+    step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    for arguments in (0.1, READERS[how](step)), (READERS[how](step), 0.9):
+        with pytest.warns(legacy_opt.GlobalStepWarning, match="stays constant"):
+            to_keras(Momentum(*arguments))
