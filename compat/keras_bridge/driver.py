@@ -76,6 +76,7 @@ class V1Driver:
       settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
       values: the `HyperparameterValues`.
+      steps_of_graph: the step variables that `advance_steps` increments, a dict by name.
     """
 
     def __init__(self, optimizer: V1Optimizer, settings: BridgeSettings, owner: StateOwner):
@@ -83,7 +84,7 @@ class V1Driver:
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
         self._lock = Lock()
-        self._graph_steps = {}  # {name: step variable}: see `advance_steps`
+        self.steps_of_graph = {}
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
@@ -161,7 +162,7 @@ class V1Driver:
         if delegates:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        self._graph_steps = self._steps_of_graph()
+        self.steps_of_graph = self._find_steps()
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with self.alone(), inputs, self._announced(pairs), only_owned:
             if not delegates:
@@ -312,10 +313,10 @@ class V1Driver:
         Returns:
           A list of operations.
         """
-        steps = self._graph_steps.values()
+        steps = self.steps_of_graph.values()
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps]
 
-    def _steps_of_graph(self) -> Dict[str, Variable]:
+    def _find_steps(self) -> Dict[str, Variable]:
         """Returns the step variables that this optimizer increments, by name."""
         steps = {}
         for value in self._hyperparameters_of_graph():

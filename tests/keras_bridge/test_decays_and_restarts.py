@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import compare_with_session, to_keras
+from legacy_opt.compat import compare_with_session, load_v1_checkpoint, to_keras
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
@@ -237,3 +237,33 @@ def test_a_function_that_may_read_a_step_warns(how):
     for arguments in (0.1, READERS[how](step)), (READERS[how](step), 0.9):
         with pytest.warns(legacy_opt.GlobalStepWarning, match="stays constant"):
             to_keras(Momentum(*arguments))
+
+
+def test_fit_initializes_the_global_step():
+    home = OPTIMIZER_V2.keras
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        model = home.Sequential([home.layers.Dense(1, input_shape=(2,), use_bias=False)])
+        model.compile(OPTIMIZER_V2.bridged(MAKERS["momentum"](step)), "mse")
+        ones = np.ones([8, 2], np.float32)
+        model.fit(ones, ones[:, :1], batch_size=4, epochs=2, verbose=0)
+        assert home.backend.get_value(step) == 4
+
+
+@pytest.mark.keras3
+def test_a_checkpoint_is_loaded_before_the_optimizer_is_built(tmp_path):
+    def make():
+        routes = [(Momentum(0.1, 0.9), "a"), (Momentum(0.2, 0.5), "b")]
+        return legacy_opt.MultiOptimizer(routes)
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        pairs = [(tf.ones([2]), v1.get_variable(name, [2], use_resource=True)) for name in "ab"]
+        train_op = make().apply_gradients(pairs, v1.train.get_or_create_global_step())
+        session.run(v1.global_variables_initializer())
+        session.run(train_op)
+        path = v1.train.Saver().save(session, str(tmp_path / "model.ckpt"))
+    variables = [tf.Variable(tf.zeros([2]), name=name) for name in "ab"]
+    optimizer = to_keras(make(), api="keras3")
+    load_v1_checkpoint(path, variables, optimizer)
+    for variable in variables:
+        assert optimizer.get_slot(variable, "momentum").numpy().tolist() == [1.0, 1.0]

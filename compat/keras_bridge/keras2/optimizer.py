@@ -20,6 +20,7 @@ from legacy_opt.core.types import (
     GradAndVar,
     GradsAndVars,
     KerasSchedule,
+    Operation,
     Tensor,
     V1Optimizer,
     Variable,
@@ -139,7 +140,7 @@ class BridgedOptimizer(Keras2State):
         if tf.executing_eagerly():
             return done
         with tf.control_dependencies([done]):
-            advanced = self._v1.advance_steps()
+            advanced = self._advance_steps()
         ops = []
         for value in [done, finished] + advanced:
             for item in distribution.experimental_local_results(value):
@@ -158,7 +159,12 @@ class BridgedOptimizer(Keras2State):
             done = self._v1.apply_gradients(pairs, self.iterations, name)
         with after(done):
             added = self.iterations.read_value() - before  # 0 while gradients are accumulated
-            return tf.group(done, *self._v1.advance_steps(added))
+            return tf.group(done, *self._advance_steps(added))
+
+    def _advance_steps(self, *by: Tensor) -> List[Operation]:
+        for step in self._v1.steps_of_graph.values():
+            versions.track_keras_variable(step)  # so that `fit` initializes it
+        return self._v1.advance_steps(*by)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, Callable, Hashable, Iterable, List, Optional
 
 import tensorflow as tf
@@ -162,7 +163,8 @@ class Keras3State(
         """Returns a variable's path, such as "layer/kernel"; the name if there is no path."""
         original = variable
         if not versions.is_keras_3_variable(variable):
-            original = self._trainable_variables[self._get_variable_index(variable)]
+            with contextlib.suppress(KeyError):  # before `build`
+                original = self._trainable_variables[self._get_variable_index(variable)]
         return getattr(original, "path", None) or original.name
 
     def steps_done(self) -> StepsDone:
