@@ -52,6 +52,23 @@ def pytest_collection_modifyitems(items):
     items[:] = [item for item in items if not any(map(item.get_closest_marker, missing))]
 
 
+def _skips_without_keras_2(outcome):
+    """Turns the error that Keras 2 is not installed into a skip, where it is not installed."""
+    error = outcome.excinfo[1] if outcome.excinfo else None
+    if not INSTALLED["keras2"] and isinstance(error, ImportError) and "tf-keras" in str(error):
+        outcome.force_exception(pytest.skip.Exception("Keras 2 is not installed"))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_setup():
+    _skips_without_keras_2((yield))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call():
+    _skips_without_keras_2((yield))
+
+
 def pytest_addoption(parser):
     group = parser.getgroup("legacy-opt")
     group.addoption("--full", action="store_true", help="run every combination and the slow tests")

@@ -18,7 +18,7 @@ from typing import Callable, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks, fused_kernels
+from legacy_opt.core import argument_checks, fused_kernels, norms
 from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.named_values import changed
 from legacy_opt.core.rule_optimizer import RuleOptimizer, refuse_overridden
@@ -186,7 +186,7 @@ def _rate_and_gradient(grad, variable, hyper):
 
 def _trust_ratio(grad, value, hyper):
     """Returns the factor of the learning rate, a scalar."""
-    value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
+    value_norm, grad_norm = norms.euclidean(value), norms.euclidean(grad)
     decay = hyper.weight_decay * value_norm
     # The divisor is |g| + decay + epsilon. In a Session with tf.contrib's class, Grappler reorders
     # this sum: it first adds a constant epsilon to the decay, except for 16-bit dtypes. The same

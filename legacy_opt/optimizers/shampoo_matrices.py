@@ -13,6 +13,8 @@ from typing import Any, Dict
 
 import tensorflow as tf
 
+from legacy_opt.core import norms
+
 
 def products_of_slices(tensor, axis, size):
     """Returns the inner products of all pairs of slices along an axis, as ``[size, size]``."""
@@ -135,7 +137,7 @@ def _inverse_root(matrix, size, exponent):
     if size == 1:
         return power(matrix, exponent)
     identity = tf.eye(size, dtype=matrix.dtype)
-    scale = (1 - 1 / exponent) / (2 * tf.norm(matrix))
+    scale = (1 - 1 / exponent) / (2 * norms.euclidean(matrix))
 
     def continues(i, m, _):
         return tf.logical_and(i < ITERATIONS, tf.reduce_max(tf.abs(m - identity)) > ACCURACY)

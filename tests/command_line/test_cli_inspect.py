@@ -94,6 +94,7 @@ def folder(tmp_path, monkeypatch):
     forget_module("optimizers_of_a_user", monkeypatch)
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("name", ["ready", "make"])
 def test_compare_equal(screen, folder, name):
     words = ("compare", "optimizers_of_a_user:" + name, "--steps", "3", "--api", "optimizer_v2")

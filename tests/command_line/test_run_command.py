@@ -128,6 +128,7 @@ def run_to_the_end(*words, **options):
     return finish(start("run", *words, **options))
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
 def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):
     words = ["probe.py", "--"] + words
@@ -151,6 +152,7 @@ def losses(output):
     return [(float(first), float(last)) for first, last in found]
 
 
+@pytest.mark.keras2  # tf.layers
 @pytest.mark.parametrize("optimizer", ["adamasync"])
 def test_a_script_of_deeprec_trains(optimizer, tmp_path):
     words = ["--steps=60", "--checkpoint", tmp_path, "--optimizer", optimizer]

@@ -11,6 +11,7 @@ from legacy_opt import versions
 from legacy_opt.compat.cli import docs_command
 from tests.support import page_runs, rules
 from tests.support.cases import optimizers_in
+from tests.support.keras import keras_ways
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
 
@@ -27,10 +28,10 @@ def test_the_page_on_migration_names_the_addition_of_dense(units):
     call = tf.function(lambda inputs: dense(inputs))
     graph = call.get_concrete_function(tf.TensorSpec([None, 3])).graph
     types = {operation.type for operation in graph.get_operations()}
-    plain = versions.keras_facts()["generation"] == 3 and units == 1
+    plain = units == 1 and keras_ways.dense_1_adds_plainly()
     assert types.isdisjoint({"BiasAdd"} if plain else {"Add", "AddV2"})
     text = (ROOT / "docs" / "migration.md").read_text(encoding="utf-8")
-    assert "`BiasAdd`, except for `Dense(1)` in Keras 3" in " ".join(text.split())
+    assert "`BiasAdd`, except for `Dense(1)` in Keras 3.0 to 3.15" in " ".join(text.split())
 
 
 def test_the_smallest_test_passes_and_finds_a_wrong_optimizer(monkeypatch):

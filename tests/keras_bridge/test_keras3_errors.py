@@ -285,6 +285,7 @@ def in_another_process(code, **environment):
     }
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize(
     "code, reason",
     [
@@ -306,6 +307,7 @@ def test_keras_3_on_another_backend(code, reason):
     assert "optimizer_v2 trains [0.999]" in printed["optimizer_v2"], printed
 
 
+@pytest.mark.keras2
 def test_tf_keras_is_keras_2():
     """With TF_USE_LEGACY_KERAS, "auto" means Keras 2; "keras3" still works."""
     printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")

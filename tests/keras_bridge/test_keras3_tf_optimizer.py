@@ -98,7 +98,8 @@ def test_export(tmp_path):
     model = the_bridge()
     model.export(str(tmp_path / "served"), verbose=False)
     served = tf.saved_model.load(str(tmp_path / "served"))
-    np.testing.assert_allclose(served.serve(tf.constant(IDS)), model(IDS), rtol=1e-6)
+    # TensorFlow may fuse MatMul and BiasAdd in one of the two graphs.
+    np.testing.assert_allclose(served.serve(tf.constant(IDS)), model(IDS), rtol=1e-5)
 
 
 def test_clipping():

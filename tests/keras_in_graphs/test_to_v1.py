@@ -47,6 +47,7 @@ def test_a_session_computes_what_a_function_computes(api, name):
     assert_same_steps(in_session(PROBLEM, lambda: passed(api, make)), expected)
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
     """Keras' results for fed sparse gradients differ between a graph and a tf.function.
@@ -93,6 +94,7 @@ def test_it_trains_in_a_function(api, name):
     assert_trains_as_keras(api, name, "function")
 
 
+@pytest.mark.keras2
 @pytest.mark.parametrize("name", ["Adagrad", "SGD momentum"])
 def test_an_optimizer_of_keras_2_trains_eagerly(name):
     assert_trains_as_keras(OPTIMIZER_V2, name, "eager")

@@ -288,6 +288,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     assert os.listdir(str(tmp_path)) == ["bench.json"]
 
 
+@pytest.mark.keras2
 def test_script_runs_from_any_directory(tmp_path):
     options = ["--quick", "--only", "w1,b3", "--scale-down", "5000", "--json", "out.json"]
     script = os.path.join(ROOT, "benchmarks", "run.py")

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from legacy_opt import versions
+
 # Regular expressions for skip reasons that are allowed in every run. An expression must match the
 # whole reason.
 KNOWN_SKIPS = (
@@ -16,6 +18,8 @@ KNOWN_SKIPS = (
     r"one lane has JAX",
     r"Keras 2 is not installed",  # no tf-keras may exist for a new TensorFlow yet
 )
+if not versions.has_keras_2():
+    KNOWN_SKIPS += (r"tensorflow-estimator is not installed",)
 # Further reasons that are allowed without --report, because optional requirements may be missing
 # when somebody calls pytest directly. `make test` installs all requirements, and passes --report.
 KNOWN_SKIPS_BY_HAND = (

@@ -30,8 +30,8 @@ from legacy_opt.native.compiler.program import (
     program_from,
 )
 
-# Operations that return their first input.
-_UNCHANGED = ("Identity", "PreventGradient", "Snapshot", "StopGradient")
+# Operations that return their inputs. IdentityN is that of functions with a gradient of their own.
+_UNCHANGED = ("Identity", "IdentityN", "PreventGradient", "Snapshot", "StopGradient")
 # Operations that change only the shape, which does not matter for a value with one element.
 _RESHAPING = ("ExpandDims", "Reshape", "Squeeze")
 # Different versions of TensorFlow have different names for these operations. A `Program` uses one
@@ -339,6 +339,8 @@ def _operands(tensor: Tensor) -> List[Tensor]:
     operation = tensor.op
     if operation.type == "Fill":
         return list(operation.inputs)[1:]
+    if operation.type == "IdentityN":
+        return [operation.inputs[tensor.value_index]]
     if operation.type in ("OnesLike", "ZerosLike"):
         return []
     if operation.type in SUMS + _RESHAPING:

@@ -282,9 +282,18 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
             return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
 
 
-# Dense layers of Keras 3 with a single unit add the bias with tf.add. The gradient of tf.add is
-# summed in another order than the gradient of tf.nn.bias_add.
-session_keras_3_model = functools.partial(session_model, add_bias=tf.add)
+def dense_1_adds_plainly():
+    """Whether Keras is Keras 3 before 3.16, whose `Dense(1)` adds its bias with tf.add.
+
+    The gradient of tf.add is summed in another order than the gradient of tf.nn.bias_add.
+    """
+    facts = versions.keras_facts()
+    return facts["generation"] == 3 and [*map(int, facts["version"].split(".")[:2])] < [3, 16]
+
+
+session_keras_3_model = functools.partial(
+    session_model, add_bias=tf.add if dense_1_adds_plainly() else tf.nn.bias_add
+)
 session_keras_3_model_without_rewriting = functools.partial(
     session_keras_3_model, config=WITHOUT_REWRITING
 )
