@@ -55,7 +55,8 @@ def pytest_collection_modifyitems(items):
 def _skips_without_keras_2(outcome):
     """Turns the error that Keras 2 is not installed into a skip, where it is not installed."""
     error = outcome.excinfo[1] if outcome.excinfo else None
-    if not INSTALLED["keras2"] and isinstance(error, ImportError) and "tf-keras" in str(error):
+    names_it = isinstance(error, ImportError) and re.search("tf[-_]keras", str(error))
+    if names_it and not INSTALLED["keras2"]:
         outcome.force_exception(pytest.skip.Exception("Keras 2 is not installed"))
 
 
