@@ -117,8 +117,13 @@ class V1Driver:
         nested = nesting.nested_optimizers(self.optimizer)
         if any(each.optimizer._step_inputs.depends_on_step for each in nested):
             return True
-        steps = map(schedules.step_behind, self._hyperparameters_of_graph())
-        return any(step is not None for step in steps)
+        if not versions.for_a_session():
+            return False
+        given = [self.values.exact.get("learning_rate")]
+        for each in nested:
+            inputs = each.optimizer._step_inputs
+            given += [vars(each.optimizer)[name] for name in (*inputs.rates, *inputs.graph_tensors)]
+        return any(schedules.step_behind(value) is not None for value in given)
 
     @property
     def updates_together(self) -> bool:
@@ -162,7 +167,7 @@ class V1Driver:
         if delegates:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        self.steps_of_graph = self._find_steps()
+        self.steps_of_graph = {}
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with self.alone(), inputs, self._announced(pairs), only_owned:
             if not delegates:
@@ -316,31 +321,17 @@ class V1Driver:
         steps = self.steps_of_graph.values()
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps]
 
-    def _find_steps(self) -> Dict[str, Variable]:
-        """Returns the step variables that this optimizer increments, by name."""
-        steps = {}
-        for value in self._hyperparameters_of_graph():
-            step = schedules.step_behind(value)
-            if step is None or step is self.owner.iterations:  # Estimators make them the same
-                continue
-            drivers = self._advancing.setdefault(value.graph, {})
-            driver = drivers.setdefault(step.name, weakref.ref(self))()
-            if driver is None:
-                drivers[step.name], driver = weakref.ref(self), self
-            if driver is self:
-                steps[step.name] = step
-        return steps
-
-    def _hyperparameters_of_graph(self) -> List[Any]:
-        """Returns the values that the user gave and that may be tensors of a graph."""
-        if not versions.for_a_session():
-            return []
-        given = [self.values.exact.get("learning_rate")]
-        for optimizer, _ in nesting.nested_optimizers(self.optimizer):
-            inputs = optimizer._step_inputs
-            rates = inputs.rates if self.leaf is None else ()
-            given += [vars(optimizer)[name] for name in (*rates, *inputs.graph_tensors)]
-        return [item for value in given for item in schedules.tensors_in(value)]
+    def _note_step(self, step: Variable):
+        """Notes a step variable behind a hyperparameter, for `advance_steps`."""
+        iterations = self.owner.iterations, self.owner.steps_done().variable
+        if any(step is each for each in iterations):  # as TensorFlow's Estimators make them
+            return
+        drivers = self._advancing.setdefault(step.graph, {})
+        driver = drivers.setdefault(step.name, weakref.ref(self))()
+        if driver is None:
+            drivers[step.name], driver = weakref.ref(self), self
+        if driver is self:
+            self.steps_of_graph[step.name] = step
 
     # Slots.
 
@@ -450,7 +441,9 @@ class V1Driver:
         if versions.for_a_session():
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
-                values[attribute] = schedules.at_iterations(value, steps_done.read)
+                values[attribute] = schedules.at_iterations(
+                    value, steps_done.read, self._note_step
+                )
         if inputs.step is not None:
             values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)

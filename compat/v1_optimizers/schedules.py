@@ -172,25 +172,22 @@ def _reads_step_here(value):
     return step_behind(value) is not None and _is_outer(value.graph)
 
 
-def tensors_in(value):
-    """Returns the tensors of an attribute: of its items, and of their functions' results."""
-    return [_called_outside(each) if _is_getter(each) else each for each in _items(value)]
-
-
 def _is_getter(value):
     return takes_nothing(value) and not inspect.isclass(value)
 
 
-def at_iterations(value, read):
+def at_iterations(value, read, note):
     """Returns an attribute whose tensors are computed from `iterations` instead of a step variable.
 
     Args:
-      value: an attribute for which `reads_step` is true. A tensor that reads the step variable in a
-        branch or function stays as it is: Keras increments the step variable, too.
+      value: an attribute. A tensor that reads the step variable in a branch or function stays as it
+        is: Keras increments the step variable, too.
       read: a function that returns Keras' `iterations` as an integer tensor in the current graph.
+      note: a function that is called with each step variable that is found.
     """
     if _reads_step_here(value):
         step = step_behind(value)
+        note(step)
         with value.graph.as_default():
             count = tf.cast(read(), step.dtype.base_dtype)
             other = recomputed(value, step, count)
@@ -204,8 +201,8 @@ def at_iterations(value, read):
             return value
         return other
     if _is_getter(value):
-        return lambda: at_iterations(_called_outside(value), read)
-    return _mapped(lambda each: at_iterations(each, read), value)
+        return lambda: at_iterations(_called_outside(value), read, note)
+    return _mapped(lambda each: at_iterations(each, read, note), value)
 
 
 def _called_outside(function):
@@ -303,7 +300,7 @@ def _warn_of_a_step(what, function):
     """Warns if a function may read an integer variable, which may be a global step."""
     for variable in _integer_variables(function, set(), depth=4):
         warn(
-            f"{what} is a function that reads the variable {variable.name}. If that is a global "
+            f"{what} is a function that may read the variable {variable.name}. If that is a global "
             "step, Keras does not increment it, and the function's result stays constant. Pass the "
             "result of tf.compat.v1.train.exponential_decay (or similar) directly, or as learning "
             "rate a Keras schedule: they follow optimizer.iterations.",
@@ -326,7 +323,10 @@ def _integer_variables(thing, seen, depth):
 
 
 def _parts(thing):
-    """Returns what a function or an object refers to: closures, globals, defaults, attributes."""
+    """Returns what a function or an object refers to: closures, globals, defaults, attributes.
+
+    Models and layers are left out, because they have counters of their own.
+    """
     if isinstance(thing, (list, tuple)):
         return list(thing[:100])
     if isinstance(thing, dict):
@@ -336,9 +336,14 @@ def _parts(thing):
     if inspect.ismethod(thing):
         return [thing.__self__, thing.__func__]
     if inspect.isfunction(thing):
-        names = inspect.getclosurevars(thing)
+        try:
+            names = inspect.getclosurevars(thing)
+        except ValueError:  # a variable of the closure has no value yet
+            return []
         defaults = [*(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values()]
         return [*names.globals.values(), *names.nonlocals.values(), *defaults]
     if inspect.ismodule(thing) or inspect.isclass(thing) or tf.is_tensor(thing):
+        return []
+    if hasattr(type(thing), "trainable_variables"):
         return []
     return list(vars(thing).values()) if hasattr(thing, "__dict__") else []

@@ -267,3 +267,24 @@ def test_a_checkpoint_is_loaded_before_the_optimizer_is_built(tmp_path):
     load_v1_checkpoint(path, variables, optimizer)
     for variable in variables:
         assert optimizer.get_slot(variable, "momentum").numpy().tolist() == [1.0, 1.0]
+
+
+def test_a_function_is_called_as_often_as_in_a_session():
+    calls = []
+
+    def make(step):
+        return Momentum(0.1, lambda: calls.append(step) or decayed(0.9, step))
+
+    expected = expected_of(make)
+    alone = len(calls)
+    actual, counted = graph_run(bridged(make), by_keras)
+    np.testing.assert_array_equal(actual, expected)
+    assert (len(calls), counted) == (2 * alone, STEPS)
+
+
+def test_counters_of_models_are_no_steps(recwarn):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
+    model.compile("sgd", "mse")
+    model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
+    to_keras(Momentum(0.1, lambda: 0.9 if model else 0.5))
+    assert not [each for each in recwarn if each.category is legacy_opt.GlobalStepWarning]
