@@ -321,17 +321,26 @@ class V1Driver:
         steps = self.steps_of_graph.values()
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps]
 
-    def _note_step(self, step: Variable):
-        """Notes a step variable behind a hyperparameter, for `advance_steps`."""
+    def _counter_of(self, step: Variable) -> Callable[[], Tensor]:
+        """Returns a function that reads the `iterations` which a step variable counts.
+
+        If the step variable is incremented by another bridged optimizer, these are the other's.
+        Otherwise `advance_steps` of this driver increments it.
+        """
+        if self._step is None:  # The initial value of a slot must not read another variable.
+            return lambda: step.initial_value
+        mine = self._steps_done.read
         iterations = self.owner.iterations, self.owner.steps_done().variable
         if any(step is each for each in iterations):  # as TensorFlow's Estimators make them
-            return
+            return mine
         drivers = self._advancing.setdefault(step.graph, {})
         driver = drivers.setdefault(step.name, weakref.ref(self))()
         if driver is None:
             drivers[step.name], driver = weakref.ref(self), self
-        if driver is self:
-            self.steps_of_graph[step.name] = step
+        if driver is not self:
+            return driver.owner.steps_done().read
+        self.steps_of_graph[step.name] = step
+        return mine
 
     # Slots.
 
@@ -441,9 +450,7 @@ class V1Driver:
         if versions.for_a_session():
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
-                values[attribute] = schedules.at_iterations(
-                    value, steps_done.read, self._note_step
-                )
+                values[attribute] = schedules.at_iterations(value, self._counter_of)
         if inputs.step is not None:
             values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)

@@ -125,7 +125,7 @@ def decays(optimizer, excluded):
       excluded: the attributes that contain the learning rate.
     """
     found = {}
-    computed = getattr(optimizer, "computed_attributes", ())
+    computed = getattr(optimizer, "_computed_attributes", ())
     for attribute, value in vars(optimizer).items():
         if attribute in excluded or attribute in computed:
             continue
@@ -176,24 +176,29 @@ def _is_getter(value):
     return takes_nothing(value) and not inspect.isclass(value)
 
 
-def at_iterations(value, read, note):
+def at_iterations(value, counter_of):
     """Returns an attribute whose tensors are computed from `iterations` instead of a step variable.
 
     Args:
-      value: an attribute. A tensor that reads the step variable in a branch or function stays as it
-        is: Keras increments the step variable, too.
-      read: a function that returns Keras' `iterations` as an integer tensor in the current graph.
-      note: a function that is called with each step variable that is found.
+      value: an attribute. A tensor whose operations cannot be copied stays as it is: Keras
+        increments the step variable, too.
+      counter_of: a function of a step variable. It returns a function that returns the `iterations`
+        of the optimizer that increments the step variable, as a tensor of the current graph.
     """
     if _reads_step_here(value):
         step = step_behind(value)
-        note(step)
-        with value.graph.as_default():
-            count = tf.cast(read(), step.dtype.base_dtype)
-            other = recomputed(value, step, count)
+        if step is not tf.compat.v1.train.get_global_step(value.graph) and not _is_named_step(step):
+            warn(
+                f"{value.name} is computed from {step.name}, an integer variable that begins at 0. "
+                "It is taken for a global step, so Keras increments it in each step. If it is "
+                "none, make it a float variable.",
+                GlobalStepWarning,
+            )
+        read = counter_of(step)
+        other = None if versions.in_v1_loop() else _recomputed(value, step, read)
         if other is None:
             warn(
-                f"{value.name} reads {step.name} in a branch of tf.cond or in a function, so it "
+                f"{value.name} is computed from {step.name} in a branch, loop or function, so it "
                 "cannot follow Keras' iterations by itself. Keras increments both, but after a "
                 "restart, restore this variable, too. Or compute the decay before tf.cond.",
                 GlobalStepWarning,
@@ -201,8 +206,18 @@ def at_iterations(value, read, note):
             return value
         return other
     if _is_getter(value):
-        return lambda: at_iterations(_called_outside(value), read, note)
-    return _mapped(lambda each: at_iterations(each, read, note), value)
+        return lambda: at_iterations(_called_outside(value), counter_of)
+    return _mapped(lambda each: at_iterations(each, counter_of), value)
+
+
+def _recomputed(value, step, read):
+    """Returns a tensor of the current graph, or else of the graph of `value`, or else None."""
+    if value.graph is not tf.compat.v1.get_default_graph():
+        other = recomputed(value, step, tf.cast(read(), step.dtype.base_dtype))
+        if other is not None:
+            return other
+    with value.graph.as_default(), tf.control_dependencies(None):
+        return recomputed(value, step, tf.cast(read(), step.dtype.base_dtype))
 
 
 def _called_outside(function):
@@ -311,7 +326,7 @@ def _warn_of_a_step(what, function):
 
 def _integer_variables(thing, seen, depth):
     """Yields the integer scalar variables that a function or an object refers to."""
-    if id(thing) in seen or depth < 0:
+    if id(thing) in seen or depth < 0 or len(seen) > 10000:
         return
     seen.add(id(thing))
     if isinstance(thing, tf.Variable):

@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+# Operations of TensorFlow 1's `tf.while_loop`.
+_LOOPS = {"Enter", "Exit", "LoopCond", "NextIteration", "RefEnter", "RefExit", "RefNextIteration"}
+
 
 def operations_behind(tensors):
     """Returns the operations that compute `tensors`, as a set.
@@ -37,12 +40,14 @@ def recomputed(tensor, variable, value):
     Only the operations that depend on the variable are copied. The others are shared.
 
     Args:
-      tensor: the tensor.
+      tensor: the tensor, of the current graph or of the graph around the current function.
       variable: a variable that `tensor` depends on.
-      value: a tensor of the variable's dtype and shape.
+      value: a tensor of the current graph, with the variable's dtype and shape.
 
     Returns:
-      A tensor; None if a branch or a function reads the variable, so its reads cannot be replaced.
+      A tensor of the current graph. None if the operations cannot be copied: if a branch or a
+      function reads the variable, if a loop of TensorFlow 1 depends on it, or if operations that
+      call functions would have to be copied into another function.
     """
     source = variable.handle.op if hasattr(variable, "handle") else variable.op
     behind = operations_behind([tensor])
@@ -55,6 +60,10 @@ def recomputed(tensor, variable, value):
     if any(tensor is each for each in replaced):
         return value
     copied = _between(replaced, behind)
+    graph = tf.compat.v1.get_default_graph()
+    inside = graph is not tensor.graph
+    if any(each.type in _LOOPS or (inside and _calls_function(each)) for each in copied):
+        return None
     graph_def = tf.compat.v1.GraphDef()
     graph_def.versions.CopyFrom(tensor.graph.graph_def_versions)
     given = {each.name: value for each in replaced}
@@ -66,11 +75,14 @@ def recomputed(tensor, variable, value):
         kept = [name for name in node.input if not name.startswith("^") or name[1:] in names]
         node.input[:] = kept
         for each in operation.inputs:
-            if each.op not in copied:
-                given.setdefault(each.name, each)
-    with tensor.graph.as_default(), tf.control_dependencies(None):
-        (result,) = tf.import_graph_def(graph_def, given, [tensor.name], name="at_iterations")
+            if each.op not in copied and each.name not in given:
+                given[each.name] = graph.capture(each) if inside else each
+    (result,) = tf.import_graph_def(graph_def, given, [tensor.name], name="at_iterations")
     return result
+
+
+def _calls_function(operation):
+    return any(each.HasField("func") for each in operation.node_def.attr.values())
 
 
 def _between(tensors, operations):

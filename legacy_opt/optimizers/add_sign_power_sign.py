@@ -227,7 +227,7 @@ class PowerSignOptimizer(_SignOptimizer):
         )
 
     _logbase_t = tensor_of("logbase")
-    computed_attributes = ("_logbase",)  # which `_prepare` computes from other attributes
+    _computed_attributes = ("_logbase",)  # which `_prepare` computes from other attributes
 
     def _prepare(self):
         if callable(self._logbase):  # `to_keras` replaces `_base` in each step

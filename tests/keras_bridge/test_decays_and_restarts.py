@@ -78,6 +78,8 @@ MAKERS = {
 }
 # These are tensors of a graph, and have no counterpart in eager execution.
 GRAPH_MAKERS = {
+    "rate as a function": lambda step: Momentum(lambda: decayed(0.1, step), 0.9),
+    "float64 rate": lambda step: Momentum(decayed(tf.constant(0.1, tf.float64), step), 0.9),
     "cond": lambda step: Momentum(
         0.1, tf.cond(step < 3, lambda: tf.constant(0.9), lambda: tf.constant(0.2))
     ),
@@ -100,7 +102,8 @@ def graph_run(make, train, steps=STEPS, path=None, save=None):
         w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
         optimizer = make(step)
         train_op = train(optimizer, [(tf.constant(GRADIENT), w)], step)
-        session.run([step.initializer, v1.global_variables_initializer()])
+        session.run(step.initializer)  # first, because initial values of slots may read it
+        session.run(v1.global_variables_initializer())
         checkpoint = None
         if path or save:
             checkpoint = v1.train.Checkpoint(optimizer=optimizer, w=w)
@@ -156,7 +159,9 @@ def test_a_read_in_a_branch_warns():
     expected = expected_of(make)
     with contextlib.ExitStack() as stack:
         if not versions.has_contrib():  # on TensorFlow 1.15, the global step is a ref variable
-            stack.enter_context(pytest.warns(legacy_opt.GlobalStepWarning, match="before tf.cond"))
+            stack.enter_context(
+                pytest.warns(legacy_opt.GlobalStepWarning, match="in a branch, loop or function")
+            )
         actual, _ = graph_run(bridged(make), by_keras)
     np.testing.assert_array_equal(actual, expected)
 
@@ -288,3 +293,73 @@ def test_counters_of_models_are_no_steps(recwarn):
     model.fit(np.ones([4, 2]), np.ones([4, 1]), verbose=0)
     to_keras(Momentum(0.1, lambda: 0.9 if model else 0.5))
     assert not [each for each in recwarn if each.category is legacy_opt.GlobalStepWarning]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_two_optimizers_share_a_step(api, every):
+    """As in a GAN: the optimizer that increments the global step may run more often."""
+    results = []
+    for bridged_ones in False, True:
+        with tf.Graph().as_default(), v1.Session() as session:
+            step = v1.train.get_or_create_global_step()
+            pairs = [
+                (tf.constant(GRADIENT), v1.get_variable(name, [1], use_resource=True))
+                for name in "ab"
+            ]
+            optimizers = [Momentum(decayed(0.1, step), 0.9) for _ in pairs]
+            if bridged_ones:
+                optimizers = [api.bridged(each) for each in optimizers]
+                ops = [each.apply_gradients([pair]) for each, pair in zip(optimizers, pairs)]
+            else:
+                ops = [optimizers[0].apply_gradients(pairs[:1], step)]
+                ops.append(optimizers[1].apply_gradients(pairs[1:]))
+            session.run([step.initializer, v1.global_variables_initializer()])
+            for variable in pairs[0][1], pairs[1][1]:
+                session.run(variable.assign([0.0]))
+            for number in range(STEPS):
+                session.run(ops[0])
+                if (number + 1) % every == 0:
+                    session.run(ops[1])
+            results.append(np.ravel(session.run([pairs[0][1], pairs[1][1], [step]])))
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_step_in_a_branch_of_the_graph(api):
+    def branched(train):
+        def wrapped(optimizer, pairs, step):
+            def branch():
+                with tf.control_dependencies([train(optimizer, pairs, step)]):
+                    return tf.constant(1)
+
+            wanted = v1.placeholder_with_default(True, [])
+            return tf.cond(wanted, branch, lambda: tf.constant(0))
+
+        return wrapped
+
+    for name in "momentum", "learning rate":
+        train = lambda optimizer, pairs, step: optimizer.apply_gradients(pairs, step)  # noqa: E731
+        expected, _ = graph_run(MAKERS[name], branched(train))
+        actual, _ = graph_run(
+            lambda step, name=name: api.bridged(MAKERS[name](step)), branched(by_keras)
+        )
+        np.testing.assert_array_equal(actual, expected)
+
+
+def test_a_decay_with_a_loop_of_v1(api):
+    def make(step):
+        start = [tf.constant(0), 0.1 * tf.cast(step, tf.float32)]
+        return Momentum(
+            0.1, tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 0.9), start)[1]
+        )
+
+    with versions.v1_control_flow():
+        expected = expected_of(make)
+        with pytest.warns(legacy_opt.GlobalStepWarning, match="in a branch, loop or function"):
+            actual, _ = graph_run(lambda step: api.bridged(make(step)), by_keras)
+    np.testing.assert_array_equal(actual, expected)
+
+
+def test_slots_that_begin_at_a_decay(api):
+    make = lambda step: legacy_opt.AdamWOptimizer(0.1, 0.1, decayed(0.9, step))  # noqa: E731
+    actual, _ = graph_run(lambda step: api.bridged(make(step)), by_keras)
+    np.testing.assert_array_equal(actual, expected_of(make))

@@ -294,7 +294,9 @@ def test_v1_decays_of_other_hyperparameters_depend_on_iterations(api, way, name)
 def test_a_hyperparameter_that_reads_a_step_warns(api):
     mine = tf.Variable(0, dtype=tf.int64, name="mine")
     momentum = lambda: 0.1 * tf.cast(mine, tf.float32)  # noqa: E731
-    with pytest.warns(legacy_opt.GlobalStepWarning, match="_momentum is a function that reads the"):
+    with pytest.warns(
+        legacy_opt.GlobalStepWarning, match="_momentum is a function that may read the"
+    ):
         api.bridged(v1.train.MomentumOptimizer(0.1, momentum))
 
 

@@ -65,7 +65,11 @@ class Keras3Hyperparameters(dict):
         """Returns this training step's learning rate; None if the v1 optimizer does not use it."""
         if not self._optimizer._v1.settings.rates:
             return None
-        return tf.cast(tf.convert_to_tensor(self._optimizer.learning_rate), tf.float32)
+        rate = tf.convert_to_tensor(self._optimizer.learning_rate)
+        if not versions.for_a_session():
+            return tf.cast(rate, tf.float32)
+        with rate.graph.as_default():  # `schedules.at_iterations` looks for a step in this graph
+            return tf.cast(rate, tf.float32)
 
     def set_rate(self, rate: Rate):
         """Sets the learning rate to a number, schedule or function."""
