@@ -326,10 +326,16 @@ def test_only_optimizers_are_registered():
 
 @of_each("safe_mode", optimizer_v2=[None], keras3=[True, False])
 def test_loading_imports_no_module_by_a_saved_name(api, safe_mode, tmp_path, monkeypatch):
-    (tmp_path / "imported_by_a_file.py").write_text("class Sgd:\n    pass\n")
+    (tmp_path / "imported_by_a_file.py").write_text("class SgdOfAFile:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     saved = api.keras.optimizers.serialize(api.bridged("Adagrad"))
-    for name in ("imported_by_a_file.Sgd", "imported_by_a_file>Sgd", "Sgd", "Saver", "latest"):
+    for name in (
+        "imported_by_a_file.SgdOfAFile",
+        "imported_by_a_file>SgdOfAFile",
+        "SgdOfAFile",
+        "Saver",
+        "latest",
+    ):
         saved["config"]["optimizer"]["class_name"] = name
         with pytest.raises(ValueError, match="not registered.*register_optimizer") as error:
             if safe_mode is None:
