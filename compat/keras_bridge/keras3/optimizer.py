@@ -238,7 +238,8 @@ class BridgedOptimizer(Keras3State):
         )
         if self._v1 is not None and self._v1.values.counts_updates and is_schedule:
             return self._learning_rate(self.iterations)
-        if argument_checks.is_function(self._learning_rate) and versions.for_a_session():
+        is_function = argument_checks.is_function(self._learning_rate) and not is_schedule
+        if is_function and versions.for_a_session():
             with tf.init_scope():  # in the graph itself, where the function may read its step
                 return self._learning_rate()
         return super()._get_current_learning_rate()
