@@ -53,6 +53,8 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         requirements = [f"{self.wheel}=={self.tensorflow}"]
         if self.minor < (2, 10):
             requirements.append("protobuf<3.21")
+        if self.minor == (2, 20):  # it writes graphs with an argument that protobuf 7 lacks
+            requirements.append("protobuf<7")
         if self.minor < (2, 18):
             requirements.append("numpy<2")
         return requirements

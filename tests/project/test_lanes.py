@@ -151,6 +151,7 @@ def test_requirements_keep_old_wheels_working():
     assert new.requirements[1:] == ["numpy<2"]
     assert new.requirements_alone == ["tf-keras==2.16.*", "tensorflow-estimator==2.15.0"]
     nightly = lanes.Lane("2.99.0.dev20301231", "3.13", "")
+    assert lanes.Lane("2.20.0", "3.13", "").requirements[1:] == ["protobuf<7"]
     assert nightly.requirements == ["tf-nightly==2.99.0.dev20301231"]
     assert nightly.requirements_alone == []  # there is no tf-keras yet
 
