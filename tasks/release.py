@@ -149,8 +149,7 @@ def try_packages(session, lane, bits):
             else:
                 session.run(python, "-m", "legacy_opt", "build-kernels", env=env, external=True)
             script = [python, "-I", str(ROOT / "tests" / "tools" / "smoke.py")]
-            for parts in ["commands"], ["keras"]:
-                session.run(*script, *parts, env=env, external=True)
+            session.run(*script, "commands", "keras", env=env, external=True)
             output = session.run(*script, "native", env=env, external=True, silent=True)
         found = json.loads(re.search(r"^{.*}$", output, re.M).group())
         bits[lane.tensorflow, compiles] = found["bits"]

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.graphs import operations_behind, recomputed
+from legacy_opt.core.graphs import operations_behind, recomputed, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
 from legacy_opt.core.user_warnings import warn
 
@@ -206,7 +206,7 @@ def at_iterations(value, counter_of):
             return value
         return other
     if _is_getter(value):
-        return lambda: at_iterations(_called_outside(value), counter_of)
+        return lambda: at_iterations(called_outside(value), counter_of)
     return _mapped(lambda each: at_iterations(each, counter_of), value)
 
 
@@ -220,8 +220,12 @@ def _recomputed(value, step, read):
         return recomputed(value, step, tf.cast(read(), step.dtype.base_dtype))
 
 
-def _called_outside(function):
-    with tf.init_scope():  # in the graph itself, not in the graph of Keras' function
+def called_outside(function):
+    """Calls a function in the TF1 graph itself, not in the graph of Keras' function.
+
+    There, `step_behind` finds the step variable that the function reads.
+    """
+    with tf.init_scope():
         return function()
 
 
@@ -291,7 +295,7 @@ def step_behind(value):
         variable
         for variable in value.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
         if variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
-        if (variable.handle.op if hasattr(variable, "handle") else variable.op) in sources
+        if source_of(variable) in sources
     ]
     global_step = tf.compat.v1.train.get_global_step(value.graph)
     if any(step is global_step for step in steps):

@@ -6,6 +6,11 @@ import tensorflow as tf
 _LOOPS = {"Enter", "Exit", "LoopCond", "NextIteration", "RefEnter", "RefExit", "RefNextIteration"}
 
 
+def source_of(variable):
+    """Returns the operation of a graph that represents a variable of either kind."""
+    return variable.handle.op if hasattr(variable, "handle") else variable.op
+
+
 def operations_behind(tensors):
     """Returns the operations that compute `tensors`, as a set.
 
@@ -49,7 +54,7 @@ def recomputed(tensor, variable, value):
       function reads the variable, if a loop of TensorFlow 1 depends on it, or if operations that
       call functions would have to be copied into another function.
     """
-    source = variable.handle.op if hasattr(variable, "handle") else variable.op
+    source = source_of(variable)
     behind = operations_behind([tensor])
     replaced = [source.outputs[0]]
     if source.type == "VarHandleOp":

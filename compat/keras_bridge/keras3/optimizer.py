@@ -24,6 +24,7 @@ from legacy_opt.core.types import (
     V1Optimizer,
 )
 
+from ...v1_optimizers import schedules
 from ...v1_optimizers.study import study
 from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
@@ -240,8 +241,7 @@ class BridgedOptimizer(Keras3State):
             return self._learning_rate(self.iterations)
         is_function = argument_checks.is_function(self._learning_rate) and not is_schedule
         if is_function and versions.for_a_session():
-            with tf.init_scope():  # in the graph itself, where the function may read its step
-                return self._learning_rate()
+            return schedules.called_outside(self._learning_rate)
         return super()._get_current_learning_rate()
 
     @property
