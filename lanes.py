@@ -242,9 +242,14 @@ def with_table(text, marker="lanes", lines=None):
 def write_page(name, **parts):
     """Updates a table of a page; the arguments are those of `with_table`."""
     page = ROOT / name
-    temporary = page.with_suffix(".md.new")
-    temporary.write_text(with_table(page.read_text(encoding="utf-8"), **parts), encoding="utf-8")
-    os.replace(str(temporary), str(page))
+    replace_file(page, with_table(page.read_text(encoding="utf-8"), **parts))
+
+
+def replace_file(path, text):
+    """Writes a file under another name first, so that nobody finds half of it."""
+    temporary = path.with_name(path.name + ".new")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(str(temporary), str(path))
 
 
 def main():

@@ -70,7 +70,7 @@ def versions(session):
             run_tests(session, lane.name, python, [f"--turn={1 + number % 5}/5", *NO_EXAMPLES])
         if isinstance(results.get(lane.name), dict):
             found[lane.tensorflow] = [lane.python, results[lane.name]["outcomes"]]
-            path.write_text(json.dumps(found), encoding="utf-8")
+            lanes.replace_file(path, json.dumps(found))
         shutil.rmtree(str(ENVIRONMENTS / lane.name))
     lanes.write_page("docs/compatibility.md", marker="versions", lines=lanes.table_of(found))
 
