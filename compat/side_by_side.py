@@ -73,6 +73,25 @@ def training(optimizer, problem, named):
     return cls(optimizer, problem, variables)
 
 
+def training_function(train, signature, **options):
+    """Returns a `tf.function` of a training step, whose numbers are those of a Session.
+
+    The function returns a number, because TensorFlow does not optimize the graph of a function that
+    returns nothing. The optimized graphs of a Session and of Keras' `fit` may round differently.
+
+    Args:
+      train: a function of tensors.
+      signature: the `input_signature`.
+      **options: other arguments of `tf.function`.
+    """
+
+    def train_and_return(*tensors):
+        train(*tensors)
+        return tf.constant(0)
+
+    return tf.function(train_and_return, input_signature=signature, **options)
+
+
 class FunctionTraining:
     """The training of variables with an optimizer in a `tf.function`.
 
@@ -86,11 +105,10 @@ class FunctionTraining:
         self.optimizer, self.variables = optimizer, variables
         signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
 
-        @tf.function(input_signature=signature, autograph=False)
         def train(*tensors):
             optimizer.apply_gradients(problem.pairs(tensors, variables))
 
-        self._train = train
+        self._train = training_function(train, signature, autograph=False)
 
     def step(self, gradients):
         """Trains one step; returns the values of the variables, a dict of arrays by name."""

@@ -241,10 +241,6 @@ class KerasAdapter:
         """
         raise NotImplementedError
 
-    def function_options(self):
-        """Returns additional arguments for the `tf.function` that runs the training step."""
-        return {}
-
 
 AWAITS = (
     "A checkpoint was restored into this optimizer, but the state is loaded only when the "

@@ -140,11 +140,6 @@ class Adapter(KerasAdapter):
     def returns_operations(self, optimizer):
         return versions.for_a_session() and hasattr(optimizer, "_apply_in_graph")
 
-    def function_options(self):
-        # Do not inline the function: Grappler would optimize its operations together with the
-        # surrounding operations, which may change the last bits of the result.
-        return {"experimental_attributes": {"_noinline": True}} if versions.for_a_session() else {}
-
 
 def _reporting_slots(optimizer, making_slot):
     """Returns a scope in which an optimizer creates each slot in a scope from `making_slot`."""

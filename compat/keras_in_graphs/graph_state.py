@@ -169,18 +169,12 @@ class KerasOptimizerInGraph:
 
             # The code of Keras 3 and of user classes requires that statements run in order. In a
             # graph, only a tf.function ensures this order.
-            @tf.function(autograph=False, **self._function_options())
+            @tf.function(autograph=False)
             def step():
                 optimizer.apply_gradients(pairs)
                 return tf.convert_to_tensor(versions.tf_variable(optimizer.iterations))
 
             return step().op
-
-    def _function_options(self):
-        # TensorFlow can run a function that uses variables of other processes only if the function
-        # is inlined, so pass no options that prevent inlining.
-        is_remote = any("/job:" in variable.device for variable in self._built_for)
-        return {} if is_remote else self.adapter.function_options()
 
 
 @contextlib.contextmanager

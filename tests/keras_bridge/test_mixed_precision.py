@@ -237,6 +237,8 @@ def mixed_float16(api):
     optimizer_v2=[(False, False)],
     keras3=itertools.product([False, True], repeat=2),
 )
+# The loss scaling of TensorFlow 2.3 looks for infinite numbers in the dense gradient of a table.
+@pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
     """With mixed_float16, a bridged GradientDescent trains a model like Keras' own SGD."""
     if not v1.resource_variables_enabled():  # TensorFlow 1.15

@@ -176,11 +176,14 @@ else:
                     continue
                 home, _, name = old.rpartition(".")
                 imported = importlib.import_module("tensorflow" + home[2:])
+                is_private_and_here = old.startswith("tf.python.") and old not in patch.names
+                if is_private_and_here:  # TensorFlow 2.5 has nest.is_sequence and nest.is_nested
+                    assert hasattr(imported, name), old
+                    continue
                 assert getattr(imported, name) is found(now), old
+                assert patch.names[old] == now
                 if not home.startswith("tf.python"):
                     assert found(old.replace("tf", "tf.compat.v1", 1)) is found(now), old
-                is_private_and_here = old.startswith("tf.python.") and old not in patch.names
-                assert is_private_and_here or patch.names[old] == now
 
     def test_an_iterator_of_contrib_yields_the_elements_of_a_dataset():
         with compat.patch_tensorflow():

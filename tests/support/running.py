@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt.compat.side_by_side import training_function
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1
@@ -202,7 +203,7 @@ def eager(problem, make_optimizer):
 
 def function(problem, make_optimizer, **options):
     def wrap(train, problem):
-        return tf.function(train, input_signature=[signature(problem)], **options)
+        return training_function(train, [signature(problem)], **options)
 
     return _eagerly(problem, make_optimizer, wrap)
 

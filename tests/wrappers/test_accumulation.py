@@ -301,7 +301,9 @@ def _train_in(construct, optimizer, use_resource):
 
 
 def test_inside_the_mixed_precision_graph_rewrite():
-    home = v1.mixed_precision if hasattr(v1, "mixed_precision") else v1.train.experimental
+    home = v1.train.experimental  # up to TensorFlow 2.3
+    if hasattr(getattr(v1, "mixed_precision", None), "enable_mixed_precision_graph_rewrite"):
+        home = v1.mixed_precision
     with tf.Graph().as_default(), v1.Session() as sess:
         w = v1.get_variable("w", initializer=[1.0], use_resource=True)
         optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(0.5), 2)

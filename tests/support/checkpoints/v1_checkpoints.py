@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
+from legacy_opt.compat.side_by_side import training_function
 from tests.support import running
 from tests.support.keras import keras_apis, keras_ways
 
@@ -273,7 +274,7 @@ class KerasTraining:
         """Runs the steps from `first` to `last` - 1; returns the variables after each step."""
         if self._in_function is None:
             signature = [running.signature(self.problem)]
-            self._in_function = tf.function(self._one_step, input_signature=signature)
+            self._in_function = training_function(self._one_step, signature)
         step = self._one_step if way == "eager" else self._in_function
         after = []
         for gradients in self.problem.gradients[first:last]:

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.compat import to_keras
+from legacy_opt.compat.side_by_side import training_function
 from tests.support import running
 from tests.support.pages import table, with_part
 from tests.support.problems import Problem, Rows
@@ -149,10 +150,10 @@ def keras_run(problem, optimizer, velocity=None):
     table = tf.Variable(problem.values["table"], name="table")
     set_velocity(optimizer, table, velocity)
 
-    @tf.function(input_signature=[running.signature(problem)])
     def train(tensors):
         optimizer.apply_gradients([(gradient(tensors["table"], table), table)])
 
+    train = training_function(train, [running.signature(problem)])
     values = [table.numpy()]
     for step in problem.gradients:
         train(tf.nest.map_structure(tf.constant, running._plain(step)))

@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, versions
+from legacy_opt.compat.side_by_side import training_function
 from tests.support import problems, running
 
 v1 = tf.compat.v1
@@ -126,7 +127,7 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
             optimizer.apply_gradients(pairs(gradients, variables))
 
     if way == "function":
-        train = tf.function(train, input_signature=[running.signature(problem)])
+        train = training_function(train, [running.signature(problem)])
     steps = []
     first = None
     for number, gradients in enumerate(problem.gradients):

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
+from legacy_opt.compat.side_by_side import training_function
 from tests.support import ending_datasets, problems, running
 from tests.support.keras import keras_apis
 
@@ -153,7 +154,7 @@ def eager(problem, make, wrap=lambda train: train, api="optimizer_v2", variable=
 
 def function(problem, make, **arguments):
     def wrap(train):
-        return tf.function(train, input_signature=[running.signature(problem)])
+        return training_function(train, [running.signature(problem)])
 
     return eager(problem, make, wrap, **arguments)
 

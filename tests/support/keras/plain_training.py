@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.plain_keras.counterparts import COUNTERPARTS
+from legacy_opt.compat.side_by_side import training_function
 from tests.support import problems, running
 from tests.support.keras import keras_cases, keras_models
 from tests.support.keras.keras_apis import KERAS_3
@@ -63,10 +64,10 @@ def session(case, problem):
 def train(optimizer, variables, problem, first, last):
     """Runs the training steps `first`, …, `last` - 1; returns the values after each step."""
 
-    @tf.function(input_signature=[running.signature(problem)], autograph=False)
     def step(gradients):
         optimizer.apply_gradients(keras_models.pairs(gradients, variables))
 
+    step = training_function(step, [running.signature(problem)], autograph=False)
     values = []
     for gradients in problem.gradients[first:last]:
         step(tf.nest.map_structure(tf.constant, running._plain(gradients)))

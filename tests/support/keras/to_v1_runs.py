@@ -1,11 +1,14 @@
 """Trains with Keras' own optimizers: in a tf.function, and through `to_v1` in a Session."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
+from legacy_opt.compat.side_by_side import training_function
 from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
@@ -48,18 +51,30 @@ def in_function(problem, optimizer):
         name: tf.compat.v2.Variable(value, name=name) for name, value in problem.values.items()
     }
 
-    @tf.function(input_signature=[running.signature(problem)])
     def train(tensors):
         grads = [grad for grad, _ in pairs(problem, tensors, variables)]
         if clips_in_minimize_only(optimizer):
             grads = [tf.clip_by_norm(grad, optimizer.clipnorm) for grad in grads]
         optimizer.apply_gradients(list(zip(grads, variables.values())))
 
+    train = training_function(train, [running.signature(problem)])
     steps = []
     for gradients in problem.gradients:
         train(tf.nest.map_structure(tf.constant, running._plain(gradients)))
         steps.append({name: variable.numpy() for name, variable in variables.items()})
     return steps
+
+
+@functools.lru_cache(maxsize=None)
+def functions_know_shapes():
+    """Returns whether Grappler knows the shapes of a tf.function's arguments; in 2.1 it does not.
+
+    If it does, it computes ``(x * x) * c`` as ``x * (x * c)`` if c is a number.
+    """
+    x = np.random.RandomState(0).randn(100).astype(np.float32)
+    factor = tf.Variable(np.float32(0.3))
+    square = tf.function(lambda x: (x * x) * tf.convert_to_tensor(factor))
+    return np.array_equal(square(tf.constant(x)), x * (x * np.float32(0.3)))
 
 
 def clips_in_minimize_only(optimizer):
