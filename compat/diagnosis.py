@@ -10,6 +10,7 @@ import os
 import platform
 import re
 import sys
+import tempfile
 from typing import Any, Dict
 
 import legacy_opt
@@ -41,6 +42,7 @@ def diagnose() -> Dict[str, Any]:
       * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings (`keras` and `to_keras`
         are None if TensorFlow cannot be imported);
       * `tensorflow["estimator"]`: None, or why there are no Estimators and how to install them;
+        `tensorflow["graph_writer"]`: None, or the error when a graph is written as text;
       * `packages`: a dict from package names to versions;
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these two raise, or None;
@@ -103,7 +105,20 @@ def _tensorflow():
     facts = {"version": versions.tensorflow_version(), "error": None}
     facts.update(versions.tensorflow_modes())
     facts.update(estimator=versions.estimator_problem(), contrib=versions.has_contrib())
+    facts["graph_writer"] = _graph_writer()
     return facts
+
+
+def _graph_writer():
+    """Returns None, or the error that TensorFlow raises when it writes a graph as text."""
+    import tensorflow as tf
+
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            tf.io.write_graph(tf.Graph(), folder, "graph.pbtxt")
+    except Exception as error:  # TensorFlow 2.20 with protobuf 7: a TypeError
+        return _describe(error)
+    return None
 
 
 def _keras():
@@ -173,6 +188,15 @@ def _problems(facts):
         yield _problem("error", "TensorFlow cannot be imported: " + error, _fix_for(error, facts))
     elif not facts["kernels"]:
         yield _problem("error", "This TensorFlow has no fused update kernels in tf.raw_ops.", None)
+    elif facts["tensorflow"]["graph_writer"] is not None:
+        yield _problem(
+            "error",
+            "TensorFlow cannot write graphs, as Estimators and MonitoredTrainingSession do: "
+            + facts["tensorflow"]["graph_writer"],
+            'pip install "protobuf<7"'
+            if "float_format" in facts["tensorflow"]["graph_writer"]
+            else None,
+        )
     if len(installed) > 1:
         names = [wheel.split("==")[0] for wheel in installed]
         yield _problem(

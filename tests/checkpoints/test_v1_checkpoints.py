@@ -74,6 +74,7 @@ def trained(tmp_path_factory):
     return once
 
 
+@pytest.mark.one_lane
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS, use_resource=[False, True])
 def test_every_optimizer_goes_on(name, api, use_resource, trained):
     way, config = way_of(name)

@@ -53,6 +53,7 @@ v1 = tf.compat.v1
 # Without `like`.
 
 
+@pytest.mark.one_lane
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS[::-1])
 def test_every_optimizer_goes_on_in_its_graph(name, api, tmp_path):
     way, config = way_of(name)

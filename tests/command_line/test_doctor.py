@@ -33,7 +33,7 @@ def facts(**changes):
     """Returns facts about a healthy installation of TensorFlow 2.15, updated with `changes`."""
     healthy = {
         "packages": {"tensorflow-cpu": "2.15.1", "keras": "2.15.0", "numpy": "1.26.4"},
-        "tensorflow": {"version": "2.15.1", "error": None},
+        "tensorflow": {"version": "2.15.1", "error": None, "graph_writer": None},
         "keras": {
             "version": "2.15.0",
             "generation": 2,
@@ -150,6 +150,16 @@ def test_numpy_2_under_an_old_tensorflow():
     changed = dict(facts(tensorflow=broken, packages=packages, kernels={}), keras=None)
     (problem,) = diagnosis._problems(changed)
     assert (problem["level"], problem["fix"]) == ("error", 'pip install "numpy<2"')
+
+
+def test_a_protobuf_with_which_no_graph_is_written(monkeypatch):
+    def write_graph(*_, **__):
+        raise TypeError("MessageToString() got an unexpected keyword argument 'float_format'")
+
+    monkeypatch.setattr(tf.io, "write_graph", write_graph)
+    problem = only_problem(tensorflow={"graph_writer": diagnosis._graph_writer()})
+    assert (problem["level"], problem["fix"]) == ("error", 'pip install "protobuf<7"')
+    assert "float_format" in problem["text"]
 
 
 def test_two_wheels():

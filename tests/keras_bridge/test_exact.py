@@ -64,6 +64,7 @@ def is_daily_in_float32(name, way):
     return way in ways_of_the_day(name, WAYS, 1)
 
 
+@pytest.mark.one_lane
 @of_each(
     "name, way",
     optimizer_v2=cells(

@@ -42,6 +42,7 @@ def in_a_session(name, dtype):
     return problem, trace
 
 
+@pytest.mark.one_lane
 @pytest.mark.in_turn(
     name=list(filter(is_supported, RULES)), dtype=DTYPES, way=list(running.WAYS)[1:]
 )

@@ -52,6 +52,7 @@ def in_sessions(name, dtype, full):
     return found
 
 
+@pytest.mark.one_lane
 @pytest.mark.in_turn(name=CASES, dtype=DTYPES, way=OTHERS)
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way, full):
     case = CASES[name]

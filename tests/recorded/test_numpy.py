@@ -86,6 +86,7 @@ def problem_of(name, dtype):
     return record, problems.everything(dtype, tuple(names), steps=11)
 
 
+@pytest.mark.one_lane
 @pytest.mark.in_turn(name=list(MAKERS), dtype=DTYPES)
 def test_the_bits_of_native_kernels(name, dtype):
     record, problem = problem_of(name, dtype)
