@@ -26,7 +26,16 @@ except ImportError:  # Python 3.7
 _TENSORFLOW_WHEELS = re.compile(
     r"(intel-)?tensorflow(-cpu|-gpu|-intel|-macos|-rocm|-cpu-aws|-aarch64)?$|tf-nightly(-cpu|-gpu)?$"
 )
-_OTHER_PACKAGES = ("keras", "tf-keras", "tensorflow-estimator", "numpy", "protobuf", "h5py")
+_NATIVE = "legacy-opt-native"
+_OTHER_PACKAGES = (
+    "keras",
+    "tf-keras",
+    "tensorflow-estimator",
+    "numpy",
+    "protobuf",
+    "h5py",
+    _NATIVE,
+)
 _USE_TENSORFLOW = "export KERAS_BACKEND=tensorflow"
 _KERNEL = re.compile(r"(Resource)?(Sparse)?Apply(\w+)$")
 # The forms of an update kernel: for ref or resource variables, and for dense or sparse gradients.
@@ -206,6 +215,19 @@ def _problems(facts):
         )
     if facts["keras"]:
         yield from _keras_problems(facts)
+    yield from _native_problems(facts)
+
+
+def _native_problems(facts):
+    here, native_wheel = legacy_opt.__version__, facts["packages"].get(_NATIVE, None)
+    if native_wheel not in (None, here):
+        text = (
+            f"{_NATIVE} {native_wheel} has the kernels of legacy-opt {native_wheel}, not of {here}."
+        )
+        yield _problem("warning", text, f"pip install {_NATIVE}=={here}")
+    kernels = (facts["native"] or {}).get("kernels")
+    if isinstance(kernels, str):
+        yield _problem("warning", kernels, None)
 
 
 def _keras_problems(facts):

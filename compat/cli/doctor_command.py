@@ -113,7 +113,8 @@ def _native_texts(native):
     compilers = f"C compiler {native['c_compiler']}; C++ {native['cpp_compiler']}"
     yield f"setting {native['setting']}; {compilers}"
     yield f"operations: {native['operations']}"
-    yield f"{native['kernels']} compiled kernels in {native['folder']}"
+    if isinstance(native["kernels"], int):  # otherwise, it is a problem, which is shown below
+        yield f"{native['kernels']} compiled kernels in {native['folder']}"
     if native["prebuilt"]:
         operations = ", ".join(native["prebuilt"]["operations"])
         kernels = native["prebuilt"]["kernels"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from legacy_opt.native.runtime import compiled_kernels, standalone
 from legacy_opt.recorded.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 from legacy_opt.recorded.operations import SUMS
-from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError
+from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError, Slot
 from legacy_opt.recorded.traced import traced_program
 
 __all__ = ["NativeOptimizer"]
@@ -91,6 +91,15 @@ def _check_array(name: str, array: np.ndarray, dtype: str, shape: Sequence[int])
         )
 
 
+def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
+    """Yields each program of a group for which there is a kernel, with the kernel's slots."""
+    for program in (group.dense, group.sparse):
+        if isinstance(program, Program):
+            yield program, group.slots
+    if group.first is not None:
+        yield group.first, {}
+
+
 class Kernels:
     """The kernels of the programs of a record.
 
@@ -111,9 +120,8 @@ class Kernels:
         Raises:
           RecordError: they cannot be compiled.
         """
-        for program in (group.dense, group.sparse, group.first):
-            if isinstance(program, Program):
-                self._kernel(program, {} if program is group.first else group.slots)
+        for program, slots in programs_of(group):
+            self._kernel(program, slots)
 
     def _kernel(self, program: Program, slots: Mapping[str, Any]) -> compiled_kernels.Kernel:
         if id(program) not in self._compiled:

@@ -45,6 +45,7 @@ def facts(**changes):
         },
         "to_keras": {"auto": "optimizer_v2", "optimizer_v2": None, "keras3": "ImportError: none"},
         "kernels": {"Adagrad": list(diagnosis.FORMS)},
+        "native": {"kernels": 3},
     }
     for part, change in changes.items():
         healthy[part] = change if part in ("kernels", "packages") else dict(healthy[part], **change)
@@ -160,6 +161,24 @@ def test_a_protobuf_with_which_no_graph_is_written(monkeypatch):
     problem = only_problem(tensorflow={"graph_writer": diagnosis._graph_writer()})
     assert (problem["level"], problem["fix"]) == ("error", 'pip install "protobuf<7"')
     assert "float_format" in problem["text"]
+
+
+def test_the_kernels_of_another_version():
+    here = legacy_opt.__version__
+    packages = {"tensorflow-cpu": "2.15.1", "legacy-opt-native": "0.0.9"}
+    problem = only_problem(packages=packages)
+    assert "0.0.9 has the kernels of legacy-opt 0.0.9, not of " + here in problem["text"]
+    assert problem["fix"] == "pip install legacy-opt-native==" + here
+
+
+def test_a_folder_of_kernels_that_cannot_be_used(monkeypatch, tmp_path):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("LEGACY_OPT_KERNELS", str(tmp_path / "file"))
+    native = diagnosis._native()
+    problem = only_problem(native=native)
+    assert "cannot be created" in problem["text"]
+    assert "Set LEGACY_OPT_KERNELS to another folder" in problem["text"]
+    assert not [line for line in doctor_command._native_texts(native) if "compiled kernels" in line]
 
 
 def test_two_wheels():

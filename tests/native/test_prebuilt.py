@@ -15,7 +15,7 @@ import tensorflow as tf
 
 import lanes
 import legacy_opt
-from legacy_opt import versions
+from legacy_opt import recorded, versions
 from legacy_opt.compat import native_diagnosis
 from legacy_opt.compat.cli import doctor_command
 from legacy_opt.native.compiler.emit import emit
@@ -23,6 +23,8 @@ from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import cache, probe, probe_in_child, tensorflow_operations
 from legacy_opt.native.updates import optimizers
 from legacy_opt.optimizers import stock_rules
+from legacy_opt.recorded.native import programs_of
+from legacy_opt.recorded.traced import traced_program
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 
@@ -193,6 +195,19 @@ def test_the_build_of_a_wheel():
     version = tf.__version__.replace("-", "")  # 2.22.0-rc0 is 2.22.0rc0 for pip
     wheel = Path(f"tensorflow_cpu_aws-{version}-cp310-cp310-linux_aarch64.whl")
     assert arm64.build_of(wheel, root) == versions.tensorflow_build()
+
+
+def test_the_package_has_the_kernels_of_records(monkeypatch):
+    """In a record, the decay of rows before a sparse update is a kernel of its own."""
+    build = load("build")
+    make = functools.partial(build.accelerated, legacy_opt.AdamWOptimizer)
+    monkeypatch.setattr(build, "made_optimizers", lambda: [make])
+    found = set(build.sources())
+    (group,) = recorded.load("AdamWOptimizer").groups
+    programs = list(programs_of(group))
+    assert len(programs) == 3
+    for program, slots in programs:
+        assert emit(traced_program(program, slots, "float32")) in found
 
 
 def test_doctor(package, children, monkeypatch):

@@ -201,12 +201,22 @@ def test_links_are_absolute_with_a_repository(checkout, tmp_path):
 def test_wheel_without_tensorflow_says_what_to_install(empty_venv, wheel, tmp_path):
     install(empty_venv, wheel)
     succeed(empty_venv, "-c", "import legacy_opt; legacy_opt.__version__", cwd=str(tmp_path))
+    names = "import legacy_opt; assert {'compat', 'recorded'} <= set(dir(legacy_opt))"
+    succeed(empty_venv, "-c", names, cwd=str(tmp_path))
     for statement in ("import legacy_opt as l; l.Slot", "from legacy_opt import RuleOptimizer"):
         code, _, errors = run(empty_venv, "-c", statement, cwd=str(tmp_path))
         assert code == 1
         last = errors.strip().splitlines()[-1]
         assert last.startswith("ImportError: legacy_opt needs TensorFlow")
         assert "pip install tensorflow-cpu" in last
+
+
+def test_a_wheel_that_is_not_unpacked(empty_venv, wheel, tmp_path):
+    """Such as in `--py-files` of Spark: compat is looked for in the archive."""
+    environment = {"PYTHONPATH": str(wheel)}
+    script = "import legacy_opt.compat; print(legacy_opt.compat.__file__)"
+    output = succeed(empty_venv, "-c", script, cwd=str(tmp_path), environment=environment)
+    assert output.strip().startswith(f"{wheel}/legacy_opt/compat")
 
 
 @pytest.mark.parametrize("command", ["python -m legacy_opt", "legacy-opt"])

@@ -219,6 +219,10 @@ class BridgedOptimizer(Keras2State):
             self._constants.remove(name)
         super()._set_hyper(name, value)
 
+    def build(self, var_list: List[Variable]):
+        """Creates all variables. Keras 2.13 and 2.14 call this when they load a `.keras` file."""
+        self._create_all_weights(var_list)
+
     def _create_hypers(self):
         if not self._hypers_created:
             with tf.init_scope():

@@ -62,7 +62,8 @@ def folder() -> Path:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise NoCompilerError(
-            f"The folder of kernels, {path}, cannot be created: {error}"
+            f"The folder of kernels, {path}, cannot be created: {error}. Set {FOLDER_VARIABLE} to "
+            "another folder."
         ) from None
     check_owner(path)
     return path
@@ -70,7 +71,8 @@ def folder() -> Path:
 
 @functools.lru_cache(maxsize=None)
 def _absolute(path: str) -> Path:
-    return Path(path).absolute()  # also after the program changes its working directory
+    # Absolute, because the program may change its working directory. Without a shell, "~" is a "~".
+    return Path(os.path.expanduser(path)).absolute()
 
 
 def prebuilt_folder() -> Optional[Path]:
