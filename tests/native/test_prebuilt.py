@@ -179,9 +179,12 @@ def test_the_operations_library_finds_prebuilt_kernels(loaded, package, kernels_
             assert session.run(found) == expected
 
 
-def test_a_damaged_kernel_is_compiled_again(package):
+@pytest.mark.parametrize("size", [0, 10, 64, 9000])
+def test_a_damaged_kernel_is_compiled_again(size, package, kernels_folder):
     source = emit(traced(lambda grad, value: grad + 5.75))
-    (package / cache.file_name(cache.key_of(source))).write_text("no library")
+    add(package, source, kernels_folder)
+    kernel = package / cache.file_name(cache.key_of(source))
+    kernel.write_bytes(kernel.read_bytes()[:size])
     _, library = cache.load(source)
     assert library._name.startswith(str(cache.folder()))
 

@@ -12,6 +12,7 @@ import platform
 import shlex
 import shutil
 import stat
+import struct
 import subprocess
 import tempfile
 from pathlib import Path
@@ -194,7 +195,7 @@ def _prebuilt_library(key: str) -> Optional[ctypes.CDLL]:
     path = prebuilt(file_name(key))
     if path is not None:
         with contextlib.suppress(OSError):  # a damaged file
-            return ctypes.CDLL(str(path))
+            return _opened(path)
     return None
 
 
@@ -204,9 +205,25 @@ def _own_library(key: str, source: str) -> ctypes.CDLL:
         compile_library(compiler(), source, ".c", path)
     check_owner(path)
     try:
-        return ctypes.CDLL(str(path))
+        return _opened(path)
     except OSError as error:
         raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """Opens a library. Linux would end the process if the end of the file were missing.
+
+    Raises:
+      OSError: the file is no library, or its end is missing.
+    """
+    with path.open("rb") as file:
+        header = file.read(64)
+    if header.startswith(b"\x7fELF") and len(header) == 64:  # of 64 bits, little-endian
+        (table,) = struct.unpack_from("<Q", header, 40)  # the table of sections is at the end
+        size, count = struct.unpack_from("<HH", header, 58)
+        if path.stat().st_size < table + size * count:
+            raise OSError("the end of the file is missing; delete it")
+    return ctypes.CDLL(str(path))
 
 
 def compile_library(
