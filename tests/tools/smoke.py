@@ -7,6 +7,7 @@ TensorFlow and the package. The part `native` prints a hash of trained variables
 with every TensorFlow.
 """
 
+import functools
 import hashlib
 import json
 import os
@@ -18,7 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import compat
+from legacy_opt import compat, recorded
+from legacy_opt.recorded.native import NativeOptimizer
 
 v1 = tf.compat.v1
 OLD_PROGRAM = """import tensorflow as tf
@@ -80,16 +82,16 @@ def native():
         for one, other in zip(composed, compiled):
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=name)
             digest.update(np.ascontiguousarray(other).tobytes())
+    for name in recorded.catalogue():  # each has a kernel for rows, too
+        weights = {"w": integers(np.random.RandomState(0), 40, 6)}
+        NativeOptimizer(recorded.load(name), weights).step({"w": weights["w"][::-1].copy()})
+        digest.update(weights["w"].tobytes())
     print(json.dumps({"tensorflow": tf.__version__, "bits": digest.hexdigest()}))
 
 
 def trained(cls, native):
     """Returns all variables after three steps with a dense and a sparse gradient."""
-    random = np.random.RandomState(0)  # draws only integers, equal with all versions of NumPy
-
-    def numbers(*shape):
-        return (random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32)
-
+    numbers = functools.partial(integers, np.random.RandomState(0))
     with tf.Graph().as_default(), v1.Session() as session:
         step = v1.train.get_or_create_global_step()
         needed = {"global_step": step} if "Decay" in cls.__name__ else {}
@@ -105,6 +107,11 @@ def trained(cls, native):
         for _ in range(3):
             session.run(train_op)
         return session.run(sorted(v1.global_variables(), key=lambda variable: variable.name))
+
+
+def integers(random, *shape):
+    """Returns integers divided by 1024: all versions of NumPy draw the same integers."""
+    return (random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32)
 
 
 if __name__ == "__main__":
