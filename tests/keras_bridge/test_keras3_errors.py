@@ -287,19 +287,14 @@ def in_another_process(code, **environment):
 
 @pytest.mark.keras2
 @pytest.mark.parametrize(
-    "code, reason",
-    [
-        (WITH_A_HOLLOW_JAX + MAKES, "Keras has the backend numpy"),
-        # If jax is not installed, importing Keras fails (first message). If jax is installed, the
-        # error is the same as in the case above (second message).
-        pytest.param(
-            MAKES, "KERAS_BACKEND is 'numpy'|Keras has the backend numpy", marks=pytest.mark.full
-        ),
-    ],
+    "code",
+    [WITH_A_HOLLOW_JAX + MAKES, pytest.param(MAKES, marks=pytest.mark.full)],
     ids=["a backend", "a backend that is not installed"],
 )
-def test_keras_3_on_another_backend(code, reason):
+def test_keras_3_on_another_backend(code):
     """With the backend numpy, `to_keras` raises an error for Keras 3, and works for Keras 2."""
+    # Without jax, importing Keras fails. Some versions of Keras do not accept the hollow one.
+    reason = "KERAS_BACKEND is 'numpy'|Keras has the backend numpy"
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
         message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"
