@@ -64,7 +64,7 @@ def __dir__():
     try:
         names = _importlib.import_module("legacy_opt.public").__all__
     except ImportError:  # there is no TensorFlow
-        names = ["recorded"]
+        names = []
     return sorted({*globals(), "compat", *names})
 
 

@@ -250,8 +250,8 @@ def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
     x, y = random.randint(0, 5, size=[32, 2]), random.randn(32, 1).astype("f")
     start = [random.randn(5, 3).astype("f"), random.randn(6, 1).astype("f"), np.zeros(1, "f")]
     weights, layers = [], api.keras.layers
-    with mixed_float16(api):
-        for optimizer in (api.bridged("GradientDescent"), api.optimizers.SGD(0.1)):
+    for optimizer in (api.bridged("GradientDescent"), api.optimizers.SGD(0.1)):
+        with mixed_float16(api):  # in TensorFlow 2.3, a policy contains the loss scale
             ids = api.keras.Input([2], dtype="int32")
             dense = layers.Dense(1)
             model = api.keras.Model(ids, dense(layers.Flatten()(layers.Embedding(5, 3)(ids))))

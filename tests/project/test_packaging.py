@@ -201,7 +201,7 @@ def test_links_are_absolute_with_a_repository(checkout, tmp_path):
 def test_wheel_without_tensorflow_says_what_to_install(empty_venv, wheel, tmp_path):
     install(empty_venv, wheel)
     succeed(empty_venv, "-c", "import legacy_opt; legacy_opt.__version__", cwd=str(tmp_path))
-    names = "import legacy_opt; assert {'compat', 'recorded'} <= set(dir(legacy_opt))"
+    names = "import legacy_opt; assert 'compat' in dir(legacy_opt)"
     succeed(empty_venv, "-c", names, cwd=str(tmp_path))
     for statement in ("import legacy_opt as l; l.Slot", "from legacy_opt import RuleOptimizer"):
         code, _, errors = run(empty_venv, "-c", statement, cwd=str(tmp_path))
