@@ -219,7 +219,7 @@ def _problems(facts):
 
 
 def _native_problems(facts):
-    here, native_wheel = legacy_opt.__version__, facts["packages"].get(_NATIVE, None)
+    here, native_wheel = legacy_opt.__version__, facts["packages"].get(_NATIVE)
     if native_wheel not in (None, here):
         text = (
             f"{_NATIVE} {native_wheel} has the kernels of legacy-opt {native_wheel}, not of {here}."
