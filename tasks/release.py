@@ -240,6 +240,7 @@ def workflows(session):
                 copy = f"{folder}/copy"
                 session.run("git", "clone", "-q", str(ROOT), copy, external=True)
                 env = {"GITHUB_OUTPUT": f"{folder}/output"}
+                env.update(MAKEFLAGS="", ARGS="")  # those of `make workflows`
                 with session.chdir(copy):
                     session.run("bash", "-ec", command, env=env, external=True)
 
