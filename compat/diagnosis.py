@@ -202,9 +202,7 @@ def _problems(facts):
             "error",
             "TensorFlow cannot write graphs, as Estimators and MonitoredTrainingSession do: "
             + facts["tensorflow"]["graph_writer"],
-            'pip install "protobuf<7"'
-            if "float_format" in facts["tensorflow"]["graph_writer"]
-            else None,
+            _fix_for(facts["tensorflow"]["graph_writer"], facts),
         )
     if len(installed) > 1:
         names = [wheel.split("==")[0] for wheel in installed]
@@ -272,8 +270,10 @@ def _problem(level, text, fix):
 
 
 def _fix_for(error, facts):
-    """Returns the command that repairs a known conflict of old TensorFlow wheels, or None."""
+    """Returns the command that repairs a known conflict of TensorFlow's wheels, or None."""
     numpy = facts["packages"].get("numpy", "0")
+    if "float_format" in error:
+        return 'pip install "protobuf<7"'
     if "Descriptors cannot" in error or "protobuf" in error:
         return 'pip install "protobuf<3.21"'
     if int(numpy.split(".")[0]) >= 2 and re.search("numpy|_ARRAY_API", error):

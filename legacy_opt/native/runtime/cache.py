@@ -195,7 +195,7 @@ def _prebuilt_library(key: str) -> Optional[ctypes.CDLL]:
     path = prebuilt(file_name(key))
     if path is not None:
         with contextlib.suppress(OSError):  # a damaged file
-            return _opened(path)
+            return opened(path)
     return None
 
 
@@ -205,12 +205,12 @@ def _own_library(key: str, source: str) -> ctypes.CDLL:
         compile_library(compiler(), source, ".c", path)
     check_owner(path)
     try:
-        return _opened(path)
+        return opened(path)
     except OSError as error:
         raise NoCompilerError(f"The kernel {path} cannot be loaded: {error}") from None
 
 
-def _opened(path: Path) -> ctypes.CDLL:
+def opened(path: Path) -> ctypes.CDLL:
     """Opens a library. Linux would end the process if the end of the file were missing.
 
     Raises:

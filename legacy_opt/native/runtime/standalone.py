@@ -31,7 +31,7 @@ def library() -> ctypes.CDLL:
     Raises:
       NoCompilerError: there is no C++ compiler, or it fails.
     """
-    found = ctypes.CDLL(str(cache.prebuilt(name()) or _built()))
+    found = cache.opened(cache.prebuilt(name()) or _built())
     found.legacy_opt_update_array.argtypes = [*_ARRAYS, _SIZE, _SIZE, _POINTER, _INT]
     found.legacy_opt_update_rows.argtypes = [
         *[*_ARRAYS, _POINTER, _SIZE, _SIZE, _INT, _POINTER, _INT],
