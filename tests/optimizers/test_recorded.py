@@ -32,9 +32,9 @@ def tolerance(name):
     return 0 if versions.has_contrib() and name in ON_EVERY_PROCESSOR else TOLERANCE
 
 
-def assert_followed(name, moments, expected):
-    """Asserts that the values at the steps in `recorded.MOMENTS` are close to `expected`."""
-    for number, values, wanted in zip(recorded.MOMENTS, moments, expected):
+def assert_followed(name, snapshots, expected):
+    """Asserts that the values at the steps in `recorded.SNAPSHOTS_AFTER` are near `expected`."""
+    for number, values, wanted in zip(recorded.SNAPSHOTS_AFTER, snapshots, expected):
         assert set(values) == set(wanted) | {"global_step"}
         for variable, value in wanted.items():
             actual = values[variable]
@@ -45,11 +45,11 @@ def assert_followed(name, moments, expected):
 
 
 def trained(name, **changed):
-    """Trains a case; returns all variables at the steps in `recorded.MOMENTS`."""
+    """Trains a case; returns all variables at the steps in `recorded.SNAPSHOTS_AFTER`."""
     case = CASES[name]
     training = FedTraining(lambda step: case.make(step, **changed), RECORDED[name].problem())
     values = training.train(0, recorded.STEPS)
-    return [values[number - 1] for number in recorded.MOMENTS]
+    return [values[number - 1] for number in recorded.SNAPSHOTS_AFTER]
 
 
 def test_every_case_with_an_original_was_recorded():
@@ -61,7 +61,7 @@ def test_every_case_with_an_original_was_recorded():
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_trajectories_of_the_originals(name):
-    assert_followed(name, trained(name), RECORDED[name].moments)
+    assert_followed(name, trained(name), RECORDED[name].snapshots)
 
 
 # Tests of the bound itself: smaller differences pass, larger differences fail.
@@ -73,21 +73,21 @@ def moved(name, share):
         dict(
             {
                 variable: value + np.float32(share * TOLERANCE * max(1.0, np.max(np.abs(value))))
-                for variable, value in moment.items()
+                for variable, value in snapshot.items()
             },
             global_step=number,
         )
-        for number, moment in zip(recorded.MOMENTS, RECORDED[name].moments)
+        for number, snapshot in zip(recorded.SNAPSHOTS_AFTER, RECORDED[name].snapshots)
     ]
 
 
 @pytest.mark.parametrize("name", RECORDED)
 def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
     if tolerance(name):
-        assert_followed(name, moved(name, 0.8), RECORDED[name].moments)
+        assert_followed(name, moved(name, 0.8), RECORDED[name].snapshots)
     for share in (1.3, -1.3):
         with pytest.raises(AssertionError, match="after 1 steps"):
-            assert_followed(name, moved(name, share), RECORDED[name].moments)
+            assert_followed(name, moved(name, share), RECORDED[name].snapshots)
 
 
 def arguments_of_the_rules():
@@ -103,4 +103,4 @@ def arguments_of_the_rules():
 def test_a_hyperparameter_that_differs_by_a_thousandth_fails(name, argument):
     changed = trained(name, **{argument: CASES[name].arguments[argument] * 0.999})
     with pytest.raises(AssertionError, match="after"):
-        assert_followed(name, changed, RECORDED[name].moments)
+        assert_followed(name, changed, RECORDED[name].snapshots)

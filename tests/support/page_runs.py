@@ -14,16 +14,17 @@ A page has these parts; GitHub and the site show no comment:
     ```python                      executed in this process, in one namespace for the whole page
     ```text                        directly below such a block: exactly what it prints
 
-    ```console                     `$ COMMAND` is executed if it is a program of Python or of this
-                                   package, and its output compared with the lines below it (none:
-                                   no comparison). `# exit code 1` at its end: not 0.
+    ```console                     `$ COMMAND` is executed if COMMAND starts with python or
+                                   legacy-opt. The lines below it are its expected output; if
+                                   there are none, its output is not checked. `# exit code N` at
+                                   its end is its expected exit code, which is 0 otherwise.
 
-In an expected output, `…` stands for any text. All runs in an empty folder. At the beginning of a
-page, `<!-- needs: keras3 -->` is the marker of its test.
+In an expected output, `…` stands for any text. A page is executed in an empty folder. At its
+beginning, `<!-- needs: keras3 -->` gives the page's test the pytest marker keras3.
 
-JAX is installed on the newest lane; PyTorch, JAX and optax are in the environments of `make leave`,
-which have no TensorFlow. There, this program executes only blocks with `<!-- with: … -->`, in the
-folder in which a lane has executed the page. By hand:
+The newest lane (a TensorFlow of lanes.py) also has JAX. The environments of `make leave` have
+PyTorch, JAX and optax, and no TensorFlow: there, only blocks with `<!-- with: … -->` are executed,
+in the folder that the first of these commands has filled:
 
     python -m tests.support.page_runs --folder /tmp/pages docs/leave_tensorflow.md
     PYTHONPATH=. ENVIRONMENT/bin/python tests/support/page_runs.py --folder /tmp/pages \
@@ -44,7 +45,8 @@ from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-ROOT = Path(__file__).resolve().parents[2]  # the package `tests.support` needs TensorFlow
+# Not imported from tests.support.paths, because the package tests.support needs TensorFlow.
+ROOT = Path(__file__).resolve().parents[2]
 PART = re.compile(
     r"^<!-- setup\n(?P<setup>.*?)-->\n"
     r"|(?:^<!-- with: (?P<with>[\w. ]+) -->\n)?"
@@ -53,6 +55,7 @@ PART = re.compile(
     re.M | re.S,
 )
 NEEDS = re.compile(r"<!-- needs: (\w+) -->")
+# A command, and the lines up to the next command.
 COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.M)
 # {program: the arguments with which Python starts it}. Lines with these programs are executed.
 PROGRAMS = {"python": [], "legacy-opt": ["-m", "legacy_opt"]}
@@ -88,7 +91,7 @@ def execute(page, folder):
 
 def execute_parts(page, folder):
     names = {"__name__": "page"}
-    if "tensorflow" in sys.modules:  # forget names of layers and folders of other pages
+    if "tensorflow" in sys.modules:  # forget the layer names and summary files of earlier pages
         tensorflow = sys.modules["tensorflow"]
         tensorflow.keras.backend.clear_session()
         tensorflow.compat.v1.summary.FileWriterCache.clear()
@@ -101,17 +104,22 @@ def execute_parts(page, folder):
             for line, output in COMMAND.findall(part["code"]):
                 if line.split()[0] in PROGRAMS:
                     run_line(line, output, folder, new=bool(part["with"]))
+        elif part["setup"]:
+            printed_by(part["setup"], page, names)
         else:
-            with contextlib.redirect_stdout(io.StringIO()) as printed:
-                code = part["setup"] or part["code"]
-                exec(compile(code, page.path.name, "exec"), names)
-            assert part["setup"] or is_as_told(printed.getvalue(), part["output"] or ""), (
-                f"{code}\nprinted:\n{printed.getvalue()}"
-            )
+            printed = printed_by(part["code"], page, names)
+            assert is_as_told(printed, part["output"] or ""), f"{part['code']}\nprinted:\n{printed}"
+
+
+def printed_by(code, page, names):
+    """Executes Python code of a page in the namespace `names`, and returns what it prints."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        exec(compile(code, page.path.name, "exec"), names)
+    return printed.getvalue()
 
 
 def is_executed_here(part):
-    """Returns whether the modules of a block are installed (without comment: TensorFlow)."""
+    """Returns whether what a block needs is installed: its `with` modules, or else TensorFlow."""
     return all(map(is_installed, (part["with"] or "tensorflow").split()))
 
 
@@ -119,7 +127,7 @@ def is_installed(module):
     """Returns whether a module can be imported."""
     try:
         return importlib.util.find_spec(module) is not None
-    except ValueError:  # TensorFlow has imported tf.contrib in its own way
+    except ValueError:  # imported, but without a __spec__, like tf.contrib
         return True
 
 
@@ -153,7 +161,7 @@ def run_forked(command, folder, environment):
 
 
 def run_in_new_python(command, folder, environment):
-    """Executes a command in a new process, also without TensorFlow."""
+    """Executes a command in a new process. Unlike `run_forked`, it does not need TensorFlow."""
     return subprocess.run(
         [sys.executable, *command],
         cwd=str(folder),
@@ -171,7 +179,7 @@ def is_as_told(printed, expected):
 
 
 def main(folder, pages):
-    """Executes pages, each in a folder: one in `folder`, or an empty one if it is None."""
+    """Executes each page in a subfolder of `folder`, or in a temporary folder if it is None."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     if importlib.util.find_spec("tensorflow"):
         import tensorflow as tf

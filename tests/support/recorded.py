@@ -16,7 +16,7 @@ from tests.support import problems
 from tests.tools.record_data import DATA
 
 STEPS = 24
-MOMENTS = (1, 8, STEPS)  # the numbers of steps after which all variables were recorded
+SNAPSHOTS_AFTER = (1, 8, STEPS)  # the numbers of steps after which all variables were recorded
 
 
 class Recorded(NamedTuple):
@@ -26,19 +26,19 @@ class Recorded(NamedTuple):
       name: the name of the case in `tests.support.cases` that has the same arguments.
       arguments: the repr of a dict of those arguments that are numbers or strings.
       trained: the names of the variables that were trained.
-      moments: for each of `MOMENTS` a dict from a variable's name in a checkpoint to its value.
+      snapshots: for each of `SNAPSHOTS_AFTER`, a dict {name of a variable in a checkpoint: value}.
     """
 
     name: str
     arguments: str
     trained: tuple
-    moments: tuple
+    snapshots: tuple
 
     def problem(self):
         return problems.everything("float32", self.trained, STEPS)
 
 
-def plain(arguments):
+def argument_text(arguments):
     """Returns the arguments that are numbers or strings, as the repr of a dict."""
     kept = {key: arguments[key] for key in sorted(arguments)}
     return repr(
@@ -50,14 +50,14 @@ def save(path, recorded):
     """Writes a list of `Recorded` into one file."""
     arrays = {}
     for each in recorded:
-        shapes = {name: value.shape for name, value in each.moments[0].items()}
-        dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
+        shapes = {name: value.shape for name, value in each.snapshots[0].items()}
+        dtypes = {name: str(value.dtype) for name, value in each.snapshots[0].items()}
         about = repr((each.arguments, each.trained, shapes, dtypes))
         arrays[each.name + "/about"] = np.array(about)
         # All values are in one array, because each array adds a few hundred bytes to the file.
         # float32 represents the integer slots exactly, because they are small counts.
         arrays[each.name + "/values"] = np.stack(
-            [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]
+            [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.snapshots]
         )
     np.savez_compressed(path, **arrays)
 
@@ -76,12 +76,12 @@ def load():
 
 def _recorded(name, about, values):
     arguments, trained, shapes, dtypes = ast.literal_eval(about)
-    moments = []
+    snapshots = []
     for row in values:
-        moment, start = {}, 0
+        snapshot, start = {}, 0
         for variable, shape in shapes.items():
             end = start + int(np.prod(shape))
-            moment[variable] = row[start:end].reshape(shape).astype(dtypes[variable])
+            snapshot[variable] = row[start:end].reshape(shape).astype(dtypes[variable])
             start = end
-        moments.append(moment)
-    return Recorded(name, arguments, trained, tuple(moments))
+        snapshots.append(snapshot)
+    return Recorded(name, arguments, trained, tuple(snapshots))

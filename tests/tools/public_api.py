@@ -22,15 +22,34 @@ from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"
 MODULES = (
-    *(legacy_opt, compat, native),
-    *(contrib.crf, contrib.layers, contrib.learn.datasets.mnist, contrib.learn.preprocessing),
-    *(contrib.legacy_seq2seq, contrib.lookup, contrib.metrics, contrib.rnn, contrib.seq2seq),
-    *(contrib.training, recorded, numpy_target, native_target),
+    legacy_opt,
+    compat,
+    native,
+    contrib.crf,
+    contrib.layers,
+    contrib.learn.datasets.mnist,
+    contrib.learn.preprocessing,
+    contrib.legacy_seq2seq,
+    contrib.lookup,
+    contrib.metrics,
+    contrib.rnn,
+    contrib.seq2seq,
+    contrib.training,
+    recorded,
+    numpy_target,
+    native_target,
 )
 # Classes that public functions return, and the classes of their attributes.
 RESULTS = (
-    *(Comparison, Report, Transfer, Leftover, Patch),
-    *(Translation, TranslationReport, Moved, Measurement),
+    Comparison,
+    Report,
+    Transfer,
+    Leftover,
+    Patch,
+    Translation,
+    TranslationReport,
+    Moved,
+    Measurement,
 )
 
 
@@ -77,15 +96,14 @@ def members(cls):
     """
     ours = [each for each in cls.__mro__ if each.__module__.startswith("legacy_opt")]
     names = {name for each in ours for name in vars(each) if not name.startswith("_")}
-    public = list(filter(is_public, ours[1:]))
-    return {
-        name
-        for name in names
-        if not any(
-            inspect.getattr_static(each, name, None) is inspect.getattr_static(cls, name)
-            for each in public
-        )
-    }
+    parents = list(filter(is_public, ours[1:]))
+    return {name for name in names if not is_inherited(cls, name, parents)}
+
+
+def is_inherited(cls, name, parents):
+    """Returns whether a class has a member unchanged from one of its parent classes."""
+    value = inspect.getattr_static(cls, name)
+    return any(inspect.getattr_static(each, name, None) is value for each in parents)
 
 
 def member(cls, name):
@@ -108,7 +126,8 @@ def signature(function, skipped=0):
     """Returns a function's parameters after the first `skipped` ones, and its return annotation."""
     if inspect.isclass(function) and inspect.isfunction(function.__init__):
         # Metaclasses and `__new__` of TensorFlow and Keras have other parameters.
-        found, skipped = inspect.signature(function.__init__), 1
+        found = inspect.signature(function.__init__)
+        skipped = 1  # self
     else:
         found = inspect.signature(function)
     parameters = list(found.parameters.values())[skipped:]

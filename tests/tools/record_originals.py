@@ -12,6 +12,7 @@ trajectories of the optimizers of bert-tensorflow 1.0.1, albert-tensorflow 1.1 a
 and set ``PYTHONPATH=DIR``).
 """
 
+import functools
 import os
 import sys
 import types
@@ -24,30 +25,26 @@ from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 
 
-def record(name, make, trained=()):
-    """Trains with an optimizer; returns its trajectory as a `recorded.Recorded`."""
-    problem = problems.everything("float32", trained, recorded.STEPS)
+def record(name, make, only=()):
+    """Trains the variables `only` (empty: all) with an optimizer; returns a `recorded.Recorded`."""
+    problem = problems.everything("float32", only=only, steps=recorded.STEPS)
     training = FedTraining(make, problem)
     values = training.train(0, recorded.STEPS)
     for each in values:
         del each["global_step"]  # the optimizers of BERT and ALBERT do not increment it
-    moments = tuple(values[number - 1] for number in recorded.MOMENTS)
-    assert all(np.all(np.isfinite(value)) for value in moments[-1].values()), name
-    return recorded.Recorded(
-        name, recorded.plain(CASES[name].arguments), tuple(problem.values), moments
-    )
+    snapshots = tuple(values[number - 1] for number in recorded.SNAPSHOTS_AFTER)
+    assert all(np.all(np.isfinite(value)) for value in snapshots[-1].values()), name
+    arguments = recorded.argument_text(CASES[name].arguments)
+    return recorded.Recorded(name, arguments, tuple(problem.values), snapshots)
 
 
 def of_contrib():
     """Records every case with an original in `tf.contrib.opt`."""
     for name, case in CASES.items():
         if case.original is not None:
-            original = case.original.optimizer()
-            yield record(
-                name,
-                lambda step, case=case, original=original: case.construct(original, step),
-                case.original.variables,
-            )
+            cls = case.original.optimizer()
+            make = functools.partial(case.construct, cls)
+            yield record(name, make, only=case.original.variables)
 
 
 def of_others():
@@ -73,7 +70,8 @@ def of_others():
         arguments.pop("bias_correction", None)  # ALBERT's optimizer has no such argument
 
         def make(step, original=original, arguments=arguments):
-            if callable(arguments.get("decay_rate")):  # tensor2tensor's optimizer takes a tensor
+            if callable(arguments.get("decay_rate")):
+                # The case's function, as the tensor that tensor2tensor's optimizer takes.
                 arguments = dict(arguments, decay_rate=adafactor.adafactor_decay_rate_adam(0.95))
             return original(**arguments)
 

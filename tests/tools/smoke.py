@@ -47,7 +47,12 @@ COMMANDS = {
     "export model.ckpt --rule LazyAdamOptimizer --out state.npz": (0, "state.npz"),
 }
 # Optimizers with kernels of different kinds.
-CLASSES = ("AdagradDecayOptimizer", "LazyAdamOptimizer", "LAMBOptimizer", "AdafactorOptimizer")
+CLASSES = (
+    legacy_opt.AdagradDecayOptimizer,
+    legacy_opt.LazyAdamOptimizer,
+    legacy_opt.LAMBOptimizer,
+    legacy_opt.AdafactorOptimizer,
+)
 
 
 def commands():
@@ -71,34 +76,34 @@ def keras():
 
 
 def native():
-    """Trains with native kernels and without; prints the hash of the variables of the former."""
+    """Trains with native kernels and without; prints a hash of what native kernels computed."""
     if hasattr(v1, "disable_eager_execution"):
         v1.disable_eager_execution()
     digest = hashlib.sha256()
-    for name in CLASSES:
-        composed, compiled = (
-            trained(getattr(legacy_opt, name), native) for native in (None, "require")
-        )
+    for cls in CLASSES:
+        composed, compiled = trained(cls, native=None), trained(cls, native="require")
         for one, other in zip(composed, compiled):
-            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=name)
+            np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6, err_msg=cls.__name__)
             digest.update(np.ascontiguousarray(other).tobytes())
-    for name in recorded.catalogue():  # each has a kernel for rows, too
-        weights = {"w": integers(np.random.RandomState(0), 40, 6)}
-        NativeOptimizer(recorded.load(name), weights).step({"w": weights["w"][::-1].copy()})
+    for name in recorded.catalogue():  # the recorded rules in the package
+        weights = {"w": draw(np.random.RandomState(0), 40, 6)}
+        gradient = weights["w"][::-1].copy()
+        NativeOptimizer(recorded.load(name), weights).step({"w": gradient})
         digest.update(weights["w"].tobytes())
     print(json.dumps({"tensorflow": tf.__version__, "bits": digest.hexdigest()}))
 
 
 def trained(cls, native):
     """Returns all variables after three steps with a dense and a sparse gradient."""
-    numbers = functools.partial(integers, np.random.RandomState(0))
+    numbers = functools.partial(draw, np.random.RandomState(0))
     with tf.Graph().as_default(), v1.Session() as session:
         step = v1.train.get_or_create_global_step()
-        needed = {"global_step": step} if "Decay" in cls.__name__ else {}
+        needed = {"global_step": step} if cls is legacy_opt.AdagradDecayOptimizer else {}
         optimizer = cls(learning_rate=0.1, **needed)
         optimizer.native = native
         dense, table = (
-            v1.get_variable(name, initializer=numbers(40, 6), use_resource=True) for name in "dt"
+            v1.get_variable(name, initializer=numbers(40, 6), use_resource=True)
+            for name in ("dense", "table")
         )
         rows = tf.IndexedSlices(tf.constant(numbers(3, 6)), tf.constant([4, 9, 4]), (40, 6))
         pairs = [(tf.constant(numbers(40, 6)), dense), (rows, table)]
@@ -109,8 +114,8 @@ def trained(cls, native):
         return session.run(sorted(v1.global_variables(), key=lambda variable: variable.name))
 
 
-def integers(random, *shape):
-    """Returns integers divided by 1024: all versions of NumPy draw the same integers."""
+def draw(random, *shape):
+    """Returns numbers that are the same in all versions of NumPy: random integers / 1024."""
     return (random.randint(-4000, 4000, shape) / 1024.0).astype(np.float32)
 
 
