@@ -55,7 +55,7 @@ def trained(name, **changed):
 def test_every_case_with_an_original_was_recorded():
     assert set(RECORDED) >= {name for name, case in CASES.items() if case.original is not None}
     for name, one in RECORDED.items():
-        arguments = recorded.plain(CASES[name].arguments)
+        arguments = recorded.argument_text(CASES[name].arguments)
         assert one.arguments == arguments, "run tests/tools/record_originals.py again"
 
 
