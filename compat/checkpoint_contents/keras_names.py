@@ -34,7 +34,7 @@ _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
 
 
-def names(items):
+def optimizer_names(items):
     """Returns a set of the names of the Keras optimizers in a checkpoint.
 
     Args:
@@ -53,12 +53,12 @@ def _has_slots(name, items):
     return any(middle in each and each.split(middle)[0] in items for each in items)
 
 
-def for_all_variables(items, optimizers):
+def shared_scalars(items, optimizers):
     """Returns the `Item` objects of scalars that belong to Keras optimizers and are not slots.
 
     Args:
       items: a dict from names to `Item`.
-      optimizers: the result of `names`.
+      optimizers: the result of `optimizer_names`.
     """
     return [
         item
@@ -80,7 +80,7 @@ def recognise(variables, optimizers):
 
     Args:
       variables: `Variable` objects with their slots.
-      optimizers: the result of `names`.
+      optimizers: the result of `optimizer_names`.
 
     Returns:
       A Counter from (label shown to users, name of the optimizer, scope) to the number of

@@ -7,6 +7,7 @@ a hash table, is saved as `x-keys`, `x-values` etc.
 """
 
 import collections
+import itertools
 import re
 
 from . import deeprec_embeddings, keras_names, partitions, slot_signatures
@@ -41,10 +42,10 @@ def named_contents(tensors):
     """
     items = {item.name: item for item in _items(tensors)}
     step = _step(items)
-    keras_optimizers = keras_names.names(items)
+    keras_optimizers = keras_names.optimizer_names(items)
     powers = [item for item in items.values() if _is_power(item)]
-    shared = powers + keras_names.for_all_variables(items, keras_optimizers)
-    shared = [item for item in shared if item != step]
+    of_keras = keras_names.shared_scalars(items, keras_optimizers)
+    shared = [item for item in powers + of_keras if item != step]
     not_owned = {item.name for item in shared} | ({step.name} if step else set())
     owners = _owners({name: item for name, item in items.items() if name not in not_owned})
     slots = collections.defaultdict(list)
@@ -55,13 +56,20 @@ def named_contents(tensors):
         for name, item in sorted(items.items())
         if name not in owners and name not in not_owned
     ]
-    powers = {_POWER.search(item.name).group(1) for item in powers}
-    variables, optimizers = _recognise_slots(variables, powers, keras_optimizers)
-    return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
+    power_names = {_POWER.search(item.name).group(1) for item in powers}
+    variables, optimizers = _recognise_slots(variables, power_names, keras_optimizers)
+    return Contents(
+        by_name=True,
+        variables=variables,
+        shared=tuple(sorted(shared)),
+        step=step,
+        other=(),
+        optimizers=optimizers,
+    )
 
 
 def item_of(name, tensors, key=None):
-    """Returns the `Item` of one tensor, whose name in the checkpoint is `key`, or else `name`."""
+    """Returns the `Item` of one tensor. `key` is its name in the checkpoint if it is not `name`."""
     stored = StoredTensor.of((name if key is None else key,), tensors)
     return _item(name, INCOMPLETE if stored.infos[0].missing else TENSOR, stored)
 
@@ -73,6 +81,8 @@ def _item(name, kind, stored):
 def _items(tensors):
     """Returns an `Item` for each tensor, or for several tensors that belong together."""
     items, remaining = [], dict(tensors)
+    # A tensor belongs to the first item that is found for it. `list` ends the search in `remaining`
+    # before names are deleted from it.
     for find in _embeddings, _mangled, _in_parts:
         for item in list(find(remaining)):
             if all(name in remaining for name in item.stored.names):
@@ -88,14 +98,14 @@ def _embeddings(tensors):
     for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
         wholes[PART.sub("", name)] += pieces
     for name, pieces in wholes.items():
-        stored = StoredTensor.of(sorted(pieces), tensors, None)
+        stored = StoredTensor.of(sorted(pieces), tensors, axis=None)  # they form no single tensor
         rows = sum(tensors[piece].shape[0] for piece in pieces if piece.endswith("-keys"))
         values = next(tensors[piece] for piece in pieces if piece.endswith("-values"))
         yield Item(name, values.dtype, (rows,) + values.shape[1:], EMBEDDING_VARIABLE, stored)
 
 
 def _mangled(tensors):
-    """Yields an `Item` for each slot with mangled names."""
+    """Yields an `Item` for each slot with mangled names (see `partitions`)."""
     shapes = {name: info.shape for name, info in tensors.items()}
     slots = partitions.mangled_slots(tensors, shapes)
     mangled = {name for stored in slots.values() for name in stored.names}
@@ -106,16 +116,16 @@ def _mangled(tensors):
 
 
 def _in_parts(tensors):
-    """Yields an `Item` for each partitioned variable, and for each slot that parts have."""
+    """Yields an `Item` for each variable and each slot that is saved in parts."""
     groups = partitions.parts(name for name, info in tensors.items() if not info.missing)
     axes = _partitioned(groups, tensors)
-    variables = set(axes) | set(tensors)
+    names = set(axes) | set(tensors)
     for (before, after), parts in groups.items():
-        variable = _variable_at_end(variables, before)
+        variable = _name_at_end(names, before)
         if variable in axes and parts.are_numbered:
             yield _joined(before + after, parts, axes[variable], tensors)
         elif variable in tensors and after:  # a variable that is saved whole, but its slot in parts
-            shapes = [tensors[name].shape for name in parts.names]
+            shapes = [tensors[part].shape for part in parts.names]
             axis = joined_axis(shapes, tensors[variable].shape) if parts.are_numbered else None
             yield _joined(before + after, parts, axis, tensors)
 
@@ -128,7 +138,7 @@ def _partitioned(groups, tensors):
     """
     axes = {}
     for (variable, rest), parts in groups.items():
-        axis = joined_axis([tensors[name].shape for name in parts.names])
+        axis = joined_axis([tensors[part].shape for part in parts.names])
         if not rest and parts.are_numbered and axis is not None and variable not in tensors:
             axes[variable] = axis
     return axes
@@ -136,8 +146,8 @@ def _partitioned(groups, tensors):
 
 def _joined(name, parts, axis, tensors):
     """Returns the `Item` of parts, which are joined along an axis if this is possible."""
-    shapes = [tensors[name].shape for name in parts.names]
-    if set(shapes) == {()}:
+    shapes = [tensors[part].shape for part in parts.names]
+    if set(shapes) == {()}:  # scalars are not divided: each part has a copy of the whole value
         axis = COPIES
     elif axis is not None and joined_shape(shapes, axis) is None:
         axis = None
@@ -145,11 +155,11 @@ def _joined(name, parts, axis, tensors):
     return _item(name, kind, StoredTensor.of(parts.names, tensors, axis))
 
 
-def _variable_at_end(variables, name):
-    """Returns a variable for its name in a scope, such as x for scope/x; None if there is none."""
-    words = name.split("/")
+def _name_at_end(names, path):
+    """Returns the longest end of a path that is in `names`, such as x for scope/x; or None."""
+    words = path.split("/")
     ends = ("/".join(words[start:]) for start in range(len(words)))
-    return next((each for each in ends if each in variables), None)
+    return next((end for end in ends if end in names), None)
 
 
 def _is_integer_scalar(item):
@@ -186,7 +196,8 @@ def _owners(items):
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             direct_owners[name] = owner
-    # A slot may itself have slots, such as a moving average. Assign a slot's slots to the variable.
+    # A slot may itself have slots, such as a moving average: x/Adam/avg is a slot of x/Adam, which
+    # is a slot of x. Then x/Adam/avg becomes a slot of x with the suffix Adam/avg.
     owners = {}
     for name, (owner, scope, suffix) in direct_owners.items():
         while owner in direct_owners:
@@ -198,13 +209,20 @@ def _owners(items):
 
 
 def _owner(tensor, name, items):
+    """Returns (variable, scope, suffix) if a tensor is a slot, or None.
+
+    Args:
+      tensor: the tensor's name.
+      name: the same name, with or without the number of a part.
+      items: a dict from names to `Item`.
+    """
     words = name.split("/")
     for end in range(len(words) - 1, 0, -1):
         suffix = "/".join(words[end:])
         known = slot_signatures.is_known(suffix)
-        for start in range(end):
-            if start and not (known and end == len(words) - 1):
-                break  # only slots of known optimizers may have a scope before the variable's name
+        # Only slots of known optimizers may have a scope before the variable's name.
+        may_have_scope = known and end == len(words) - 1
+        for start in range(end if may_have_scope else 1):
             owner = "/".join(words[start:end])
             if owner in items and (known or _fits(tensor, suffix, owner, items)):
                 return owner, "/".join(words[:start]), suffix
@@ -216,7 +234,7 @@ def _fits(tensor, suffix, owner, items):
     slot, variable = items[tensor], items[owner]
     if slot.shape == variable.shape and slot.dtype == variable.dtype:
         return True
-    # If `x/Name` is a slot, `x/Name_1` is a slot, too. It may have any shape and dtype.
+    # If `x/Name` fits, `x/Name_1` fits, too, whatever its own shape and dtype are.
     first = _NUMBER.sub("", tensor)
     return first != tensor and first in items and _fits(first, suffix, owner, items)
 
@@ -234,6 +252,27 @@ def family(slot):
     return slot_signatures.family(slot.suffix)
 
 
+def _families(variables, recognised):
+    """Groups slots by their scope and the optimizer's name in their suffix.
+
+    Args:
+      variables: `Variable` objects with their slots.
+      recognised: the names of slots to leave out.
+
+    Returns:
+      A dict from (scope, name of the optimizer) to pairs (variable, list of its slots).
+    """
+    families = collections.OrderedDict()
+    for variable in variables:
+        slots = collections.OrderedDict()
+        for slot in variable.slots:
+            if slot.item.name not in recognised:
+                slots.setdefault((slot.scope, family(slot)), []).append(slot)
+        for key, members in slots.items():
+            families.setdefault(key, []).append((variable, members))
+    return families
+
+
 def _recognise_slots(variables, powers, keras_optimizers):
     """Finds the optimizers that probably created the slots.
 
@@ -241,22 +280,16 @@ def _recognise_slots(variables, powers, keras_optimizers):
       A pair: the variables, with the roles of recognised slots; and a tuple of `Guess`.
     """
     counts, roles = keras_names.recognise(variables, keras_optimizers)
-    families = collections.OrderedDict()
-    for variable in variables:
-        for slot in (each for each in variable.slots if each.item.name not in roles):
-            key = slot.scope, family(slot)
-            families.setdefault(key, collections.OrderedDict())
-            families[key].setdefault(variable.item.name, (variable, []))[1].append(slot)
-    for (scope, name), members in families.items():
+    for (scope, name), members in _families(variables, roles).items():
         layouts = [
             slot_signatures.layout(variable.item, [slot.item for slot in slots])
-            for variable, slots in members.values()
+            for variable, slots in members
         ]
         guessed = slot_signatures.recognise(name, layouts, powers)
-        for (label, slot_roles), (_, slots) in zip(guessed, members.values()):
-            counts[label, name, scope] += 1
-            for number, slot in enumerate(slots if slot_roles else ()):
-                roles[slot.item.name] = slot_roles[number % len(slot_roles)]
+        for (label, slot_roles), (_, slots) in zip(guessed, members):
+            counts[label, name, scope] += 1  # `counts` is a Counter
+            if slot_roles:  # they repeat if several optimizers of this family train the variable
+                roles.update(zip((slot.item.name for slot in slots), itertools.cycle(slot_roles)))
     guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))
     variables_with_roles = [
         variable._replace(

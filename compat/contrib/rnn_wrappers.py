@@ -17,7 +17,10 @@ from .rnn_linear import linear
 v1 = tf.compat.v1
 
 
-class _Wrapper(versions.rnn_cell().RNNCell):
+_RNNCell = versions.rnn_cell().RNNCell
+
+
+class _Wrapper(_RNNCell):
     """A cell that wraps another cell."""
 
     def __init__(self, cell, reuse=None):
@@ -43,13 +46,14 @@ class AttentionCellWrapper(_Wrapper):
       attn_length: how many outputs are looked at.
       attn_size: the size of the output; by default that of the cell.
       attn_vec_size: the size of the hidden layer of the attention; by default `attn_size`.
-      input_size: the size of the input of the cell; by default that of the input.
+      input_size: the size to which inputs are projected for `cell`; by default their own size.
       state_is_tuple: whether states are tuples instead of one tensor.
       reuse: whether the variables exist already.
 
     Raises:
       TypeError: `cell` is no RNNCell.
-      ValueError: `attn_length` is not positive, or only the cell has tuples as states.
+      ValueError: `attn_length` is not positive; or `cell` has a tuple as its state, but
+        `state_is_tuple` is False.
     """
 
     def __init__(
@@ -87,28 +91,29 @@ class AttentionCellWrapper(_Wrapper):
         if not self._is_tuple:
             sizes = self._cell.state_size, self._size, self._size * self._length
             state = tf.split(state, sizes, 1)
-        state, attention, window = state
+        cell_state, attention, window = state
         window = tf.reshape(window, [-1, self._length, self._size])
-        output, state = self._cell(
-            _linear([inputs, attention], self._input_size or columns(inputs)), state
-        )
-        attention = self._attention(tf.concat(tf.nest.flatten(state), 1), window)
+        projected = _linear([inputs, attention], self._input_size or columns(inputs))
+        output, cell_state = self._cell(projected, cell_state)
+        attention = self._attention(tf.concat(tf.nest.flatten(cell_state), 1), window)
         with v1.variable_scope("attn_output_projection"):
             output = _linear([output, attention], self._size)
         window = tf.concat([window[:, 1:], output[:, None]], 1)
-        states = state, attention, tf.reshape(window, [-1, self._length * self._size])
-        return output, states if self._is_tuple else tf.concat(states, 1)
+        state = cell_state, attention, tf.reshape(window, [-1, self._length * self._size])
+        return output, state if self._is_tuple else tf.concat(state, 1)
 
     def _attention(self, query, window):
         """Returns the mean of the outputs in the window, weighted by a softmax of their scores."""
         with v1.variable_scope("attention"):
-            k = v1.get_variable("attn_w", [1, 1, self._size, self._vec_size])
-            v = v1.get_variable("attn_v", [self._vec_size])
-            hidden = window[:, :, None]
-            features = tf.nn.conv2d(hidden, k, [1, 1, 1, 1], "SAME")
-            y = _linear([query], self._vec_size)[:, None, None]
-            shares = tf.nn.softmax(tf.reduce_sum(v * tf.tanh(features + y), [2, 3]))
-            return tf.reduce_sum(shares[:, :, None, None] * hidden, [1, 2])
+            kernel = v1.get_variable("attn_w", [1, 1, self._size, self._vec_size])
+            scores = v1.get_variable("attn_v", [self._vec_size])
+            outputs = window[:, :, None]  # of the shape [batch, length, 1, size]
+            # A convolution of one by one multiplies each output by the matrix `kernel`.
+            of_outputs = tf.nn.conv2d(outputs, kernel, [1, 1, 1, 1], "SAME")
+            of_query = _linear([query], self._vec_size)[:, None, None]
+            hidden = tf.tanh(of_outputs + of_query)
+            shares = tf.nn.softmax(tf.reduce_sum(scores * hidden, [2, 3]))
+            return tf.reduce_sum(shares[:, :, None, None] * outputs, [1, 2])
 
 
 class InputProjectionWrapper(_Wrapper):
@@ -226,7 +231,8 @@ class HighwayWrapper(_Wrapper):
 
     Args:
       cell: an RNNCell whose input and output have the same size.
-      couple_carry_transform_gates: whether the share of the output is 1 - share of the input.
+      couple_carry_transform_gates: if True, the gates of the input and of the output add up to 1;
+        otherwise the output has a gate with its own variables.
       carry_bias_init: the initial bias of the gate of the input.
 
     Raises:
@@ -239,6 +245,7 @@ class HighwayWrapper(_Wrapper):
         super().__init__(cell)
         self._is_coupled, self._bias_start = couple_carry_transform_gates, carry_bias_init
 
+    # As in tf.contrib, this is not `call`, which would put the variables into a scope of their own.
     def __call__(self, inputs: Any, state: Any, scope: Optional[Any] = None) -> Tuple[Any, Any]:
         outputs, state = self._cell(inputs, state, scope=scope)
         return tf.nest.map_structure(self._mixed, inputs, outputs), state
@@ -246,8 +253,10 @@ class HighwayWrapper(_Wrapper):
     def _mixed(self, inputs, outputs):
         inputs.shape.assert_is_compatible_with(outputs.shape)
         carry = self._gate(inputs, "carry", self._bias_start)
-        is_coupled = self._is_coupled
-        transform = 1 - carry if is_coupled else self._gate(inputs, "transform", -self._bias_start)
+        if self._is_coupled:
+            transform = 1 - carry
+        else:  # The two gates begin with about the sum 1: sigmoid(-x) is 1 - sigmoid(x).
+            transform = self._gate(inputs, "transform", -self._bias_start)
         return inputs * carry + outputs * transform
 
     def _gate(self, inputs, name, bias_start):

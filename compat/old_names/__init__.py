@@ -221,8 +221,10 @@ MOVED = {
     for old, _ in _full_names(module, names)
     if new_module is not None
 }
-MODULES, PACKAGED = removed_names.MODULES, removed_names.PACKAGED
-FATES.update((module, Fate(None, advice)) for module, advice in {**MODULES, **PACKAGED}.items())
+MODULES, NEED_PACKAGES = removed_names.MODULES, removed_names.NEED_PACKAGES
+FATES.update(
+    (module, Fate(None, advice)) for module, advice in {**MODULES, **NEED_PACKAGES}.items()
+)
 FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"] = Fate(
     "legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.ShampooOptimizer)",
     "Pass mat_gbar_decay; the original gives it the value of mat_gbar_weight.",

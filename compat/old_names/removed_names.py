@@ -1,7 +1,8 @@
 """Names of TensorFlow 1 that the `tf.compat.v1` of newer TensorFlows lacks, with advice.
 
-The rows have the form of the rows in `table.py`. A test compares them with a list of all public
-names of TensorFlow 1.15, except Keras.
+A row of `NAMES` has the form of the rows in `table.py`: old module, old names, new name (None,
+because there is none), advice. A test compares the rows with a list of all public names of
+TensorFlow 1.15, except Keras.
 """
 
 _OPERATIONS_OF_TPUS = " ".join(
@@ -119,14 +120,14 @@ MODULES = {
 }
 
 _NEEDS_KERAS_2 = (
-    "From TensorFlow 2.16 on it needs tf-keras in TensorFlow's version (pip install --no-deps "
+    "From TensorFlow 2.16 on it needs the tf-keras of TensorFlow's version (pip install --no-deps "
     "tf-keras==2.21.* for TensorFlow 2.21), and the environment variable TF_USE_LEGACY_KERAS=1, "
     "which `legacy-opt run` sets."
 )
-# Modules that `tf.compat.v1` has, but that need other packages from TensorFlow 2.16 on.
-PACKAGED = {
+# Modules of `tf.compat.v1` that need separately installed packages in TensorFlow 2.16 and newer.
+NEED_PACKAGES = {
     "tf.estimator": "From TensorFlow 2.16 on it needs two packages: pip install --no-deps "
-    "tensorflow-estimator==2.15.0 tf-keras==2.21.* (tf-keras in TensorFlow's version).",
+    "tensorflow-estimator==2.15.0 tf-keras==2.21.* (the tf-keras of TensorFlow's version).",
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,
 }

@@ -113,12 +113,12 @@ def _uses_of(missing, name):
 def _users_frame():
     """Returns the frame that uses the missing name; None if this frame is not in user code."""
     frame = sys._getframe(1)
-    while frame is not None and is_machinery(frame):
+    while frame is not None and is_import_or_lookup(frame):
         frame = frame.f_back
     return frame if frame is not None and is_users_own(frame.f_globals) else None
 
 
-def is_machinery(frame):
+def is_import_or_lookup(frame):
     """Returns whether a frame may be between the code that uses a name and the name's lookup."""
     module = str(frame.f_globals.get("__name__"))
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")

@@ -30,7 +30,7 @@ _MISSING = (
 
 
 def include(name):
-    """Gives an installed package, or a module outside of packages, TensorFlow 1's names, too.
+    """Makes TensorFlow 1's names available to an installed package or single-file module.
 
     Args:
       name: the name by which the package is imported.
@@ -44,8 +44,8 @@ def include(name):
 
 def _paths(name):
     """Returns the folders of an installed package, or the file of a module."""
-    is_whole = name and "." not in name
-    spec = machinery.PathFinder.find_spec(name, sys.path) if is_whole else None
+    is_top_level = name and "." not in name
+    spec = machinery.PathFinder.find_spec(name, sys.path) if is_top_level else None
     if spec is None:
         hint = did_you_mean(name.partition(".")[0], (each.name for each in pkgutil.iter_modules()))
         raise ImportError(f"--package: no package {name!r} is installed.{hint}")
@@ -58,16 +58,18 @@ def _paths(name):
     return paths
 
 
-def of_tensorflow_1(error):
-    """Returns the name of an installed package if `include` would avoid an error, or None.
+def package_to_include(error):
+    """Returns the name of the installed package that `include` needs to avoid an error, or None.
 
     Args:
-      error: an exception that the package's code may have raised, or its cause or context.
+      error: an exception. Its causes and contexts are searched, too.
     """
     from legacy_opt import versions  # not above: see `missing_errors`
 
+    if versions.speaks_v1():
+        return None
     seen = set()
-    while error is not None and id(error) not in seen and not versions.speaks_v1():
+    while error is not None and id(error) not in seen:
         seen.add(id(error))
         if isinstance(error, (AttributeError, ImportError)):
             package = _package_of(error)
@@ -80,7 +82,7 @@ def of_tensorflow_1(error):
 def _package_of(error):
     """Returns the name of the installed package whose code raised an error, or None."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    frames = [frame for frame in frames if not missing_errors.is_machinery(frame)]
+    frames = [frame for frame in frames if not missing_errors.is_import_or_lookup(frame)]
     if not frames or missing_errors.is_users_own(frames[-1].f_globals):
         return None
     name = str(frames[-1].f_globals.get("__name__")).partition(".")[0]
@@ -95,8 +97,10 @@ def _is_of_tensorflow_1(message):
     """Returns whether the message of an error says that a name of TensorFlow 1 is missing."""
     import tensorflow as tf
 
-    for match in filter(None, (each.match(message) for each in _MISSING)):
-        full_name = ".".join(match.group("module", "name")).replace("._api.v2", "")
-        _, missing = missing_names.look_up(full_name, tf.compat.v1)
-        return missing is None or old_names.is_removed(full_name)
-    return False
+    match = next(filter(None, (each.match(message) for each in _MISSING)), None)
+    if match is None:
+        return False
+    full_name = ".".join(match.group("module", "name")).replace("._api.v2", "")
+    _, missing = missing_names.look_up(full_name, tf.compat.v1)
+    is_in_compat_v1 = missing is None
+    return is_in_compat_v1 or old_names.is_removed(full_name)

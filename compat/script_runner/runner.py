@@ -136,7 +136,7 @@ def outcome(start):
     except BaseException as error:
         _hide_our_frames(error, set())
         sys.excepthook(type(error), error, error.__traceback__)
-        package = packages.of_tensorflow_1(error)
+        package = packages.package_to_include(error)
         if package is not None:
             text = f"legacy-opt run: the package {package} needs TensorFlow 1's names: add "
             print(f"{text}`--package {package}` before the script.", file=sys.stderr)

@@ -9,8 +9,8 @@ ignores its argument `global_step`. The scripts increment the global step after 
 
 The classes of legacy_opt increment the global step themselves, like TensorFlow's own optimizers.
 
-Nothing orders the last line after a learning rate that is computed from the global step; `races`
-finds such lines.
+The last line may run before a learning rate is computed from the global step, because nothing
+orders them. `races` finds such lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .name_verdicts import CHANGE, Verdict
 from .scopes import Names
 
 _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
-_GRAPHS_STEP = ("get_global_step", "get_or_create_global_step", "create_global_step")
+_STEP_FUNCTIONS = ("get_global_step", "get_or_create_global_step", "create_global_step")
 _ADVICE = (
     "This line increments the global_step that is passed to {method} in line {line}. The class of "
     "legacy_opt increments it, too (the original class does not), so every training step counts "
@@ -77,7 +77,7 @@ def races(modules):
 
 
 def _steps_of_schedule(call):
-    """Returns the arguments of a call that may be a schedule's global step."""
+    """Returns all arguments of a schedule's call, one of which is its global step; else []."""
     is_schedule = _last_name(call.func).endswith(("_decay", "piecewise_constant"))
     return call.args + [each.value for each in call.keywords] if is_schedule else []
 
@@ -100,7 +100,7 @@ def _last_name(function):
 def _counted_twice(call, step, applied, steps, module):
     for apply, name, passed in applied:
         if steps.are_the_same(step, passed):
-            line = module.source.place(apply.lineno)[1]
+            _, line = module.source.place(apply.lineno)
             advice = _ADVICE.format(method=apply.func.attr, line=line)
             yield call, Verdict(CHANGE, name, None, advice)
             return
@@ -111,8 +111,10 @@ def _applied(call, scope, optimizers):
     if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
         return
     step = argument(call, 1, "global_step")
-    name = step and optimizers.first_class(call.func.value, scope)
-    if name:
+    if step is None:
+        return
+    name = optimizers.first_class(call.func.value, scope)
+    if name is not None:
         yield call, name, step
 
 
@@ -145,9 +147,9 @@ class _Steps:
 
     def incremented(self, call):
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
-        name = _last_name(call.func)
         meanings = self._names.resolve(call.func, self._scope)
-        name = next((each.rpartition(".")[2] for each in meanings if _is_tf(each)), name)
+        in_tensorflow = [each.rpartition(".")[2] for each in meanings if _is_tf(each)]
+        name = in_tensorflow[0] if in_tensorflow else _last_name(call.func)
         if name not in ("assign", "assign_add"):
             return
         if any(map(_is_tf, meanings)):
@@ -172,7 +174,7 @@ class _Steps:
                 terms = node.args
             if any(self.are_the_same(step, term) for term in terms):
                 return True
-            for each in self._scope.values(node):
+            for each in self._scope.values(node):  # what the code assigns to a name
                 if self._adds_to(step, each.expression, visited):
                     return True
         return False
@@ -187,6 +189,7 @@ class _Steps:
         if node in visited:
             return set()
         visited.add(node)
+        # Without loop variables, which are elements of what is assigned.
         assigned = [each for each in scope.values(node) if not each.is_element]
         identities = set()
         inner = [(each.expression, each.scope) for each in assigned]
@@ -197,7 +200,7 @@ class _Steps:
             identities.add(ast.dump(node))
         elif isinstance(node, ast.Call):
             meanings = self._names.resolve(node.func, scope)
-            if any(str(each).rpartition(".")[2] in _GRAPHS_STEP for each in meanings):
+            if any(str(each).rpartition(".")[2] in _STEP_FUNCTIONS for each in meanings):
                 identities.add("the graph's global step")
         elif isinstance(node, ast.IfExp):
             inner += [(node.body, scope), (node.orelse, scope)]

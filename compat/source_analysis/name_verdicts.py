@@ -194,7 +194,7 @@ def verdict_on_removed(name):
     public, entry = old_names.public_name(name), old_names.find(name)
     is_module = public in old_names.MODULES or old_names.is_put_back(name)
     now = entry.fate.now if entry.name == public else None
-    status = STAYS if entry.name in old_names.PACKAGED else MANUAL
+    status = STAYS if entry.name in old_names.NEED_PACKAGES else MANUAL
     if status == MANUAL and (now or is_module):
         status = CHANGE
     return Verdict(status, public, now, old_names.advice(name))

@@ -9,7 +9,7 @@ from legacy_opt import versions
 from legacy_opt.core.user_warnings import GlobalStepWarning, warn
 
 v1 = tf.compat.v1
-_local = threading.local()  # `step` is the global step that the innermost wrapper will increment
+_local = threading.local()  # `step` is the global step that surrounding wrappers will increment
 
 
 @contextlib.contextmanager
@@ -97,7 +97,8 @@ def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
         problem = "increments no global_step, because none was passed"
     elif step is incremented_step or not isinstance(step, tf.Variable):
         return  # a tensor may be computed from the incremented variable
-    elif tf.executing_eagerly() or step.name != incremented_step.name:  # unique only in graphs
+    # Two eager variables may have the same name.
+    elif tf.executing_eagerly() or step.name != incremented_step.name:
         problem = f"reads the step {step.name}, but increments {incremented_step.name}"
     else:
         return
@@ -120,7 +121,7 @@ class NewStep:
         self._of_eager_code = None
 
     def get(self):
-        """Returns the global step: one per TF1 graph; one for eager code and each `tf.function`."""
+        """Returns the TF1 graph's global step, or that of eager code and all `tf.function`s."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()

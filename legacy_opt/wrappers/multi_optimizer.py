@@ -81,9 +81,9 @@ class MultiOptimizer(OptimizerWrapper):
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: there is no route; a `which` is empty or an invalid regular expression; an
-        optimizer is nested in several of the inner optimizers, so that it would run several times
-        in a training step; or an inner optimizer is a `SyncReplicasOptimizer`.
+      ValueError: there is no route; the `which` of a route is empty or an invalid regular
+        expression; an optimizer is nested in several of the inner optimizers, so that it would run
+        several times in a training step; or an inner optimizer is a `SyncReplicasOptimizer`.
     """
 
     def __init__(
@@ -94,7 +94,8 @@ class MultiOptimizer(OptimizerWrapper):
     ) -> None:
         class_name = type(self).__name__
         self._routes = make_routes(class_name, routes)
-        self._default = () if default is None else (Route(default, None),)
+        # () or one route, which is used for variables that match no other route.
+        self._default = () if default is None else (Route(default, which=None),)
         # An optimizer with several routes is included once, and applies all its gradients at once.
         inner = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
         super().__init__(inner.values(), name=name)
@@ -149,9 +150,9 @@ class MultiOptimizer(OptimizerWrapper):
           ValueError: a variable has no optimizer or several optimizers, or is listed twice.
         """
         variables = list(variables_in([var_list], "var_list"))
-        matched = self._matched(variables)
+        matched = self._routes_with_warning(variables)
         check_matched(type(self).__name__, self._routes, matched)
-        return self._divided(matched, variables)
+        return self._by_optimizer(matched, variables)
 
     def compute_gradients(
         self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
@@ -163,6 +164,7 @@ class MultiOptimizer(OptimizerWrapper):
             its own `compute_gradients`.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
+        # TensorFlow's own method; that of OptimizerWrapper calls the only inner optimizer.
         compute = super(OptimizerWrapper, self).compute_gradients
         separate: Dict[Any, List[Variable]] = {
             id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)
@@ -178,13 +180,17 @@ class MultiOptimizer(OptimizerWrapper):
             var_list = v1.trainable_variables()
         variables = list(variables_in([var_list], "var_list"))
         together = []  # the variables of all other optimizers
-        for variable, routes in self._matched(variables):
+        for variable, routes in self._routes_with_warning(variables):
             key = id(routes[0].optimizer) if routes else None
-            separate.get(key, together).append(variable)
-        pairs = compute(loss, together, *args, **kwargs) if together or not variables else []
+            share = separate.get(key, together)
+            share.append(variable)
+        pairs = []
+        if together or not variables:  # without any variable, TensorFlow raises its own error
+            pairs += compute(loss, together, *args, **kwargs)
         for inner in self._wrapped:
             if separate.get(id(inner)):
                 pairs += inner.compute_gradients(loss, separate[id(inner)], *args, **kwargs)
+        # In the order of `var_list`. Variables that an inner optimizer adds follow at the end.
         positions = {id(variable): position for position, variable in enumerate(variables)}
         return sorted(pairs, key=lambda pair: positions.get(id(pair[1]), len(positions)))
 
@@ -204,13 +210,13 @@ class MultiOptimizer(OptimizerWrapper):
         """
         class_name = type(self).__name__
         with gradient_pairs.protected(class_name, grads_and_vars) as pairs:
-            some_gradients(class_name, pairs)
-            matched = self._matched([variable for _, variable in pairs])
+            some_gradients(class_name, pairs)  # raises an error if all gradients are None
+            matched = self._routes_with_warning([variable for _, variable in pairs])
             trained = [each for each, (gradient, _) in zip(matched, pairs) if gradient is not None]
             check_matched(class_name, self._routes, trained)
             parts = []
             with parts_of_a_step(global_step):
-                for inner, share in self._divided(matched, pairs):
+                for inner, share in self._by_optimizer(matched, pairs):
                     if any(gradient is not None for gradient, _ in share):
                         parts.append(inner.apply_gradients(share))
             return whole_step(parts, global_step, name or self.get_name())
@@ -223,7 +229,7 @@ class MultiOptimizer(OptimizerWrapper):
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def _create_slots(self, var_list):
-        for inner, variables in self._divided(self.routes_of(var_list), var_list):
+        for inner, variables in self._by_optimizer(self.routes_of(var_list), var_list):
             if variables:
                 inner._create_slots(variables)
 
@@ -239,7 +245,7 @@ class MultiOptimizer(OptimizerWrapper):
             matched.append((variable, routes or list(self._default)))
         return matched
 
-    def _matched(self, variables):
+    def _routes_with_warning(self, variables):
         """Calls `routes_of`. Warns about unused routes if there is a default optimizer."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
@@ -252,7 +258,7 @@ class MultiOptimizer(OptimizerWrapper):
             )
         return matched
 
-    def _divided(self, matched, items):
+    def _by_optimizer(self, matched, items):
         """Divides items, one per variable, among the optimizers.
 
         Args:

@@ -150,9 +150,9 @@ def test_an_error_that_the_option_avoids_names_it(code, installed, monkeypatch, 
     monkeypatch.syspath_prepend(str(installed))
     error = raised(code, "oldrec.model", installed / "oldrec" / "model.py")
     expected = "oldrec" if RAISING.get(code) else None
-    assert packages.of_tensorflow_1(error) == expected
+    assert packages.package_to_include(error) == expected
     for module, file in ("own", tmp_path / "own.py"), ("json.tool", subprocess.__file__):
-        assert packages.of_tensorflow_1(raised(code, module, file)) is None
+        assert packages.package_to_include(raised(code, module, file)) is None
 
 
 @pytest.mark.once

@@ -20,12 +20,11 @@ DTYPES = {
 }
 _16_BITS = ("bfloat16", "float16")
 
-# Operations that are one C expression. {0}, {1}, … are the inputs. {type} is the result's C type.
-# {f} is the suffix of C functions: "f" for float, empty for double. The results of the operations
-# in _EXACT and _FLOAT_EXACT need no rounding to a 16-bit dtype. The operations in _FLOAT and
-# _FLOAT_EXACT have only floating point dtypes.
+# In these tables, {0}, {1}, … are the inputs of an operation. {type} is the result's C type. {f} is
+# the suffix of C functions: "f" for float, empty for double.
+# Operations of all dtypes whose results need no rounding to a 16-bit dtype.
 _EXACT = {
-    "Abs": "{0} < 0 ? -{0} : {0} + 0",
+    "Abs": "{0} < 0 ? -{0} : {0} + 0",  # -0.0 + 0 is 0.0
     "Equal": "{0} == {1}",
     "Greater": "{0} > {1}",
     "GreaterEqual": "{0} >= {1}",
@@ -40,6 +39,7 @@ _EXACT = {
     "NotEqual": "{0} != {1}",
     "Select": "{0} ? {1} : {2}",
 }
+# Operations of all dtypes whose results are rounded.
 _ROUNDED = {
     "Add": "{0} + {1}",
     "Mul": "{0} * {1}",
@@ -47,6 +47,7 @@ _ROUNDED = {
     "Sub": "{0} - {1}",
     "Square": "{0} * {0}",
 }
+# Operations of floating point dtypes only, without and with rounding.
 _FLOAT_EXACT = {
     "ClipByValue": "LO_MINIMUM(LO_MAXIMUM({0}, {1}), {2})",
     "Sign": "{0} != {0} ? {0} : ({type})(({0} > 0) - ({0} < 0))",
@@ -64,16 +65,18 @@ _FLOAT = {
     "Sqrt": "__builtin_sqrt{f}({0})",
     "Tanh": "lo_tanh{f}({0})",
 }
-_SEVERAL_EXPRESSIONS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
-# Divisions of integers by a constant, and by -1: on x86-64, the lowest integer / -1 is an error.
+# Operations that no table can describe. `expression` has their code.
+_OTHERS = ("AddN", "Cast", "SoftplusGrad", "SquaredDifference")
+# Whether the quotient of integers, rounded down, is less than C's quotient, rounded towards 0.
+_FLOOR_IS_LESS = "(({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))"
+# {operation: division of an integer by a constant, division by -1}. On x86-64, the processor raises
+# an error if it divides the lowest integer by -1.
 _INTEGER_DIVISIONS = {
-    "FloorDiv": ("{0} / {1} - (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)))", "-{0}"),
-    "FloorMod": ("{0} % {1} + (({0} % {1} != 0) & (({0} < 0) != ({1} < 0)) ? {1} : 0)", "0"),
+    "FloorDiv": ("{0} / {1} - " + _FLOOR_IS_LESS, "-{0}"),
+    "FloorMod": ("{0} % {1} + (" + _FLOOR_IS_LESS + " ? {1} : 0)", "0"),
     "RealDiv": ("{0} / {1}", "-{0}"),
 }
-ELEMENTWISE = frozenset(
-    [*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_SEVERAL_EXPRESSIONS, *_INTEGER_DIVISIONS]
-)
+ELEMENTWISE = frozenset([*_EXACT, *_ROUNDED, *_FLOAT_EXACT, *_FLOAT, *_OTHERS, *_INTEGER_DIVISIONS])
 
 
 def expression(node: Node) -> str:
@@ -81,14 +84,15 @@ def expression(node: Node) -> str:
     inputs = [text_of(each) for each in node.inputs]
     if node.operation == "Cast":
         return _cast(node, inputs[0])
-    if node.operation == "AddN" and node.dtype not in _16_BITS:
+    if node.operation == "AddN" and node.dtype not in _16_BITS:  # 16-bit sums are not supported
         return " + ".join(inputs)
     if node.operation == "SquaredDifference":
         difference = rounded(node.dtype, f"{inputs[0]} - {inputs[1]}")
         return rounded(node.dtype, f"({difference}) * ({difference})")
     if node.operation == "SoftplusGrad":  # TensorFlow's formula: gradients / (exp(-features) + 1)
         exp = rounded(node.dtype, f"lo_exp{_suffix(node.dtype)}(-{inputs[1]})")
-        return rounded(node.dtype, f"{inputs[0]} / ({rounded(node.dtype, exp + ' + 1')})")
+        denominator = rounded(node.dtype, f"{exp} + 1")
+        return rounded(node.dtype, f"{inputs[0]} / ({denominator})")
     is_float = _is_float(node.dtype)
     if node.operation in _INTEGER_DIVISIONS and not is_float:
         return _integer_division(node, inputs)
@@ -117,23 +121,28 @@ def _cast(node: Node, code: str) -> str:
 def _integer_division(node: Node, inputs: Sequence[str]) -> str:
     divisor = node.inputs[1]
     # TensorFlow raises an error when it divides an integer by zero. A kernel cannot.
-    if divisor.operation != "Const" or divisor.detail == 0:
+    value = divisor.detail if divisor.operation == "Const" else None
+    if value in (None, 0):
         raise UnsupportedError(
             f"kernels divide integers only by constants other than 0 ({node.operation} in "
             f"{node.dtype})"
         )
     division, division_by_minus_1 = _INTEGER_DIVISIONS[node.operation]
-    template = division_by_minus_1 if divisor.detail == -1 else division
-    return template.format(*inputs)
+    return (division_by_minus_1 if value == -1 else division).format(*inputs)
 
 
 def sum_of_integers(node: Node, total: str) -> str:
-    """Returns the C expression of a sum of integers, from its value in float64.
+    """Returns the C expression of a sum of integers, which is computed in float64.
+
+    Args:
+      node: the sum.
+      total: the C expression of its value in float64.
 
     Raises:
       UnsupportedError: float64 may not be exact, or the result is not a sum.
     """
     (operand,) = node.inputs
+    # float64 adds int32 exactly, also if they are cast to int64.
     if operand.dtype == "int64" and operand.operation == "Cast":
         (operand,) = operand.inputs
     if node.operation != "Sum" or operand.dtype not in ("bool", "int32"):
@@ -144,7 +153,7 @@ def sum_of_integers(node: Node, total: str) -> str:
 
 
 def _is_float(dtype: str) -> bool:
-    return dtype.endswith(("float16", "float32", "float64"))
+    return dtype in ("bfloat16", "float16", "float32", "float64")
 
 
 def name_of(node: Node) -> str:
