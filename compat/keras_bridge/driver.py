@@ -15,8 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-import weakref
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type, Union
+from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type
 
 import tensorflow as tf
 
@@ -30,6 +29,7 @@ from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_for_xla
+from .graph_steps import GraphSteps
 from .hyperparameter_values import HyperparameterValues
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class V1Driver:
       settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
       values: the `HyperparameterValues`.
-      steps_of_graph: the step variables that `advance_steps` increments, a dict by name.
+      graph_steps: the `GraphSteps`.
     """
 
     def __init__(self, optimizer: V1Optimizer, settings: BridgeSettings, owner: StateOwner):
@@ -84,7 +84,7 @@ class V1Driver:
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
         self._lock = Lock()
-        self.steps_of_graph = {}
+        self.graph_steps = GraphSteps(owner)
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
@@ -167,7 +167,7 @@ class V1Driver:
         if delegates:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        self.steps_of_graph = {}
+        self.graph_steps.forget()
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with self.alone(), inputs, self._announced(pairs), only_owned:
             if not delegates:
@@ -302,45 +302,10 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    # graph -> name of a global step -> weak reference to the driver that increments the global step
-    _advancing = weakref.WeakKeyDictionary()
-
-    def advance_steps(self, by: Union[int, Tensor] = 1) -> List[Operation]:
-        """Increments the TF1 global steps from which the user computes hyperparameters.
-
-        Keras increments only `iterations`, from which `to_keras` computes these hyperparameters
-        instead; but hooks, summaries and other optimizers may read the global step. If several
-        bridged optimizers use the same global step, only the first of them increments it.
-
-        Args:
-          by: the number to add.
-
-        Returns:
-          A list of operations.
-        """
-        steps = self.steps_of_graph.values()
-        return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps]
-
     def _counter_of(self, step: Variable) -> Callable[[], Tensor]:
-        """Returns a function that reads the `iterations` which a step variable counts.
-
-        If the step variable is incremented by another bridged optimizer, these are the other's.
-        Otherwise `advance_steps` of this driver increments it.
-        """
         if self._step is None:  # The initial value of a slot must not read another variable.
             return lambda: step.initial_value
-        mine = self._steps_done.read
-        iterations = self.owner.iterations, self.owner.steps_done().variable
-        if any(step is each for each in iterations):  # as TensorFlow's Estimators make them
-            return mine
-        drivers = self._advancing.setdefault(step.graph, {})
-        driver = drivers.setdefault(step.name, weakref.ref(self))()
-        if driver is None:
-            drivers[step.name], driver = weakref.ref(self), self
-        if driver is not self:
-            return driver.owner.steps_done().read
-        self.steps_of_graph[step.name] = step
-        return mine
+        return self.graph_steps.counter_of(step, self._steps_done.read)
 
     # Slots.
 

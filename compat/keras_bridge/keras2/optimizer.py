@@ -162,9 +162,9 @@ class BridgedOptimizer(Keras2State):
             return tf.group(done, *self._advance_steps(added))
 
     def _advance_steps(self, *by: Tensor) -> List[Operation]:
-        for step in self._v1.steps_of_graph.values():
+        for step in self._v1.graph_steps.variables:
             versions.track_keras_variable(step)  # so that `fit` initializes it
-        return self._v1.advance_steps(*by)
+        return self._v1.graph_steps.advance(*by)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)

@@ -155,7 +155,7 @@ class BridgedOptimizer(Keras3State):
             before = self.steps_done().read()
             super(BridgedOptimizer, self).apply(grads, variables)
             added = self.steps_done().read() - before  # 0 while gradients are accumulated
-            self._v1.advance_steps(added)
+            self._v1.graph_steps.advance(added)
             return tf.convert_to_tensor(self._iterations)
 
         return step().op
