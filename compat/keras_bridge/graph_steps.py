@@ -1,4 +1,4 @@
-"""GraphSteps: the TF1 global steps from which hyperparameters of bridged optimizers are computed."""
+"""GraphSteps: the TF1 global steps that a bridged optimizer increments besides `iterations`."""
 
 from __future__ import annotations
 
