@@ -47,8 +47,11 @@ def test_the_smallest_test_passes_and_finds_a_wrong_optimizer(monkeypatch):
 
 def example(page):
     """Returns a page as a parameter of a test, with the page's markers."""
-    marks = [getattr(pytest.mark, name) for name in page_runs.read(page).needs]
-    return pytest.param(page, id=page.stem, marks=marks)
+    found = page_runs.read(page)
+    needs = list(found.needs)
+    if any(part["with"] for part in found.parts):  # not all lanes have these modules
+        needs.append("every_lane")
+    return pytest.param(page, id=page.stem, marks=[getattr(pytest.mark, name) for name in needs])
 
 
 @pytest.mark.one_lane

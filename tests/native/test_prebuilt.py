@@ -189,6 +189,7 @@ def test_a_damaged_kernel_is_compiled_again(size, package, kernels_folder):
     assert library._name.startswith(str(cache.folder()))
 
 
+@pytest.mark.every_lane
 def test_the_build_of_a_wheel():
     """What identifies a build is read from files: no machine here can import the TensorFlow."""
     arm64 = load("arm64")

@@ -436,6 +436,21 @@ def test_unlisted_skip_alone_fails(tmp_path):
     assert run_suite(tmp_path, source)[0] == 1
 
 
+@pytest.mark.parametrize("mark, expected", [("every_lane", 0), ("one_lane", 1)])
+def test_a_test_that_skips_must_run_on_every_lane(mark, expected, tmp_path):
+    source = f"""
+import pytest
+
+@pytest.mark.{mark}
+def test_it():
+    pytest.skip("one lane has JAX")
+"""
+    code, output, account = run_suite(tmp_path, source, "--turn=1/1")
+    assert code == expected, output
+    lacking = ["one lane has JAX (tests/test_suite.py::test_it lacks the mark every_lane)"]
+    assert account["unknown_skips"] == lacking * expected
+
+
 def test_broken_teardown_counts_as_failed(tmp_path):
     source = """
 import pytest

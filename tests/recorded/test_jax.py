@@ -6,11 +6,11 @@ import pytest
 from legacy_opt import recorded
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
 
-jax = pytest.importorskip("jax", reason="one lane has JAX")
 
-
+@pytest.mark.every_lane
 @pytest.mark.parametrize("name", ["LazyAdamOptimizer", "MomentumOptimizer"])
 def test_compiled_steps_have_the_bits_of_numpy(name):
+    jax = pytest.importorskip("jax", reason="one lane has JAX")
     from legacy_opt.recorded import jax as recorded_jax
 
     random, record = np.random.RandomState(0), recorded.load(name)

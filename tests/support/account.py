@@ -47,7 +47,11 @@ def pytest_sessionfinish(session):
 
 
 class Account:
-    """Counts outcomes and left-out tests; fails the run if a skip's reason is not listed."""
+    """Counts outcomes and left-out tests; fails the run if a skip's reason is not listed.
+
+    If the lanes divide the tests among themselves, a test that skips must run on every lane: the
+    mark `every_lane`. Otherwise it might only be chosen on lanes that skip it.
+    """
 
     def __init__(self, config):
         self.config, self.path = config, config.getoption("report")
@@ -88,8 +92,10 @@ class Account:
         if hasattr(report, "wasxfail"):
             outcome = "xfailed" if report.skipped else "xpassed"
         elif report.skipped:
-            reason = report.longrepr[2]
-            self.skips[report.nodeid] = reason[len("Skipped: ") :].strip()
+            reason = report.longrepr[2][len("Skipped: ") :].strip()
+            if self.config.getoption("turn") and "every_lane" not in _marks(report):
+                reason = f"{reason} ({report.nodeid} lacks the mark every_lane)"
+            self.skips[report.nodeid] = reason
         # A test has failed if its teardown fails, even if its call has passed.
         if self.outcomes.get(report.nodeid) != "failed":
             self.outcomes[report.nodeid] = outcome
@@ -126,6 +132,11 @@ class Account:
             "seconds_of_fixtures": _rounded(self.seconds_of_fixtures),
             "seconds_of_shared_fixtures": _rounded(self.seconds_of_shared_fixtures),
         }
+
+
+def _marks(report):
+    """Returns names that include the marks of a test; those of a skipped module are unknown."""
+    return getattr(report, "keywords", ())
 
 
 def _rounded(seconds):
