@@ -200,7 +200,7 @@ def coverage(session):
     for lane in LANES:
         python = environment(session, lane, lanes.needs_examples(session.posargs))
         words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
-        env = {"COVERAGE_FILE": str(home / lane.name)}
+        env = {"COVERAGE_FILE": str(home / lane.name), "LEGACY_OPT_CHECKOUT": str(ROOT)}
         # Without this variable, new versions of pytest-cov do not measure child processes.
         env["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
         run_tests(session, lane.name, python, words, env)
