@@ -55,12 +55,15 @@ def migration_demo(session):
 def gallery(session):
     """Measures and draws the pictures of docs/gallery.md; with --draw, only draws them.
 
-    Other arguments are names of pictures, such as `speed`; the default is all of them.
+    Other arguments are names of pictures, such as `speed`; the default is all of them. After
+    `catalogue`, names of optimizers, such as `LazyAdam`, may follow: only these are trained.
     """
-    names = [word for word in session.posargs if word != "--draw"]
+    words = [word for word in session.posargs if word != "--draw"]
+    names = [word for word in words if word in GALLERY]
+    optimizers = [word for word in words if word not in GALLERY]
     run = gallery_programs(session)
     if "--draw" not in session.posargs:
-        measure_gallery(session, run, names or GALLERY)
+        measure_gallery(session, run, names or GALLERY, optimizers)
     run(LANES[-1], "gallery.draw", *names)
 
 
@@ -76,13 +79,15 @@ def gallery_programs(session):
     return run
 
 
-def measure_gallery(session, run, names):
+def measure_gallery(session, run, names, optimizers):
     """Measures the data of pictures; `run` is of `gallery_programs`."""
     home = ENVIRONMENTS / "gallery"
     by_name = {lane.name: lane for lane in LANES}
     old, new, middle = LANES[0], LANES[-1], by_name["2.15"]
-    for name in sorted({"catalogue", "accumulator"}.intersection(names)):
-        run(middle, "gallery." + name)
+    if "catalogue" in names:
+        run(middle, "gallery.catalogue", *optimizers)
+    if "accumulator" in names:
+        run(middle, "gallery.accumulator")
     if "tensorboard" in names:
         run(middle, "gallery.slots", home / "summaries")
     if not {"drift", "torch"}.isdisjoint(names):

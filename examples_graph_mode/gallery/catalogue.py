@@ -1,6 +1,7 @@
 """Trains the flights model with each optimizer of compare_optimizers.py, for one picture each.
 
-python -m gallery.catalogue
+python -m gallery.catalogue                   all optimizers
+python -m gallery.catalogue LAMB LazyAdam     these; the others keep their entries
 """
 
 import sys
@@ -14,7 +15,7 @@ from flights.model import Settings, loss_per_flight
 from flights.optimizers import CATALOGUE
 from flights.report import score
 from flights.training import Trainer
-from gallery.files import block_means, write
+from gallery.files import block_means, read, write
 
 BLOCKS = 128  # points of each curve
 BATCH = 64
@@ -43,20 +44,25 @@ def train(flights, name):
     }
 
 
-def main(steps=None):
-    """Writes catalogue.json; `steps` is the number of steps, None for the whole year."""
+def main(names=()):
+    """Writes catalogue.json.
+
+    Args:
+      names: keys of `CATALOGUE`: the optimizers to train; the others keep their entries. By
+        default, all are trained.
+    """
     flights = load_flights()
-    if steps:
-        flights = flights.first(steps * BATCH)
     _, middles = block_means(flights.late, BLOCKS)
     _, period = scored(flights)
+    optimizers = read("catalogue")["optimizers"] if names else {}
+    optimizers.update((class_name(name), train(flights, name)) for name in names or CATALOGUE)
     write(
         "catalogue",
         {
             "what": f"{flights.size:,} flights in batches of {BATCH}, TensorFlow {tf.__version__}; "
             f"log_loss: {period}",
             "days": [str(flights.time[each])[:10] for each in middles],
-            "optimizers": {class_name(name): train(flights, name) for name in CATALOGUE},
+            "optimizers": optimizers,
         },
     )
 
@@ -64,4 +70,4 @@ def main(steps=None):
 if __name__ == "__main__":
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
-    main(*map(int, sys.argv[1:]))
+    main(sys.argv[1:])

@@ -19,7 +19,9 @@ def test_every_optimizer_and_wrapper_has_a_card():
     ours = set(optimizers_in(legacy_opt)) - {"RuleOptimizer", "OptimizerWrapper"}
     names = [card.name for card in CARDS]
     assert len(names) == len(set(names))
-    assert ours | {"extend_with_decoupled_weight_decay"} == set(names)
+    assert ours | {"extend_with_decoupled_weight_decay"} == set(names), (
+        "add a card to CARDS in tests/tools/catalogue_cards.py"
+    )
 
 
 def test_every_rule_of_tensorflow_is_in_the_table():

@@ -139,7 +139,7 @@ def test_every_replacement_exists():
                     found = getattr(found, attribute)
                 listed.add(name)
     ours = set(optimizers_in(legacy_opt)) - {"RuleOptimizer", "OptimizerWrapper"}
-    assert {"legacy_opt." + name for name in ours} <= listed
+    assert {"legacy_opt." + name for name in ours} <= listed, "add rows to docs/from_to.md"
 
 
 @pytest.mark.parametrize(

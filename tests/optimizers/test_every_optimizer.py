@@ -23,7 +23,9 @@ OTHERS = [way for way in running.WAYS if way != FIRST]
 
 
 def test_every_public_optimizer_has_a_case():
-    assert public_optimizers_with_cases() == set(public_optimizers())
+    assert public_optimizers_with_cases() == set(public_optimizers()), (
+        "add a Case in tests/support/optimizer_cases, and its module to tests/support/cases.py"
+    )
 
 
 def problems_of(dtype, full):

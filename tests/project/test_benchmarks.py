@@ -140,6 +140,7 @@ def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow(monkeypa
         if entry.name in WHOLE_TABLE:
             assert entry.growth is None and "whole table" in entry.family
         else:
+            assert entry.growth, f"{name}: add a growth, or add it to WHOLE_TABLE"
             assert entry.growth <= 1.2 and "whole table" not in entry.family
     measured = {tuple(entry.name for entry in group) for group in run.groups(TINY["W4"])}
     # The tables of four or more optimizers do not fit into memory.
