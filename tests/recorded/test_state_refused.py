@@ -274,6 +274,22 @@ def test_damaged_checkpoints(ending, exported, rules, screen, tmp_path):
     assert "ckpt" in screen.refused(*command)
 
 
+@pytest.mark.parametrize(
+    "words, problem",
+    [
+        (["--set", "learning_rate=1"], "--set has no meaning with --to npz"),
+        (["--to", "torch-own", "--set", "rate"], "--set takes NAME=NUMBER, got 'rate'"),
+        (["--to", "torch-own", "--set", "rate=x"], "--set takes NAME=NUMBER, got 'rate=x'"),
+        (["--to", "torch-own"], "--to torch-own needs torch: pip install torch"),
+        (["--to", "optax-own"], "--to optax-own needs optax: pip install optax"),
+    ],
+)
+def test_export_to_other_libraries(words, problem, exported, rules, screen, tmp_path):
+    path, out = exported[0], tmp_path / "own"
+    assert problem in screen.refused("export", path, "--rule", rules["Adam"], "--out", out, *words)
+    assert not list(tmp_path.glob("own*"))
+
+
 def test_safetensors_may_be_missing(exported, monkeypatch, tmp_path):
     _, out = exported
     monkeypatch.setitem(sys.modules, "safetensors.numpy", None)
