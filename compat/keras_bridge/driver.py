@@ -302,10 +302,11 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    def _counter_of(self, step: Variable) -> Callable[[], Tensor]:
+    def _counter_of(self, step: Variable) -> Optional[Callable[[], Tensor]]:
         if self._step is None:  # The initial value of a slot must not read another variable.
             return lambda: step.initial_value
-        return self.graph_steps.counter_of(step, self._steps_done.read)
+        trained = {variable.name for _, variable in self._step.pairs}
+        return self.graph_steps.counter_of(step, self._steps_done.read, trained)
 
     # Slots.
 

@@ -183,10 +183,14 @@ def at_iterations(value, counter_of):
       value: an attribute. A tensor whose operations cannot be copied stays as it is: Keras
         increments the step variable, too.
       counter_of: a function of a step variable. It returns a function that returns the `iterations`
-        of the optimizer that increments the step variable, as a tensor of the current graph.
+        of the optimizer that increments the step variable, as a tensor of the current graph; or
+        None if the program increments the step variable itself.
     """
     if _reads_step_here(value):
         step = step_behind(value)
+        read = counter_of(step)
+        if read is None:
+            return value
         if step is not tf.compat.v1.train.get_global_step(value.graph) and not _is_named_step(step):
             warn(
                 f"{value.name} is computed from {step.name}, an integer variable that begins at 0. "
@@ -194,7 +198,6 @@ def at_iterations(value, counter_of):
                 "none, make it a float variable.",
                 GlobalStepWarning,
             )
-        read = counter_of(step)
         other = None if versions.in_v1_loop() else _recomputed(value, step, read)
         if other is None:
             warn(

@@ -7,6 +7,7 @@ optimizer trains in a TF1 graph, also with a restart from a `tf.train.Checkpoint
 
 import contextlib
 import functools
+import gc
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ Momentum = v1.train.MomentumOptimizer
 
 def decayed(value, step):
     return v1.train.exponential_decay(value, step, 3, 0.5)
+
+
+def multi(optimizer):
+    return legacy_opt.MultiOptimizer([(optimizer, ".*")])
 
 
 class Own(v1.train.Optimizer):
@@ -295,8 +300,9 @@ def test_counters_of_models_are_no_steps(recwarn):
     assert not [each for each in recwarn if each.category is legacy_opt.GlobalStepWarning]
 
 
+@pytest.mark.parametrize("wrap", [lambda each: each, multi], ids=["leaf", "wrapper"])
 @pytest.mark.parametrize("every", [1, 3])
-def test_two_optimizers_share_a_step(api, every):
+def test_two_optimizers_share_a_step(api, every, wrap):
     """As in a GAN: the optimizer that increments the global step may run more often."""
     results = []
     for bridged_ones in False, True:
@@ -306,10 +312,12 @@ def test_two_optimizers_share_a_step(api, every):
                 (tf.constant(GRADIENT), v1.get_variable(name, [1], use_resource=True))
                 for name in "ab"
             ]
-            optimizers = [Momentum(decayed(0.1, step), 0.9) for _ in pairs]
+            optimizers = [wrap(Momentum(decayed(0.1, step), 0.9)) for _ in pairs]
             if bridged_ones:
-                optimizers = [api.bridged(each) for each in optimizers]
-                ops = [each.apply_gradients([pair]) for each, pair in zip(optimizers, pairs)]
+                ops = []
+                for each, pair in zip(optimizers, pairs):
+                    ops.append(api.bridged(each).apply_gradients([pair]))
+                    gc.collect()  # only the operations still need the optimizer
             else:
                 ops = [optimizers[0].apply_gradients(pairs[:1], step)]
                 ops.append(optimizers[1].apply_gradients(pairs[1:]))
@@ -322,6 +330,43 @@ def test_two_optimizers_share_a_step(api, every):
                     session.run(ops[1])
             results.append(np.ravel(session.run([pairs[0][1], pairs[1][1], [step]])))
     np.testing.assert_array_equal(*results)
+
+
+def test_a_step_that_something_else_increments(api):
+    """A v1 optimizer increments the global step: Keras does not increment it again."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        one, other = (v1.get_variable(name, [1], use_resource=True) for name in "ab")
+        rate = decayed(0.1, step)
+        op = v1.train.GradientDescentOptimizer(rate).apply_gradients([(tf.ones([1]), one)], step)
+        with tf.control_dependencies([op]):
+            gradient = tf.ones([1])
+        bridged = api.bridged(v1.train.GradientDescentOptimizer(0.1, name="Other"))
+        follows = api.bridged(Momentum(decayed(0.1, bridged.iterations), 0.9))
+        ops = [bridged.apply_gradients([(gradient, other)])]
+        ops.append(follows.apply_gradients([(gradient, other)]))
+        session.run([step.initializer, v1.global_variables_initializer()])
+        for number in range(1, 4):
+            session.run(ops)
+            found = session.run([step, tf.convert_to_tensor(bridged.iterations)])
+            assert found == [number, number], number
+
+
+def test_an_optimizer_that_failed_does_not_increment_the_step(api):
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        w = v1.get_variable("w", [1], use_resource=True)
+        failed = api.bridged(v1.train.GradientDescentOptimizer(decayed(0.1, step)))
+        with pytest.raises(ValueError):
+            failed.apply_gradients([(tf.ones([2]), w)])
+        bridged = api.bridged(v1.train.GradientDescentOptimizer(decayed(0.1, step)))
+        op = bridged.apply_gradients([(tf.ones([1]), w)])
+        session.run([step.initializer, v1.global_variables_initializer()])
+        session.run([op])
+        assert session.run(step) == 1
+        again = api.bridged(v1.train.GradientDescentOptimizer(decayed(0.1, step)))
+        with pytest.warns(legacy_opt.GlobalStepWarning, match="which trains the same variables"):
+            again.apply_gradients([(tf.ones([1]), w)])
 
 
 def test_a_step_in_a_branch_of_the_graph(api):

@@ -195,11 +195,22 @@ class TenTimes(v1.train.GradientDescentOptimizer):
         return [(10.0 * gradient, variable) for gradient, variable in pairs]
 
 
-def test_an_optimizer_that_overrides_compute_gradients():
+def ten_times():
+    """Returns an optimizer whose compute_gradients is replaced in the object."""
+    optimizer = sgd()
+    compute = optimizer.compute_gradients
+    optimizer.compute_gradients = lambda *args, **kwargs: [
+        (10.0 * gradient, variable) for gradient, variable in compute(*args, **kwargs)
+    ]
+    return optimizer
+
+
+@pytest.mark.parametrize("make", [lambda: TenTimes(0.1), ten_times], ids=["class", "object"])
+def test_an_optimizer_that_overrides_compute_gradients(make):
     with tf.Graph().as_default():
         loss = wide_and_deep()
         plain = sgd().compute_gradients(loss)
-        multi = MultiOptimizer([(sgd(), "wide"), (TenTimes(0.1), "deep/k")], default=sgd())
+        multi = MultiOptimizer([(sgd(), "wide"), (make(), "deep/k")], default=sgd())
         pairs = multi.compute_gradients(loss)
         assert [each for _, each in pairs] == [each for _, each in plain]
         with v1.Session() as session:
