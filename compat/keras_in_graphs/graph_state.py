@@ -1,6 +1,7 @@
 """The variables and updates of a Keras optimizer in one TF1 graph, or in eager execution."""
 
 import contextlib
+import re
 
 import tensorflow as tf
 
@@ -12,6 +13,10 @@ from ..v1_optimizers.temporary_attributes import with_attributes
 from . import factories
 
 v1 = tf.compat.v1
+
+# The name of an unnamed variable, such as the product in Nadam. Keras 3 counts them in the process,
+# but names in checkpoints must not depend on what else the process has made.
+_UNNAMED = re.compile(r"variable(_\d+)?$")
 
 
 class KerasOptimizerInGraph:
@@ -34,6 +39,7 @@ class KerasOptimizerInGraph:
         self._slot_ids = set()
         self._built_for = []
         self._slot_being_made = None
+        self._unnamed = 0
         with self._making():
             self.keras = factories.checked(make())
         self.adapter = adapter_of(self.keras)
@@ -65,6 +71,9 @@ class KerasOptimizerInGraph:
 
     def _make_variable(self, next_creator, **arguments):
         name = (arguments.get("name") or "variable").replace(":", "_")
+        if _UNNAMED.match(name):
+            name = f"variable_{self._unnamed}" if self._unnamed else "variable"
+            self._unnamed += 1
         slot = self._slot_being_made
         if slot is None and self._built_for:
             slot = self.adapter.slot_in(name, self._built_for)

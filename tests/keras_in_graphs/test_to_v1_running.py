@@ -83,6 +83,18 @@ def test_training_continues_from_a_saver_checkpoint(keras, tmp_path):
 
 
 @EACH
+@pytest.mark.parametrize("name", ["Adagrad", "Nadam", "RMSprop"])
+def test_names_do_not_depend_on_other_optimizers(keras, name):
+    found = []
+    for _ in range(2):
+        with tf.Graph().as_default():
+            optimizer = to_v1(functools.partial(getattr(HOMES[keras], name), 0.1), name=name)
+            optimizer.minimize(v1.get_variable("w", initializer=[1.0], use_resource=True))
+            found.append({each.op.name for each in v1.global_variables()})
+    assert found[0] == found[1]
+
+
+@EACH
 def test_monitored_training_session(keras, tmp_path):
     home = HOMES[keras]
     for last_step in (3, 7):
