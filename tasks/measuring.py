@@ -61,6 +61,8 @@ def gallery(session):
     words = [word for word in session.posargs if word != "--draw"]
     names = [word for word in words if word in GALLERY]
     optimizers = [word for word in words if word not in GALLERY]
+    if optimizers and "catalogue" not in names:
+        session.error(f"{optimizers[0]} is none of the pictures {', '.join(GALLERY)}.")
     run = gallery_programs(session)
     if "--draw" not in session.posargs:
         measure_gallery(session, run, names or GALLERY, optimizers)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Se
 
 import tensorflow as tf
 
-from legacy_opt.core.graphs import source_of
+from legacy_opt.core.graphs import attached, source_of
 from legacy_opt.core.types import Operation, Tensor, Variable
 from legacy_opt.core.user_warnings import GlobalStepWarning, warn
 
@@ -97,9 +97,7 @@ class GraphSteps:
 
 
 def _incrementing_in(graph: tf.Graph) -> Dict[str, _Incrementing]:
-    if not hasattr(graph, _GRAPH_ATTRIBUTE):
-        setattr(graph, _GRAPH_ATTRIBUTE, {})
-    return getattr(graph, _GRAPH_ATTRIBUTE)
+    return attached(graph, _GRAPH_ATTRIBUTE, dict)
 
 
 def _is_incremented(step: Variable) -> bool:

@@ -11,6 +11,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
+from legacy_opt.core.graphs import attached
 from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.core.variable_access import after
 
@@ -111,9 +112,7 @@ class KerasInV1(v1.train.Optimizer):
             # Store the `KerasOptimizerInGraph` in the graph. If `self` referred to it, the graph
             # would stay in memory as long as `self`.
             graph = v1.get_default_graph()
-            if not hasattr(graph, _GRAPH_ATTRIBUTE):
-                setattr(graph, _GRAPH_ATTRIBUTE, weakref.WeakKeyDictionary())
-            optimizers = getattr(graph, _GRAPH_ATTRIBUTE)
+            optimizers = attached(graph, _GRAPH_ATTRIBUTE, weakref.WeakKeyDictionary)
             if self not in optimizers:
                 optimizers[self] = KerasOptimizerInGraph(self._make, self.get_name())
             return optimizers[self]

@@ -1,4 +1,4 @@
-"""Traverses the operations of a graph, and copies them."""
+"""Traverses the operations of a graph and copies them; stores objects in graphs."""
 
 import tensorflow as tf
 
@@ -9,6 +9,22 @@ _LOOPS = {"Enter", "Exit", "LoopCond", "NextIteration", "RefEnter", "RefExit", "
 def source_of(variable):
     """Returns the operation of a graph that represents a variable of either kind."""
     return variable.handle.op if hasattr(variable, "handle") else variable.op
+
+
+def attached(graph, attribute, make):
+    """Returns an attribute of a graph, and sets it on first use.
+
+    An object that belongs to a graph is stored in it, so that both are freed together. Any other
+    reference to the object's variables would keep the graph in memory.
+
+    Args:
+      graph: a `tf.Graph`.
+      attribute: the name of the attribute.
+      make: a function that makes the value.
+    """
+    if not hasattr(graph, attribute):
+        setattr(graph, attribute, make())
+    return getattr(graph, attribute)
 
 
 def operations_behind(tensors):

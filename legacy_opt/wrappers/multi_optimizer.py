@@ -279,9 +279,8 @@ class MultiOptimizer(OptimizerWrapper):
 
 def _computes_gradients_itself(optimizer):
     """Whether an optimizer or an inner optimizer overrides TensorFlow's `compute_gradients`."""
-    if "compute_gradients" in vars(optimizer):  # replaced in this object
-        return True
-    method = type(optimizer).compute_gradients
+    # Without __func__, the method was replaced in this object by a function.
+    method = getattr(optimizer.compute_gradients, "__func__", None)
     if method in (OptimizerWrapper.compute_gradients, MultiOptimizer.compute_gradients):
         return any(map(_computes_gradients_itself, optimizer.wrapped))
     return method is not v1.train.Optimizer.compute_gradients
