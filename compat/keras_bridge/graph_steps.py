@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Se
 
 import tensorflow as tf
 
-from legacy_opt.core.graphs import attached, source_of
+from legacy_opt.core.global_step import global_step_of
+from legacy_opt.core.graphs import attached, follows_updates, increments
 from legacy_opt.core.types import Operation, Tensor, Variable
 from legacy_opt.core.user_warnings import GlobalStepWarning, warn
 
@@ -16,20 +17,21 @@ if TYPE_CHECKING:
 # The attribute of a graph with a dict from names of global steps to `_Incrementing`. The operations
 # that increment a step live as long as their graph, so the graph has to keep the optimizer, too.
 _GRAPH_ATTRIBUTE = "_legacy_opt_incrementing"
-_INCREMENTS = ("AssignAdd", "AssignAddVariableOp")
-_NAMES_IN_KERAS = ("iter", "iteration", "iterations")
 
 
 class _Incrementing(NamedTuple):
-    """A bridged optimizer that increments a global step.
+    """The bridged optimizer that increments a global step.
 
     Attributes:
       owner: the bridged optimizer, a `StateOwner`.
       variables: the names of the variables that it trains.
+      is_replacement: whether another optimizer has incremented the step before, so that the step is
+        larger than the `iterations` of this one.
     """
 
     owner: StateOwner
     variables: Set[str]
+    is_replacement: bool
 
 
 class GraphSteps:
@@ -45,23 +47,23 @@ class GraphSteps:
 
     def __init__(self, owner: StateOwner):
         self._owner = owner
-        self._variables = {}  # {name of a step: (the step, the names of the trained variables)}
+        self._incremented = {}  # {name of a step: (the step, an `_Incrementing`)}
 
     @property
     def variables(self) -> List[Variable]:
         """The step variables that `advance` increments."""
-        return [step for step, _ in self._variables.values()]
+        return [step for step, _ in self._incremented.values()]
 
     def forget(self):
         """Forgets the step variables of the last training step, whose graph may be another one."""
-        self._variables = {}
+        self._incremented = {}
 
     def advance(self, by: Union[int, Tensor] = 1) -> List[Operation]:
         """Adds a number to the step variables. Returns a list of operations."""
         # An optimizer whose training step could not be built does not come here, so it is not noted
-        # as the first.
-        for step, trained in self._variables.values():
-            _incrementing_in(step.graph).setdefault(step.name, _Incrementing(self._owner, trained))
+        # as the one that increments the step.
+        for step, incrementing in self._incremented.values():
+            _incrementing_in(step.graph)[step.name] = incrementing
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in self.variables]
 
     def counter_of(
@@ -69,8 +71,12 @@ class GraphSteps:
     ) -> Optional[Callable[[], Tensor]]:
         """Returns a function that reads the `iterations` which a step variable counts.
 
-        If the step variable is incremented by another bridged optimizer, these are the other's.
-        If something else increments it, the result is None. Otherwise `advance` increments it.
+        * If another bridged optimizer increments the step variable, these are the other's.
+        * If something else increments it, the result is None: hyperparameters follow the step
+          variable itself.
+        * If another optimizer increments it that trains the same variables, this one is taken to
+          replace it, so `advance` increments the step variable as well, and the result is None.
+        * Otherwise `advance` increments it.
 
         Args:
           step: the step variable.
@@ -80,34 +86,46 @@ class GraphSteps:
         iterations = self._owner.iterations, self._owner.steps_done().variable
         if any(step is each for each in iterations):  # as TensorFlow's Estimators make them
             return mine
-        first = _incrementing_in(step.graph).get(step.name)
-        if first is None and _is_incremented(step):
-            return None
-        if first is not None and first.owner is not self._owner:
-            if not first.variables.isdisjoint(trained):
-                warn(
-                    f"{step.name} is incremented by another optimizer, which trains the same "
-                    "variables. The hyperparameters follow the steps of that optimizer, so it has "
-                    "to run, too. If this optimizer replaces it, build a new graph.",
-                    GlobalStepWarning,
-                )
-            return first.owner.steps_done().read
-        self._variables[step.name] = step, trained
-        return mine
+        known = _incrementing_in(step.graph).get(step.name)
+        if known is None:
+            others = increments(step)
+            # A v1 optimizer increments the global step. Another variable may be the `iterations` of
+            # another Keras optimizer.
+            is_global = step is global_step_of(step.graph)
+            replaces = is_global and any(follows_updates(each, trained) for each in others)
+            if others and not replaces:
+                return None
+        elif known.owner is self._owner:
+            replaces, trained = known.is_replacement, trained | known.variables
+        else:
+            replaces = not known.variables.isdisjoint(trained)
+            if not replaces:
+                _warn_of_the_first(step)
+                return None if known.is_replacement else known.owner.steps_done().read
+        if replaces and (known is None or known.owner is not self._owner):
+            _warn_of_a_replacement(step)
+        self._incremented[step.name] = step, _Incrementing(self._owner, trained, replaces)
+        return None if replaces else mine
+
+
+def _warn_of_the_first(step: Variable):
+    warn(
+        f"{step.name} is incremented by the first optimizer that was built with it. The "
+        "hyperparameters of this one follow the steps of the first, so train both. If you train "
+        "one after the other, compute the hyperparameters of this one from another step.",
+        GlobalStepWarning,
+    )
+
+
+def _warn_of_a_replacement(step: Variable):
+    warn(
+        f"{step.name} is also incremented by another optimizer, which trains the same variables. "
+        "This optimizer is taken to replace it: it increments the variable, too, and its "
+        "hyperparameters follow the variable. If you run both, compute the hyperparameters of this "
+        "one from another step.",
+        GlobalStepWarning,
+    )
 
 
 def _incrementing_in(graph: tf.Graph) -> Dict[str, _Incrementing]:
     return attached(graph, _GRAPH_ATTRIBUTE, dict)
-
-
-def _is_incremented(step: Variable) -> bool:
-    """Returns whether a graph has an operation that increments a step variable.
-
-    The iterations of Keras 3's own optimizers are incremented in functions. Functions are not
-    searched: the variable's name decides.
-    """
-    types = {each.type for each in source_of(step).outputs[0].consumers()}
-    if not types.isdisjoint(_INCREMENTS):
-        return True
-    is_named = step.op.name.rpartition("/")[2].partition("_")[0] in _NAMES_IN_KERAS
-    return is_named and any(each.endswith("PartitionedCall") for each in types)

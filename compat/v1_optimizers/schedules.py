@@ -11,7 +11,8 @@ import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.graphs import operations_behind, recomputed, source_of
+from legacy_opt.core.global_step import global_step_of
+from legacy_opt.core.graphs import constant_value, operations_behind, recomputed, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
 from legacy_opt.core.user_warnings import warn
 
@@ -191,7 +192,7 @@ def at_iterations(value, counter_of):
         read = counter_of(step)
         if read is None:
             return value
-        if step is not tf.compat.v1.train.get_global_step(value.graph) and not _is_named_step(step):
+        if step is not global_step_of(value.graph) and not _is_named_step(step):
             warn(
                 f"{value.name} is computed from {step.name}, an integer variable that begins at 0. "
                 "It is taken for a global step, so Keras increments it in each step. If it is "
@@ -294,15 +295,16 @@ def step_behind(value):
     if not versions.is_symbolic(value):
         return None
     sources = operations_behind([value])
+    # In an imported graph, the collection of variables has another object for the global step.
+    global_step = global_step_of(value.graph)
+    if global_step is not None and source_of(global_step) in sources:
+        return global_step
     steps = [
         variable
         for variable in value.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
         if variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
         if source_of(variable) in sources
     ]
-    global_step = tf.compat.v1.train.get_global_step(value.graph)
-    if any(step is global_step for step in steps):
-        return global_step
     if not any(map(_may_be_step, steps)):
         return None
     if len(steps) > 1:
@@ -315,7 +317,7 @@ def step_behind(value):
 
 
 def _may_be_step(variable):
-    return _is_named_step(variable) or tf.get_static_value(variable.initial_value) == 0
+    return _is_named_step(variable) or constant_value(variable.initial_value) == 0
 
 
 def _warn_of_a_step(what, function):

@@ -2,8 +2,14 @@
 
 import tensorflow as tf
 
+from legacy_opt import versions
+
 # Operations of TensorFlow 1's `tf.while_loop`.
 _LOOPS = {"Enter", "Exit", "LoopCond", "NextIteration", "RefEnter", "RefExit", "RefNextIteration"}
+# Operations of TensorFlow 1's control flow through which branches and loops reach a variable.
+_ENTRANCES = {"Switch", "RefSwitch", "Enter", "RefEnter"}
+_ASSIGNMENTS = {"Assign", "AssignVariableOp"}
+_INCREMENTS = {"AssignAdd", "AssignAddVariableOp", "AssignSub", "AssignSubVariableOp"}
 
 
 def source_of(variable):
@@ -28,7 +34,7 @@ def attached(graph, attribute, make):
 
 
 def operations_behind(tensors):
-    """Returns the operations that compute `tensors`, as a set.
+    """Returns the operations that compute `tensors`, as a set, also those around a function.
 
     Of the control inputs, only those are followed by which a constant in a branch of TensorFlow 1's
     `tf.cond` waits for the condition.
@@ -45,7 +51,11 @@ def operations_behind(tensors):
 
 def _operations_before(operation):
     branches = [each for each in operation.control_inputs if _is_branch(each)]
-    return [tensor.op for tensor in operation.inputs] + branches
+    tensors = [*operation.inputs]
+    if operation.type == "Placeholder":
+        outside = versions.captured(operation.outputs[0])
+        tensors += [] if outside is None else [outside]
+    return [tensor.op for tensor in tensors] + branches
 
 
 def _is_branch(operation):
@@ -53,6 +63,65 @@ def _is_branch(operation):
     if operation.type == "Identity":
         operation = operation.inputs[0].op
     return operation.type == "Switch"
+
+
+def increments(variable):
+    """Returns the operations, also in functions, that assign a value computed from the old value.
+
+    Other assignments are left out, because they initialize or restore a variable.
+    """
+    source = source_of(variable)
+    found, waiting = [], [source.outputs[0]]
+    while waiting:
+        tensor = waiting.pop()
+        for operation in tensor.consumers():
+            position = [each is tensor for each in operation.inputs].index(True)
+            if operation.type in _ENTRANCES:
+                waiting += operation.outputs
+            elif position == 0 and _increments(operation, source):
+                found.append(operation)
+            for function in versions.functions_called(operation):
+                # The first inputs of some operations, such as a condition, are not passed on.
+                index = position - (len(operation.inputs) - len(function.inputs))
+                waiting += function.inputs[index : index + 1] if index >= 0 else []
+    return found
+
+
+def _increments(operation, source):
+    if operation.type in _ASSIGNMENTS:
+        return source in operations_behind([operation.inputs[1]])
+    return operation.type in _INCREMENTS
+
+
+def follows_updates(operation, names):
+    """Whether an operation waits for an operation with one of some variables as its input.
+
+    Args:
+      operation: an operation, such as one that increments a global step after a training step.
+      names: the variables' names, a set.
+    """
+    sources = {name.partition(":")[0] for name in names}
+    # TensorFlow lets only the constant 1 wait, not the operation that adds it.
+    waiting, seen = [tensor.op for tensor in operation.inputs] + [operation], set()
+    while waiting:
+        each = waiting.pop()
+        if any(_origin(tensor).op.name in sources for tensor in each.inputs):
+            return True
+        waiting += [before for before in each.control_inputs if before not in seen]
+        seen.update(each.control_inputs)
+    return False
+
+
+def constant_value(tensor):
+    """Returns the constant value of a tensor of a graph, or None.
+
+    `tf.get_static_value` of the tensor itself would forbid to feed it, as `Variable.load` does.
+    """
+    behind = operations_behind([tensor])
+    if any(each.graph is not tensor.graph or _calls_function(each) for each in behind):
+        return None
+    with tf.Graph().as_default():
+        return tf.get_static_value(_copied(tensor, behind, {}))
 
 
 def recomputed(tensor, variable, value):
@@ -66,40 +135,60 @@ def recomputed(tensor, variable, value):
       value: a tensor of the current graph, with the variable's dtype and shape.
 
     Returns:
-      A tensor of the current graph. None if the operations cannot be copied: if a branch or a
-      function reads the variable, if a loop of TensorFlow 1 depends on it, or if operations that
-      call functions would have to be copied into another function.
+      A tensor of the current graph. None if the operations cannot be copied: if `tensor` depends on
+      a function that reads the variable, if a loop of TensorFlow 1 depends on it, or if operations
+      of several graphs, or operations that call functions, would have to be copied into a function.
     """
     source = source_of(variable)
     behind = operations_behind([tensor])
     replaced = [source.outputs[0]]
     if source.type == "VarHandleOp":
-        reads = [each for each in behind if any(item.op is source for item in each.inputs)]
+        reads = [each for each in behind if any(_origin(i).op is source for i in each.inputs)]
         if any(each.type != "ReadVariableOp" for each in reads):
             return None
         replaced = [each.outputs[0] for each in reads]
     if any(tensor is each for each in replaced):
         return value
     copied = _between(replaced, behind)
+    if any(each.graph is not tensor.graph for each in [*copied, *(each.op for each in replaced)]):
+        return None
     graph = tf.compat.v1.get_default_graph()
     inside = graph is not tensor.graph
     if any(each.type in _LOOPS or (inside and _calls_function(each)) for each in copied):
         return None
-    graph_def = tf.compat.v1.GraphDef()
-    graph_def.versions.CopyFrom(tensor.graph.graph_def_versions)
     given = {each.name: value for each in replaced}
     for operation in copied:
-        node = graph_def.node.add()
-        node.CopyFrom(operation.node_def)
-        node.attr.pop("_class", None)  # colocation with an operation that is not copied
-        names = {each.name for each in operation.control_inputs if each in copied}
-        kept = [name for name in node.input if not name.startswith("^") or name[1:] in names]
-        node.input[:] = kept
         for each in operation.inputs:
             if each.op not in copied and each.name not in given:
                 given[each.name] = graph.capture(each) if inside else each
+    return _copied(tensor, copied, given)
+
+
+def _copied(tensor, operations, given):
+    """Copies operations into the current graph, and returns the copy of a tensor.
+
+    Args:
+      tensor: the tensor.
+      operations: the operations to copy, a set.
+      given: a dict from the names of tensors of other operations to tensors of the current graph.
+    """
+    graph_def = tf.compat.v1.GraphDef()
+    graph_def.versions.CopyFrom(tensor.graph.graph_def_versions)
+    for operation in operations:
+        node = graph_def.node.add()
+        node.CopyFrom(operation.node_def)
+        node.attr.pop("_class", None)  # colocation with an operation that is not copied
+        names = {each.name for each in operation.control_inputs if each in operations}
+        kept = [name for name in node.input if not name.startswith("^") or name[1:] in names]
+        node.input[:] = kept
     (result,) = tf.import_graph_def(graph_def, given, [tensor.name], name="at_iterations")
     return result
+
+
+def _origin(tensor):
+    """Returns the tensor, outside of all functions, that an input of a function stands for."""
+    outside = versions.captured(tensor)
+    return tensor if outside is None else _origin(outside)
 
 
 def _calls_function(operation):

@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterable, List, Mapping, Optional, Union
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.global_step import find_global_step
 from legacy_opt.core.types import (
     FunctionOfPairs,
     Operation,
@@ -103,7 +104,7 @@ def optimize_loss(
     gradient_values.check_mode("optimize_loss")
     loss = one_step.scalar_loss(loss)
     if global_step is None:
-        global_step = v1.train.get_global_step()
+        global_step = find_global_step()
     one_step.check_step(
         global_step, argument_checks.boolean("increment_global_step", increment_global_step)
     )

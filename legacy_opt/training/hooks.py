@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.global_step import find_global_step
 from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer
 
 v1 = tf.compat.v1
@@ -318,7 +319,7 @@ def _options(tqdm):
 
 def _global_step(hook):
     """Returns the graph's global step. Raises a ValueError if the graph has no global step."""
-    step = v1.train.get_global_step()
+    step = find_global_step()
     if step is None:
         raise ValueError(
             f"{hook} reads the global step, and this graph has none: call "

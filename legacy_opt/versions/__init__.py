@@ -13,6 +13,7 @@ from legacy_opt.versions.estimators import (
     removed_modules,
     rnn_cell,
 )
+from legacy_opt.versions.function_graphs import captured, functions_called
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
     api_of,
@@ -89,6 +90,7 @@ __all__ = [
     "awaits_restoration",
     "building",
     "called_by_checkpoint",
+    "captured",
     "compiling_with_xla",
     "cpp_standard",
     "create_optimizer_weights",
@@ -98,6 +100,7 @@ __all__ = [
     "estimator_problem",
     "fit_slice_info",
     "for_a_session",
+    "functions_called",
     "has_contrib",
     "has_keras_2",
     "has_own_estimator",

@@ -182,6 +182,18 @@ def test_iterations_may_be_the_global_step():
     np.testing.assert_array_equal(actual, expected_of(MAKERS["momentum"]))
 
 
+def test_a_resource_variable_named_global_step():
+    """`tf.compat.v1.train.get_global_step` raises a TypeError for it."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.get_variable("global_step", initializer=0, trainable=False, use_resource=True)
+        w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
+        optimizer = OPTIMIZER_V2.bridged(MAKERS["learning rate"](step))
+        train_op = by_keras(optimizer, [(tf.constant(GRADIENT), w)], step)
+        session.run(v1.global_variables_initializer())
+        weights = [(session.run(train_op), session.run(w))[1][0] for _ in range(STEPS)]
+    np.testing.assert_array_equal(weights, expected_of(MAKERS["learning rate"]))
+
+
 def test_an_integer_variable_is_no_step():
     def make(step):
         layers = v1.get_variable("layers", initializer=2, trainable=False, use_resource=True)
@@ -314,10 +326,10 @@ def test_two_optimizers_share_a_step(api, every, wrap):
             ]
             optimizers = [wrap(Momentum(decayed(0.1, step), 0.9)) for _ in pairs]
             if bridged_ones:
-                ops = []
-                for each, pair in zip(optimizers, pairs):
-                    ops.append(api.bridged(each).apply_gradients([pair]))
-                    gc.collect()  # only the operations still need the optimizer
+                ops = [api.bridged(optimizers[0]).apply_gradients(pairs[:1])]
+                gc.collect()  # only the operation still needs the optimizer
+                with pytest.warns(legacy_opt.GlobalStepWarning, match="so train both"):
+                    ops.append(api.bridged(optimizers[1]).apply_gradients(pairs[1:]))
             else:
                 ops = [optimizers[0].apply_gradients(pairs[:1], step)]
                 ops.append(optimizers[1].apply_gradients(pairs[1:]))
@@ -352,6 +364,111 @@ def test_a_step_that_something_else_increments(api):
             assert found == [number, number], number
 
 
+INCREMENTS = {
+    "addition": lambda step: v1.assign_add(step, 1),
+    "subtraction": lambda step: v1.assign_sub(step, tf.constant(-1, tf.int64)),
+    "assignment": lambda step: v1.assign(step, step + 1),
+    "branch": lambda step: tf.cond(
+        v1.placeholder_with_default(True, []),
+        lambda: tf.identity(v1.assign_add(step, 1)),
+        lambda: tf.constant(0, tf.int64),
+    ),
+    "loop": lambda step: tf.while_loop(
+        lambda i: i < 1, lambda i: i + 1 + 0 * v1.assign(step, step + 1), [tf.constant(0, tf.int64)]
+    ),
+    "function": lambda step: tf.function(lambda: step.assign_add(1).value())(),
+}
+
+
+@pytest.mark.parametrize("how", INCREMENTS)
+@pytest.mark.parametrize("control_flow", [contextlib.nullcontext, versions.v1_control_flow])
+def test_a_step_that_the_program_increments(api, how, control_flow):
+    results = []
+    for bridge in lambda each: each, api.bridged:
+        with tf.Graph().as_default(), v1.Session() as session, control_flow():
+            step = v1.get_variable("step", initializer=np.int64(0), use_resource=True)
+            w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
+            increment = INCREMENTS[how](step)
+            train_op = bridge(Momentum(decayed(0.1, step), 0.9)).apply_gradients(
+                [(tf.ones([1]), w)]
+            )
+            session.run(v1.global_variables_initializer())
+            for _ in range(STEPS):
+                session.run(train_op)
+                session.run(increment)
+            results.append([session.run(step), session.run(w)[0]])
+    np.testing.assert_array_equal(*results)
+
+
+@pytest.mark.parametrize("first", ["v1", "Keras"])
+def test_an_optimizer_that_replaces_another(api, first):
+    """As when a model is compiled again, or an imported graph with its optimizer is fine-tuned."""
+    results = []
+    for bridged_one in False, True:
+        with tf.Graph().as_default(), v1.Session() as session:
+            step = v1.train.get_or_create_global_step()
+            pairs = [(tf.constant(GRADIENT), v1.get_variable("w", [1], use_resource=True))]
+            old, new, third = (Momentum(decayed(0.1, step), 0.9, name=name) for name in "ABC")
+            if bridged_one and first == "Keras":
+                ops = [api.bridged(old).apply_gradients(pairs)]
+            else:
+                ops = [old.apply_gradients(pairs, step)]
+            if bridged_one:
+                with pytest.warns(legacy_opt.GlobalStepWarning, match="taken to replace it"):
+                    ops.append(api.bridged(new).apply_gradients(pairs))
+                last = api.bridged(third)
+                with pytest.warns(legacy_opt.GlobalStepWarning, match="taken to replace it"):
+                    ops += [last.apply_gradients(pairs), last.apply_gradients(pairs)]
+            else:
+                ops += [each.apply_gradients(pairs, step) for each in (new, third, third)]
+            session.run([step.initializer, v1.global_variables_initializer()])
+            session.run(pairs[0][1].assign([0.0]))
+            for op in ops:
+                for _ in range(STEPS):
+                    session.run(op)
+            results.append([session.run(step), session.run(pairs[0][1])[0]])
+    np.testing.assert_array_equal(*results)
+
+
+def test_an_imported_graph_is_trained_further(tmp_path):
+    path = str(tmp_path / "model.ckpt")
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.train.get_or_create_global_step()
+        w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
+        train_op = Momentum(0.1, 0.9).apply_gradients([(tf.constant(GRADIENT), w)], step)
+        session.run(v1.global_variables_initializer())
+        session.run(train_op)
+        v1.train.Saver().save(session, path)
+    results = []
+    for bridged_one in False, True:
+        with tf.Graph().as_default(), v1.Session() as session:
+            saver = v1.train.import_meta_graph(path + ".meta")
+            step, pairs = v1.train.get_global_step(), [(tf.ones([1]), v1.trainable_variables()[0])]
+            optimizer = v1.train.GradientDescentOptimizer(decayed(0.1, step))
+            if bridged_one:
+                with pytest.warns(legacy_opt.GlobalStepWarning, match="taken to replace it"):
+                    train_op = to_keras(optimizer).apply_gradients(pairs)
+            else:
+                train_op = optimizer.apply_gradients(pairs, step)
+            session.run(v1.global_variables_initializer())
+            saver.restore(session, path)
+            for _ in range(STEPS):
+                session.run(train_op)
+            results.append([session.run(step), session.run(pairs[0][1])[0]])
+    np.testing.assert_array_equal(*results)
+
+
+def test_an_integer_variable_can_still_be_loaded():
+    with tf.Graph().as_default(), v1.Session() as session:
+        epoch = v1.get_variable("epoch", initializer=0, trainable=False, use_resource=True)
+        w = v1.get_variable("w", [1], use_resource=True)
+        optimizer = to_keras(Momentum(decayed(0.1, epoch), 0.9))
+        with pytest.warns(legacy_opt.GlobalStepWarning, match="an integer variable that begins"):
+            optimizer.apply_gradients([(tf.ones([1]), w)])
+        epoch.load(3, session)
+        assert session.run(epoch) == 3
+
+
 def test_an_optimizer_that_failed_does_not_increment_the_step(api):
     with tf.Graph().as_default(), v1.Session() as session:
         step = v1.train.get_or_create_global_step()
@@ -369,25 +486,29 @@ def test_an_optimizer_that_failed_does_not_increment_the_step(api):
             again.apply_gradients([(tf.ones([1]), w)])
 
 
-def test_a_step_in_a_branch_of_the_graph(api):
-    def branched(train):
-        def wrapped(optimizer, pairs, step):
-            def branch():
-                with tf.control_dependencies([train(optimizer, pairs, step)]):
-                    return tf.constant(1)
+def branch_run(make, train, inside):
+    """Trains in a branch of the graph, like `graph_run`; makes the optimizer inside on request."""
 
-            wanted = v1.placeholder_with_default(True, [])
-            return tf.cond(wanted, branch, lambda: tf.constant(0))
+    def branched(optimizer, pairs, step):
+        def branch():
+            with tf.control_dependencies([train(optimizer or make(step), pairs, step)]):
+                return tf.constant(1)
 
-        return wrapped
+        wanted = v1.placeholder_with_default(True, [])
+        return tf.cond(wanted, branch, lambda: tf.constant(0))
 
-    for name in "momentum", "learning rate":
-        train = lambda optimizer, pairs, step: optimizer.apply_gradients(pairs, step)  # noqa: E731
-        expected, _ = graph_run(MAKERS[name], branched(train))
-        actual, _ = graph_run(
-            lambda step, name=name: api.bridged(MAKERS[name](step)), branched(by_keras)
-        )
-        np.testing.assert_array_equal(actual, expected)
+    return graph_run((lambda step: None) if inside else make, branched)
+
+
+@pytest.mark.parametrize("name", ["momentum", "learning rate", "rate as a function"])
+def test_a_step_in_a_branch_of_the_graph(api, name):
+    make = {**MAKERS, **GRAPH_MAKERS}[name]
+    by_v1 = lambda optimizer, pairs, step: optimizer.apply_gradients(pairs, step)  # noqa: E731
+    made = lambda step: api.bridged(make(step))  # noqa: E731
+    for inside in (False, True) if api is OPTIMIZER_V2 else (False,):  # Keras 3 makes variables
+        weights, counted = branch_run(made, by_keras, inside)
+        np.testing.assert_array_equal(weights, branch_run(make, by_v1, inside)[0])
+        assert counted == STEPS
 
 
 def test_a_decay_with_a_loop_of_v1(api):
