@@ -40,21 +40,33 @@ def operations_behind(tensors):
     `tf.cond` waits for the condition.
     """
     waiting = [tensor.op for tensor in tensors]
-    operations = set()
+    operations, captures = set(), _Captures()
     while waiting:
         operation = waiting.pop()
         if operation not in operations:
             operations.add(operation)
-            waiting += _operations_before(operation)
+            waiting += _operations_before(operation, captures)
     return operations
 
 
-def _operations_before(operation):
+class _Captures(dict):
+    """A dict from graphs to their `versions.captures`, which take time to find."""
+
+    def __missing__(self, graph):
+        self[graph] = versions.captures(graph)
+        return self[graph]
+
+    def origin_of(self, tensor):
+        """Returns the tensor, outside of all functions, that an input of a function stands for."""
+        while tensor.op in self[tensor.graph]:
+            tensor = self[tensor.graph][tensor.op]
+        return tensor
+
+
+def _operations_before(operation, captures):
     branches = [each for each in operation.control_inputs if _is_branch(each)]
-    tensors = [*operation.inputs]
-    if operation.type == "Placeholder":
-        outside = versions.captured(operation.outputs[0])
-        tensors += [] if outside is None else [outside]
+    outside = captures[operation.graph].get(operation)
+    tensors = [*operation.inputs] if outside is None else [outside]
     return [tensor.op for tensor in tensors] + branches
 
 
@@ -100,12 +112,12 @@ def follows_updates(operation, names):
       operation: an operation, such as one that increments a global step after a training step.
       names: the variables' names, a set.
     """
-    sources = {name.partition(":")[0] for name in names}
+    sources, captures = {name.partition(":")[0] for name in names}, _Captures()
     # TensorFlow lets only the constant 1 wait, not the operation that adds it.
     waiting, seen = [tensor.op for tensor in operation.inputs] + [operation], set()
     while waiting:
         each = waiting.pop()
-        if any(_origin(tensor).op.name in sources for tensor in each.inputs):
+        if any(captures.origin_of(tensor).op.name in sources for tensor in each.inputs):
             return True
         waiting += [before for before in each.control_inputs if before not in seen]
         seen.update(each.control_inputs)
@@ -140,10 +152,14 @@ def recomputed(tensor, variable, value):
       of several graphs, or operations that call functions, would have to be copied into a function.
     """
     source = source_of(variable)
-    behind = operations_behind([tensor])
+    behind, captures = operations_behind([tensor]), _Captures()
     replaced = [source.outputs[0]]
     if source.type == "VarHandleOp":
-        reads = [each for each in behind if any(_origin(i).op is source for i in each.inputs)]
+        reads = [
+            each
+            for each in behind
+            if any(captures.origin_of(item).op is source for item in each.inputs)
+        ]
         if any(each.type != "ReadVariableOp" for each in reads):
             return None
         replaced = [each.outputs[0] for each in reads]
@@ -185,21 +201,15 @@ def _copied(tensor, operations, given):
     return result
 
 
-def _origin(tensor):
-    """Returns the tensor, outside of all functions, that an input of a function stands for."""
-    outside = versions.captured(tensor)
-    return tensor if outside is None else _origin(outside)
-
-
 def _calls_function(operation):
     return any(each.HasField("func") for each in operation.node_def.attr.values())
 
 
 def _between(tensors, operations):
     """Returns those of some operations that depend on one of the tensors."""
-    after = {}
+    after, captures = {}, _Captures()
     for operation in operations:
-        for each in _operations_before(operation):
+        for each in _operations_before(operation, captures):
             after.setdefault(each, []).append(operation)
     starts = {tensor.op for tensor in tensors}
     found, waiting = set(), list(starts)

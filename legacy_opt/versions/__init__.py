@@ -13,7 +13,7 @@ from legacy_opt.versions.estimators import (
     removed_modules,
     rnn_cell,
 )
-from legacy_opt.versions.function_graphs import captured, functions_called
+from legacy_opt.versions.function_graphs import captures, functions_called
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
     api_of,
@@ -90,7 +90,7 @@ __all__ = [
     "awaits_restoration",
     "building",
     "called_by_checkpoint",
-    "captured",
+    "captures",
     "compiling_with_xla",
     "cpp_standard",
     "create_optimizer_weights",

@@ -3,18 +3,17 @@
 from legacy_opt.versions.modes import is_symbolic
 
 
-def captured(tensor):
-    """Returns the tensor of the surrounding graph that an input of a function stands for.
+def captures(graph):
+    """Returns the tensors of surrounding graphs that the inputs of a function stand for.
 
-    None if `tensor` is not such an input, or stands for an eager tensor.
+    Args:
+      graph: a `tf.Graph`. One that does not belong to a function has no such inputs.
+
+    Returns:
+      A dict from operations of `graph` to tensors, without inputs that stand for eager tensors.
     """
-    graph = tensor.graph
-    for inside, outside in zip(
-        getattr(graph, "internal_captures", ()), getattr(graph, "external_captures", ())
-    ):
-        if inside is tensor:
-            return outside if is_symbolic(outside) else None
-    return None
+    pairs = zip(getattr(graph, "internal_captures", ()), getattr(graph, "external_captures", ()))
+    return {inside.op: outside for inside, outside in pairs if is_symbolic(outside)}
 
 
 def functions_called(operation):
