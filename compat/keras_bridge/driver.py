@@ -14,6 +14,7 @@ step, the bridged optimizer runs::
 from __future__ import annotations
 
 import contextlib
+import functools
 import numbers
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type
 
@@ -302,11 +303,14 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    def _counter_of(self, step: Variable) -> Optional[Callable[[], Tensor]]:
-        if self._step is None:  # The initial value of a slot must not read another variable.
-            return lambda: step.initial_value
+    def _counter_of(self, step: Variable) -> Optional[Callable[[Operation], Tensor]]:
+        """Returns the argument `value_of` of `legacy_opt.core.graphs.recomputed`, or None."""
+        # The initial value of a slot must not read another variable.
+        if self._step is None or self._steps_done is None:
+            return lambda operation: step.initial_value
         trained = {variable.name for _, variable in self._step.pairs}
-        return self.graph_steps.counter_of(step, self._steps_done.read, trained)
+        counter = self.graph_steps.counter_of(step, self._steps_done, trained)
+        return counter and functools.partial(schedules.read_instead, counter)
 
     # Slots.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Callable, Dict, List, NamedTuple, Optional, Set, Union
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Set, Union
 
 import tensorflow as tf
 
@@ -12,7 +12,7 @@ from legacy_opt.core.types import Operation, Tensor, Variable
 from legacy_opt.core.user_warnings import GlobalStepWarning, warn
 
 if TYPE_CHECKING:
-    from .protocol import StateOwner
+    from .protocol import StateOwner, StepsDone
 
 # The attribute of a graph with a dict from names of global steps to `_Incrementing`. The operations
 # that increment a step live as long as their graph, so the graph has to keep the optimizer, too.
@@ -66,10 +66,8 @@ class GraphSteps:
             _incrementing_in(step.graph)[step.name] = incrementing
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in self.variables]
 
-    def counter_of(
-        self, step: Variable, mine: Callable[[], Tensor], trained: Set[str]
-    ) -> Optional[Callable[[], Tensor]]:
-        """Returns a function that reads the `iterations` which a step variable counts.
+    def counter_of(self, step: Variable, mine: StepsDone, trained: Set[str]) -> Optional[StepsDone]:
+        """Returns the `StepsDone` which a step variable counts.
 
         * If another bridged optimizer increments the step variable, these are the other's.
         * If something else increments it, the result is None: hyperparameters follow the step
@@ -80,11 +78,12 @@ class GraphSteps:
 
         Args:
           step: the step variable.
-          mine: the function that reads the `iterations` of this bridged optimizer.
+          mine: the `StepsDone` of this bridged optimizer.
           trained: the names of the variables that this bridged optimizer trains.
         """
-        iterations = self._owner.iterations, self._owner.steps_done().variable
-        if any(step is each for each in iterations):  # as TensorFlow's Estimators make them
+        if any(
+            step is each for each in (self._owner.iterations, mine.variable)
+        ):  # as TensorFlow's Estimators make them
             return mine
         known = _incrementing_in(step.graph).get(step.name)
         if known is None:
@@ -101,7 +100,7 @@ class GraphSteps:
             replaces = not known.variables.isdisjoint(trained)
             if not replaces:
                 _warn_of_the_first(step)
-                return None if known.is_replacement else known.owner.steps_done().read
+                return None if known.is_replacement else known.owner.steps_done()
         if replaces and (known is None or known.owner is not self._owner):
             _warn_of_a_replacement(step)
         self._incremented[step.name] = step, _Incrementing(self._owner, trained, replaces)

@@ -12,12 +12,22 @@ import tensorflow as tf
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.global_step import global_step_of
-from legacy_opt.core.graphs import constant_value, operations_behind, recomputed, source_of
+from legacy_opt.core.graphs import (
+    attached,
+    constant_value,
+    operations_behind,
+    recomputed,
+    source_of,
+)
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
 from legacy_opt.core.user_warnings import warn
 
 # Packages that contain TensorFlow's and Keras' classes of schedules, besides `tensorflow`, `keras`.
 _OLD_HOMES = ("tensorflow_core", "tf_keras", "keras_core")
+
+# The attribute of a graph with a dict from (an operation that reads a step, the operation of the
+# `iterations` variable) to the tensor that `read_instead` returns.
+_READS = "_legacy_opt_reads"
 
 
 class ByIterations:
@@ -183,14 +193,13 @@ def at_iterations(value, counter_of):
     Args:
       value: an attribute. A tensor whose operations cannot be copied stays as it is: Keras
         increments the step variable, too.
-      counter_of: a function of a step variable. It returns a function that returns the `iterations`
-        of the optimizer that increments the step variable, as a tensor of the current graph; or
-        None if the program increments the step variable itself.
+      counter_of: a function of a step variable. It returns the argument `value_of` of `recomputed`,
+        or None if the program increments the step variable itself.
     """
     if _reads_step_here(value):
         step = step_behind(value)
-        read = counter_of(step)
-        if read is None:
+        value_of = counter_of(step)
+        if value_of is None:
             return value
         if step is not global_step_of(value.graph) and not _is_named_step(step):
             warn(
@@ -199,7 +208,7 @@ def at_iterations(value, counter_of):
                 "none, make it a float variable.",
                 GlobalStepWarning,
             )
-        other = None if versions.in_v1_loop() else _recomputed(value, step, read)
+        other = recomputed(value, step, value_of)
         if other is None:
             warn(
                 f"{value.name} is computed from {step.name} in a branch, loop or function, so it "
@@ -214,14 +223,22 @@ def at_iterations(value, counter_of):
     return _mapped(lambda each: at_iterations(each, counter_of), value)
 
 
-def _recomputed(value, step, read):
-    """Returns a tensor of the current graph, or else of the graph of `value`, or else None."""
-    if value.graph is not tf.compat.v1.get_default_graph():
-        other = recomputed(value, step, tf.cast(read(), step.dtype.base_dtype))
-        if other is not None:
-            return other
-    with value.graph.as_default(), tf.control_dependencies(None):
-        return recomputed(value, step, tf.cast(read(), step.dtype.base_dtype))
+def read_instead(steps_done, operation):
+    """Returns the number of training steps done, in place of a step variable's value.
+
+    As in v1, one read serves all optimizers that share a decay, whether or not another optimizer
+    that runs at the same time has incremented the number, and it waits for the same operations.
+
+    Args:
+      steps_done: a `StepsDone`.
+      operation: the operation that reads the step variable.
+    """
+    known = attached(operation.graph, _READS, dict)
+    key = operation, source_of(steps_done.variable)
+    if key not in known:
+        with tf.control_dependencies(operation.control_inputs):
+            known[key] = tf.cast(steps_done.read(), operation.outputs[0].dtype)
+    return known[key]
 
 
 def called_outside(function):
@@ -317,7 +334,8 @@ def step_behind(value):
 
 
 def _may_be_step(variable):
-    return _is_named_step(variable) or constant_value(variable.initial_value) == 0
+    value = variable.initial_value  # None in some imported graphs
+    return _is_named_step(variable) or (value is not None and constant_value(value) == 0)
 
 
 def _warn_of_a_step(what, function):

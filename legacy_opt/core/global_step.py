@@ -59,28 +59,34 @@ def checked_for_overflow(optimizer_name, step):
 
 def find_global_step():
     """Returns the global step of the current graph or of an outer graph, or None."""
-    step = global_step_of(v1.get_default_graph())
+    step = _found_in(v1.get_default_graph())
     if step is None:
         with tf.init_scope():  # outside of the tf.function or branch that is being built
-            step = global_step_of(v1.get_default_graph())
+            step = _found_in(v1.get_default_graph())
     return step
+
+
+def _found_in(graph):
+    step = global_step_of(graph)
+    if step is not None and step.dtype.base_dtype.is_integer:
+        return step
+    # TensorFlow also finds a tensor with that name, and raises a TypeError for other dtypes.
+    return v1.train.get_global_step(graph)
 
 
 def global_step_of(graph):
     """Returns the global step variable of a graph, or None.
 
-    A variable named "global_step" counts, as in `tf.compat.v1.train.get_global_step`. That function
-    raises a TypeError for a resource variable that is not in the collection of global steps.
+    A scalar variable named "global_step" counts. `tf.compat.v1.train.get_global_step` raises a
+    TypeError if it is a resource variable that is not in the collection, or not an integer.
     """
     steps = graph.get_collection(v1.GraphKeys.GLOBAL_STEP)
     if not steps:
         variables = graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
-        steps = [each for each in variables if each.name == "global_step:0" and _counts(each)]
-    return steps[0] if len(steps) == 1 else v1.train.get_global_step(graph)
-
-
-def _counts(variable):
-    return variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
+        steps = [each for each in variables if each.name == "global_step:0"]
+    if len(steps) != 1 or not isinstance(steps[0], tf.Variable) or steps[0].shape.rank != 0:
+        return None
+    return steps[0]
 
 
 def check_graph_of_step(optimizer_name, step):

@@ -10,6 +10,10 @@ _LOOPS = {"Enter", "Exit", "LoopCond", "NextIteration", "RefEnter", "RefExit", "
 _ENTRANCES = {"Switch", "RefSwitch", "Enter", "RefEnter"}
 _ASSIGNMENTS = {"Assign", "AssignVariableOp"}
 _INCREMENTS = {"AssignAdd", "AssignAddVariableOp", "AssignSub", "AssignSubVariableOp"}
+_INCREMENTS |= {"CountUpTo", "ResourceCountUpTo"}
+_SUMS = {"Add", "AddV2", "Sub"}
+_READS = {"ReadVariableOp", "Identity"}
+_SIMPLE = {"Const", "Cast", *_SUMS, *_READS}
 
 
 def source_of(variable):
@@ -57,10 +61,12 @@ class _Captures(dict):
         return self[graph]
 
     def origin_of(self, tensor):
-        """Returns the tensor, outside of all functions, that an input of a function stands for."""
-        while tensor.op in self[tensor.graph]:
-            tensor = self[tensor.graph][tensor.op]
-        return tensor
+        """Returns the operation, outside of all functions and branches, that a tensor is from."""
+        while True:
+            outside = self[tensor.graph].get(tensor.op)
+            if outside is None and tensor.op.type not in _ENTRANCES:
+                return tensor.op
+            tensor = tensor.op.inputs[0] if outside is None else outside
 
 
 def _operations_before(operation, captures):
@@ -78,9 +84,9 @@ def _is_branch(operation):
 
 
 def increments(variable):
-    """Returns the operations, also in functions, that assign a value computed from the old value.
+    """Returns the operations, also in functions, that add to a variable.
 
-    Other assignments are left out, because they initialize or restore a variable.
+    An assignment counts if its value is a sum with the old value.
     """
     source = source_of(variable)
     found, waiting = [], [source.outputs[0]]
@@ -100,27 +106,44 @@ def increments(variable):
 
 
 def _increments(operation, source):
-    if operation.type in _ASSIGNMENTS:
-        return source in operations_behind([operation.inputs[1]])
-    return operation.type in _INCREMENTS
+    if operation.type not in _ASSIGNMENTS:
+        return operation.type in _INCREMENTS
+    captures = _Captures()
+    waiting, is_sum = [operation.inputs[1].op], False
+    while waiting:
+        each = waiting.pop()
+        if each.type in _SIMPLE:
+            is_sum = is_sum or each.type in _SUMS
+            if any(captures.origin_of(tensor) is source for tensor in each.inputs):
+                return is_sum
+            waiting += [tensor.op for tensor in each.inputs]
+    return False
+
+
+def _reads_value(operation):
+    return operation.type in _READS and operation.outputs[0].dtype != tf.resource
 
 
 def follows_updates(operation, names):
-    """Whether an operation waits for an operation with one of some variables as its input.
+    """Whether an operation waits for updates of some variables by an optimizer.
+
+    Assignments do not count as updates.
 
     Args:
       operation: an operation, such as one that increments a global step after a training step.
       names: the variables' names, a set.
     """
     sources, captures = {name.partition(":")[0] for name in names}, _Captures()
-    # TensorFlow lets only the constant 1 wait, not the operation that adds it.
-    waiting, seen = [tensor.op for tensor in operation.inputs] + [operation], set()
+    waiting, seen = [operation], set()
     while waiting:
         each = waiting.pop()
-        if any(captures.origin_of(tensor).op.name in sources for tensor in each.inputs):
+        is_update = each.type not in _READS | _ASSIGNMENTS
+        if is_update and any(captures.origin_of(item).name in sources for item in each.inputs):
             return True
-        waiting += [before for before in each.control_inputs if before not in seen]
-        seen.update(each.control_inputs)
+        # Of an operation and its inputs, TensorFlow lets only the first ones wait.
+        inputs = [tensor.op for tensor in each.inputs if tensor.op.type in _SIMPLE]
+        waiting += [before for before in [*each.control_inputs, *inputs] if before not in seen]
+        seen.update(waiting)
     return False
 
 
@@ -136,48 +159,41 @@ def constant_value(tensor):
         return tf.get_static_value(_copied(tensor, behind, {}))
 
 
-def recomputed(tensor, variable, value):
-    """Computes a tensor of a graph again, with a value instead of a variable's value.
+def recomputed(tensor, variable, value_of):
+    """Computes a tensor of a graph again, with other values instead of a variable's value.
 
     Only the operations that depend on the variable are copied. The others are shared.
 
     Args:
-      tensor: the tensor, of the current graph or of the graph around the current function.
+      tensor: the tensor.
       variable: a variable that `tensor` depends on.
-      value: a tensor of the current graph, with the variable's dtype and shape.
+      value_of: a function of an operation that reads the variable. It returns a tensor of the same
+        graph, with the variable's dtype and shape.
 
     Returns:
-      A tensor of the current graph. None if the operations cannot be copied: if `tensor` depends on
-      a function that reads the variable, if a loop of TensorFlow 1 depends on it, or if operations
-      of several graphs, or operations that call functions, would have to be copied into a function.
+      A tensor of the same graph as `tensor`. None if the operations cannot be copied: if `tensor`
+      depends on a function or branch that reads the variable, if a loop of TensorFlow 1 depends on
+      the variable, or if operations of several graphs would have to be copied.
     """
     source = source_of(variable)
     behind, captures = operations_behind([tensor]), _Captures()
-    replaced = [source.outputs[0]]
-    if source.type == "VarHandleOp":
-        reads = [
-            each
-            for each in behind
-            if any(captures.origin_of(item).op is source for item in each.inputs)
-        ]
-        if any(each.type != "ReadVariableOp" for each in reads):
-            return None
-        replaced = [each.outputs[0] for each in reads]
-    if any(tensor is each for each in replaced):
-        return value
-    copied = _between(replaced, behind)
-    if any(each.graph is not tensor.graph for each in [*copied, *(each.op for each in replaced)]):
+    reads = [
+        each for each in behind if any(captures.origin_of(item) is source for item in each.inputs)
+    ]
+    if not reads or any(not _reads_value(each) for each in reads):
         return None
-    graph = tf.compat.v1.get_default_graph()
-    inside = graph is not tensor.graph
-    if any(each.type in _LOOPS or (inside and _calls_function(each)) for each in copied):
+    copied = _after(reads, behind)
+    if any(each.graph is not tensor.graph or each.type in _LOOPS for each in [*copied, *reads]):
         return None
-    given = {each.name: value for each in replaced}
-    for operation in copied:
-        for each in operation.inputs:
-            if each.op not in copied and each.name not in given:
-                given[each.name] = graph.capture(each) if inside else each
-    return _copied(tensor, copied, given)
+    with tensor.graph.as_default(), tf.control_dependencies(None):
+        given = {each.outputs[0].name: value_of(each) for each in reads}
+        if tensor.name in given:
+            return given[tensor.name]
+        for operation in copied:
+            for each in operation.inputs:
+                if each.op not in copied:
+                    given.setdefault(each.name, each)
+        return _copied(tensor, copied, given)
 
 
 def _copied(tensor, operations, given):
@@ -205,13 +221,12 @@ def _calls_function(operation):
     return any(each.HasField("func") for each in operation.node_def.attr.values())
 
 
-def _between(tensors, operations):
-    """Returns those of some operations that depend on one of the tensors."""
+def _after(starts, operations):
+    """Returns those of some operations that depend on one of `starts`, as a set."""
     after, captures = {}, _Captures()
     for operation in operations:
         for each in _operations_before(operation, captures):
             after.setdefault(each, []).append(operation)
-    starts = {tensor.op for tensor in tensors}
     found, waiting = set(), list(starts)
     while waiting:
         for operation in after.get(waiting.pop(), ()):

@@ -45,14 +45,6 @@ def for_a_session():
         return not tf.executing_eagerly()
 
 
-def in_v1_loop():
-    """Whether a loop of TensorFlow 1's control flow is being built."""
-    context = tf.compat.v1.get_default_graph()._get_control_flow_context()
-    while context is not None and not context.IsWhileContext():
-        context = context.outer_context
-    return context is not None
-
-
 @contextlib.contextmanager
 def v1_control_flow():
     """Makes `tf.cond` build Switch and Merge operations, which work with ref variables."""

@@ -8,6 +8,7 @@ optimizer trains in a TF1 graph, also with a restart from a `tf.train.Checkpoint
 import contextlib
 import functools
 import gc
+import warnings
 
 import numpy as np
 import pytest
@@ -182,15 +183,29 @@ def test_iterations_may_be_the_global_step():
     np.testing.assert_array_equal(actual, expected_of(MAKERS["momentum"]))
 
 
-def test_a_resource_variable_named_global_step():
+@pytest.mark.parametrize("zero", [0, 0.0])
+def test_a_resource_variable_named_global_step(zero):
     """`tf.compat.v1.train.get_global_step` raises a TypeError for it."""
     with tf.Graph().as_default(), v1.Session() as session:
-        step = v1.get_variable("global_step", initializer=0, trainable=False, use_resource=True)
+        step = v1.get_variable("global_step", initializer=zero, use_resource=True)
         w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
         optimizer = OPTIMIZER_V2.bridged(MAKERS["learning rate"](step))
         train_op = by_keras(optimizer, [(tf.constant(GRADIENT), w)], step)
         session.run(v1.global_variables_initializer())
         weights = [(session.run(train_op), session.run(w))[1][0] for _ in range(STEPS)]
+    np.testing.assert_array_equal(weights, expected_of(MAKERS["learning rate"]))
+
+
+def test_a_placeholder_is_no_step():
+    with tf.Graph().as_default(), v1.Session() as session:
+        step = v1.placeholder(tf.int64, [], name="global_step")
+        w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
+        train_op = by_keras(to_keras(Momentum(decayed(0.1, step), 0.9)), [(tf.ones([1]), w)], step)
+        session.run(v1.global_variables_initializer())
+        weights = []
+        for number in range(STEPS):
+            session.run(train_op, {step: number})
+            weights.append(session.run(w)[0])
     np.testing.assert_array_equal(weights, expected_of(MAKERS["learning rate"]))
 
 
@@ -368,6 +383,7 @@ INCREMENTS = {
     "addition": lambda step: v1.assign_add(step, 1),
     "subtraction": lambda step: v1.assign_sub(step, tf.constant(-1, tf.int64)),
     "assignment": lambda step: v1.assign(step, step + 1),
+    "limited": lambda step: step.count_up_to(100),
     "branch": lambda step: tf.cond(
         v1.placeholder_with_default(True, []),
         lambda: tf.identity(v1.assign_add(step, 1)),
@@ -397,6 +413,67 @@ def test_a_step_that_the_program_increments(api, how, control_flow):
                 session.run(train_op)
                 session.run(increment)
             results.append([session.run(step), session.run(w)[0]])
+    np.testing.assert_array_equal(*results)
+
+
+def test_assignments_that_are_no_increments():
+    def train(optimizer, pairs, step):
+        v1.assign(step, step % 1000)
+        v1.assign(step, tf.maximum(step, tf.constant(0, tf.int64)))
+        return by_keras(optimizer, pairs, step)
+
+    for make in MAKERS["learning rate"], GRAPH_MAKERS["rate as a function"]:
+        weights, counted = graph_run(bridged(make), train)
+        np.testing.assert_array_equal(weights, expected_of(make))
+        assert counted == STEPS
+
+
+@pytest.mark.parametrize("order", ["at the same time", "one after the other"])
+def test_optimizers_that_run_in_one_call(api, order):
+    """One reads the global step as in v1, not after another has incremented it."""
+    results = []
+    for bridge in None, api.bridged:
+        with tf.Graph().as_default(), v1.Session() as session, warnings.catch_warnings():
+            warnings.simplefilter("ignore", legacy_opt.GlobalStepWarning)  # tested above
+            step = v1.get_variable("my_step", initializer=np.int64(0), use_resource=True)
+            rate = decayed(0.1, step)
+            variables = [v1.get_variable(name, [1], use_resource=True) for name in "abc"]
+            optimizers = [Momentum(rate, 0.9, name=each.op.name.upper()) for each in variables]
+            if bridge is not None:
+                optimizers = [bridge(each) for each in optimizers]
+            ops = []
+            for number, (optimizer, variable) in enumerate(zip(optimizers, variables)):
+                arguments = [step] if bridge is None and number == 0 else []
+                with tf.control_dependencies(ops if order == "one after the other" else []):
+                    ops.append(optimizer.apply_gradients([(tf.ones([1]), variable)], *arguments))
+            session.run(v1.global_variables_initializer())
+            session.run([variable.assign([0.0]) for variable in variables])
+            for _ in range(STEPS):
+                session.run(ops)
+            results.append(np.ravel(session.run([*variables, [step]])))
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_decay_that_waits_for_another_optimizer():
+    results = []
+    for bridge in None, to_keras:
+        with tf.Graph().as_default(), v1.Session() as session, warnings.catch_warnings():
+            warnings.simplefilter("ignore", legacy_opt.GlobalStepWarning)
+            step = v1.get_variable("my_step", initializer=np.int64(0), use_resource=True)
+            variables = [v1.get_variable(name, [1], use_resource=True) for name in "ab"]
+            op = tf.no_op()
+            for variable in variables:
+                with tf.control_dependencies([op]):
+                    optimizer = Momentum(decayed(0.1, step), 0.9, name=variable.op.name.upper())
+                if bridge is not None:
+                    optimizer = bridge(optimizer)
+                arguments = [step] if bridge is None and variable is variables[0] else []
+                op = optimizer.apply_gradients([(tf.ones([1]), variable)], *arguments)
+            session.run(v1.global_variables_initializer())
+            session.run([variable.assign([0.0]) for variable in variables])
+            for _ in range(STEPS):
+                session.run(op)
+            results.append(np.ravel(session.run([*variables, [step]])))
     np.testing.assert_array_equal(*results)
 
 
@@ -430,12 +507,17 @@ def test_an_optimizer_that_replaces_another(api, first):
     np.testing.assert_array_equal(*results)
 
 
-def test_an_imported_graph_is_trained_further(tmp_path):
+@pytest.mark.parametrize("first", ["v1", "Keras"])
+def test_an_imported_graph_is_trained_further(first, tmp_path):
     path = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         step = v1.train.get_or_create_global_step()
         w = v1.get_variable("w", initializer=np.zeros([1], np.float32), use_resource=True)
-        train_op = Momentum(0.1, 0.9).apply_gradients([(tf.constant(GRADIENT), w)], step)
+        optimizer, pairs = Momentum(decayed(0.1, step), 0.9), [(tf.constant(GRADIENT), w)]
+        if first == "v1":
+            train_op = optimizer.apply_gradients(pairs, step)
+        else:
+            train_op = OPTIMIZER_V2.bridged(optimizer).apply_gradients(pairs)
         session.run(v1.global_variables_initializer())
         session.run(train_op)
         v1.train.Saver().save(session, path)

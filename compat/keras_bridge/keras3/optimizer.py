@@ -158,7 +158,11 @@ class BridgedOptimizer(Keras3State):
             self._v1.graph_steps.advance(added)
             return tf.convert_to_tensor(self._iterations)
 
-        return step().op
+        # In a function, what is read outside may still be read while the function updates it.
+        traced = step.get_concrete_function()
+        given = [tf.identity(x) for x in traced.captured_inputs if x.dtype != tf.resource]
+        with tf.control_dependencies(given):
+            return traced().op
 
     def _backend_update_step(
         self,
