@@ -159,16 +159,15 @@ def test_one_optimizer_advances_a_step_that_several_read():
         step = v1.train.get_or_create_global_step()
         rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
         first, second = api.bridged(GradientDescent(rate)), api.bridged(GradientDescent(rate))
-        variable = trainable()
-        pair = tf.constant(ONE), variable
-        ops = [first.apply_gradients([pair])]
-        with pytest.warns(legacy_opt.GlobalStepWarning, match="trains the same variables"):
-            ops.append(second.apply_gradients([pair]))
+        variable, other = trainable(), trainable()
+        ops = [first.apply_gradients([(tf.constant(ONE), variable)])]
+        with pytest.warns(legacy_opt.GlobalStepWarning, match="so train both"):
+            ops.append(second.apply_gradients([(tf.constant(ONE), other)]))
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             for index in (0, 0, 0, 0, 1, 0, 0):
                 session.run(ops[index])
-            assert session.run(variable) == [-2.0]
+            assert session.run([variable, other]) == [[-2.0], [1.0]]
             assert session.run(step) == 6
             session.run(step.assign(100))
             session.run(ops[0])
