@@ -140,7 +140,7 @@ def follows_updates(operation, names):
         is_update = each.type not in _READS | _ASSIGNMENTS
         if is_update and any(captures.origin_of(item).name in sources for item in each.inputs):
             return True
-        # Of an operation and its inputs, TensorFlow lets only the first ones wait.
+        # If an operation and its inputs were made together, TensorFlow lets only the inputs wait.
         inputs = [tensor.op for tensor in each.inputs if tensor.op.type in _SIMPLE]
         waiting += [before for before in [*each.control_inputs, *inputs] if before not in seen]
         seen.update(waiting)
