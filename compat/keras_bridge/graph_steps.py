@@ -81,9 +81,8 @@ class GraphSteps:
           mine: the `StepsDone` of this bridged optimizer.
           trained: the names of the variables that this bridged optimizer trains.
         """
-        if any(
-            step is each for each in (self._owner.iterations, mine.variable)
-        ):  # as TensorFlow's Estimators make them
+        # TensorFlow's Estimators make the global step the `iterations`.
+        if any(step is each for each in (self._owner.iterations, mine.variable)):
             return mine
         known = _incrementing_in(step.graph).get(step.name)
         if known is None:
@@ -95,13 +94,14 @@ class GraphSteps:
             if others and not replaces:
                 return None
         elif known.owner is self._owner:
-            replaces, trained = known.is_replacement, trained | known.variables
+            self._incremented[step.name] = step, known._replace(variables=trained | known.variables)
+            return None if known.is_replacement else mine
         else:
             replaces = not known.variables.isdisjoint(trained)
             if not replaces:
                 _warn_of_the_first(step)
                 return None if known.is_replacement else known.owner.steps_done()
-        if replaces and (known is None or known.owner is not self._owner):
+        if replaces:
             _warn_of_a_replacement(step)
         self._incremented[step.name] = step, _Incrementing(self._owner, trained, replaces)
         return None if replaces else mine

@@ -153,7 +153,7 @@ def constant_value(tensor):
     `tf.get_static_value` of the tensor itself would forbid to feed it, as `Variable.load` does.
     """
     behind = operations_behind([tensor])
-    if any(each.graph is not tensor.graph or _calls_function(each) for each in behind):
+    if any(each.graph is not tensor.graph or versions.names_of_functions(each) for each in behind):
         return None
     with tf.Graph().as_default():
         return tf.get_static_value(_copied(tensor, behind, {}))
@@ -215,10 +215,6 @@ def _copied(tensor, operations, given):
         node.input[:] = kept
     (result,) = tf.import_graph_def(graph_def, given, [tensor.name], name="at_iterations")
     return result
-
-
-def _calls_function(operation):
-    return any(each.HasField("func") for each in operation.node_def.attr.values())
 
 
 def _after(starts, operations):

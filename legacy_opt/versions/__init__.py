@@ -13,7 +13,11 @@ from legacy_opt.versions.estimators import (
     removed_modules,
     rnn_cell,
 )
-from legacy_opt.versions.function_graphs import captures, functions_called
+from legacy_opt.versions.function_graphs import (
+    captures,
+    functions_called,
+    names_of_functions,
+)
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
     api_of,
@@ -114,6 +118,7 @@ __all__ = [
     "lock_global_step_increment",
     "modules_v1",
     "optimizer_v2",
+    "names_of_functions",
     "own_aggregator",
     "own_component",
     "part_of",

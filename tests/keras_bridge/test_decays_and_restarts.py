@@ -428,6 +428,15 @@ def test_assignments_that_are_no_increments():
         assert counted == STEPS
 
 
+def trained(session, train_op, variables):
+    """Returns the values of variables, zero before, after STEPS training steps."""
+    session.run(v1.global_variables_initializer())
+    session.run([variable.assign(tf.zeros_like(variable)) for variable in variables])
+    for _ in range(STEPS):
+        session.run(train_op)
+    return np.concatenate([np.ravel(value) for value in session.run(variables)])
+
+
 @pytest.mark.parametrize("order", ["at the same time", "one after the other"])
 def test_optimizers_that_run_in_one_call(api, order):
     """One reads the global step as in v1, not after another has incremented it."""
@@ -446,11 +455,7 @@ def test_optimizers_that_run_in_one_call(api, order):
                 arguments = [step] if bridge is None and number == 0 else []
                 with tf.control_dependencies(ops if order == "one after the other" else []):
                     ops.append(optimizer.apply_gradients([(tf.ones([1]), variable)], *arguments))
-            session.run(v1.global_variables_initializer())
-            session.run([variable.assign([0.0]) for variable in variables])
-            for _ in range(STEPS):
-                session.run(ops)
-            results.append(np.ravel(session.run([*variables, [step]])))
+            results.append(trained(session, ops, [*variables, step]))
     np.testing.assert_array_equal(*results)
 
 
@@ -469,11 +474,7 @@ def test_a_decay_that_waits_for_another_optimizer():
                     optimizer = bridge(optimizer)
                 arguments = [step] if bridge is None and variable is variables[0] else []
                 op = optimizer.apply_gradients([(tf.ones([1]), variable)], *arguments)
-            session.run(v1.global_variables_initializer())
-            session.run([variable.assign([0.0]) for variable in variables])
-            for _ in range(STEPS):
-                session.run(op)
-            results.append(np.ravel(session.run([*variables, [step]])))
+            results.append(trained(session, op, [*variables, step]))
     np.testing.assert_array_equal(*results)
 
 
