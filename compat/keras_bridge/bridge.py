@@ -9,6 +9,7 @@ from legacy_opt import versions
 from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule, V1Optimizer
 
 from ..keras_adapters import KERAS_2, adapter_of, adapter_of_api
+from .protocol import GlobalStep
 
 _HOMES = {"optimizer_v2": ".keras2.optimizer", "keras3": ".keras3.optimizer"}
 _HOME_OF_OPTIMIZER_V2 = ".keras3.optimizer_v2"
@@ -22,6 +23,7 @@ def to_keras(
     lr_attr: Union[str, bool, None] = None,
     global_step_attr: Optional[str] = None,
     fused: bool = True,
+    global_step: GlobalStep = "iterations",
     **keras_arguments: Any,
 ) -> KerasOptimizer:
     """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
@@ -53,6 +55,11 @@ def to_keras(
         is not `_global_step`.
       fused: whether to use TensorFlow's fused kernels. XLA lacks the fused kernels for sparse
         gradients, so pass False to train embeddings with jit_compile=True.
+      global_step: in a TF1 graph, the step variable that the optimizer increments, like the
+        argument of `minimize`. It becomes Keras' `iterations`. None means that the optimizer
+        increments no global step, and that `iterations` counts beside it. "iterations" means that
+        nothing else is a global step: a hyperparameter that is computed from an integer variable is
+        an error.
       **keras_arguments: arguments of Keras' own optimizers: `clipnorm`, `clipvalue`,
         `global_clipnorm`; in Keras 2 `decay`, `gradient_aggregator`, `gradient_transformers`; in
         Keras 3 `weight_decay`, `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
@@ -64,21 +71,24 @@ def to_keras(
 
     Raises:
       ImportError: the required Keras is not installed, or does not run on this TensorFlow.
-      TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
+      TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables; or
+        `global_step` is not an integer variable.
       ValueError: the learning rate or the global step is in an attribute with an unknown name; or
+        `global_step` is given in eager execution; or
         the result would train differently from `optimizer`, for example because `optimizer` has
         trained already, and its state would be missing. The message says why.
     """
+    is_changed = not fused or not isinstance(global_step, str)
     if hasattr(optimizer, "new_keras_optimizer"):
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
-        has_other_arguments = not fused or any(option is not None for option in options)
+        has_other_arguments = is_changed or any(option is not None for option in options)
         return _recreated_keras_optimizer(optimizer, api, has_other_arguments)
     _refuse_new_of_keras_2(optimizer)
     to_keras_3 = adapter_of_api(api).api == "keras3"
     is_class = isinstance(optimizer, type)  # which the v1 bridge refuses
     if to_keras_3 and not is_class and versions.api_of(optimizer) == "optimizer_v2":
         options = (learning_rate, lr_attr, global_step_attr)
-        if not fused or any(option is not None for option in options):
+        if is_changed or any(option is not None for option in options):
             raise ValueError(
                 f"{type(optimizer).__name__} is an OptimizerV2, for which to_keras takes only api, "
                 "name and arguments of Keras 3. Set other options on the OptimizerV2."
@@ -92,6 +102,7 @@ def to_keras(
         lr_attr=lr_attr,
         global_step_attr=global_step_attr,
         fused=fused,
+        global_step=global_step,
         **keras_arguments,
     )
 

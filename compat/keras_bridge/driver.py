@@ -14,7 +14,6 @@ step, the bridged optimizer runs::
 from __future__ import annotations
 
 import contextlib
-import functools
 import numbers
 from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type
 
@@ -30,11 +29,10 @@ from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_for_xla
-from .graph_steps import GraphSteps
 from .hyperparameter_values import HyperparameterValues
 
 if TYPE_CHECKING:
-    from .protocol import StateOwner, StepsDone
+    from .protocol import GlobalStep, StateOwner, StepsDone
 
 Hyperparameters = Dict[str, Tensor]
 
@@ -71,21 +69,28 @@ class V1Driver:
       optimizer: the v1 optimizer. It is copied, and does not change.
       settings: the `BridgeSettings` of the v1 optimizer.
       owner: the Keras optimizer, a `StateOwner`.
+      global_step: the argument of `to_keras`. A variable is the `iterations` of `owner` already.
 
     Attributes:
       optimizer: the copy of the v1 optimizer.
       settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
       values: the `HyperparameterValues`.
-      graph_steps: the `GraphSteps`.
+      global_step: the argument.
     """
 
-    def __init__(self, optimizer: V1Optimizer, settings: BridgeSettings, owner: StateOwner):
+    def __init__(
+        self,
+        optimizer: V1Optimizer,
+        settings: BridgeSettings,
+        owner: StateOwner,
+        global_step: GlobalStep,
+    ):
         self.owner = owner
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
         self._lock = Lock()
-        self.graph_steps = GraphSteps(owner)
+        self.global_step = global_step
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
@@ -118,13 +123,10 @@ class V1Driver:
         nested = nesting.nested_optimizers(self.optimizer)
         if any(each.optimizer._step_inputs.depends_on_step for each in nested):
             return True
-        if not versions.for_a_session():
+        if not isinstance(self.global_step, tf.Variable):
             return False
-        given = [self.values.exact.get("learning_rate")]
-        for each in nested:
-            inputs = each.optimizer._step_inputs
-            given += [vars(each.optimizer)[name] for name in (*inputs.rates, *inputs.graph_tensors)]
-        return any(schedules.step_behind(value) is not None for value in given)
+        inputs = [each.optimizer._step_inputs for each in nested]
+        return any(each.graph_tensors or (each.rates and not each.by_keras) for each in inputs)
 
     @property
     def updates_together(self) -> bool:
@@ -168,7 +170,6 @@ class V1Driver:
         if delegates:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        self.graph_steps.forget()
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with self.alone(), inputs, self._announced(pairs), only_owned:
             if not delegates:
@@ -201,11 +202,15 @@ class V1Driver:
     def apply_gradients(
         self, pairs: List[GradAndVar], global_step: Variable, name: Optional[str] = None
     ):
-        """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well."""
+        """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well.
+
+        If the argument of `to_keras` is None, it gets None, and the caller increments `iterations`.
+        """
         # For a leaf in a wrapper, `NestedStateInKeras._prepare` sets the hyperparameters.
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
-            return self.optimizer.apply_gradients(pairs, global_step, name)
+            step = None if self.global_step is None else global_step
+            return self.optimizer.apply_gradients(pairs, step, name)
 
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
@@ -303,14 +308,9 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    def _counter_of(self, step: Variable) -> Optional[Callable[[Operation], Tensor]]:
-        """Returns the argument `value_of` of `legacy_opt.core.graphs.recomputed`, or None."""
-        # The initial value of a slot must not read another variable.
-        if self._step is None or self._steps_done is None:
-            return lambda operation: step.initial_value
-        trained = {variable.name for _, variable in self._step.pairs}
-        counter = self.graph_steps.counter_of(step, self._steps_done, trained)
-        return counter and functools.partial(schedules.read_instead, counter)
+    def _check_follows(self, tensor: Tensor):
+        if isinstance(self.global_step, str):
+            schedules.check_follows(tensor, self.owner.iterations)
 
     # Slots.
 
@@ -414,15 +414,17 @@ class V1Driver:
     def with_step_of(self, optimizer: V1Optimizer):
         """Sets the global step of one optimizer, and what depends on it, within this scope."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
-        values: Dict[str, Any] = dict.fromkeys(inputs.counts, steps_done.variable)
+        values: Dict[str, Any] = {}
         for attribute, decay in inputs.decays:
             values[attribute] = decay(steps_done.read)
         if versions.for_a_session():
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
-                values[attribute] = schedules.at_iterations(value, self._counter_of)
-        if inputs.step is not None:
-            values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
+                values[attribute] = schedules.checked(value, self._check_follows)
+        if self.global_step is not None:
+            values.update(dict.fromkeys(inputs.counts, steps_done.variable))
+            if inputs.step is not None:
+                values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
         return with_attributes(optimizer, values)
 
 

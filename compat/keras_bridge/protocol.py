@@ -23,6 +23,10 @@ from . import configuration
 InitialValue = Union[TensorLike, np.ndarray, Callable[[], Tensor]]
 
 
+# The argument `global_step` of `to_keras`: a variable, None or "iterations".
+GlobalStep = Union[Variable, str, None]
+
+
 class StepsDone(NamedTuple):
     """The number of training steps done before the current one.
 

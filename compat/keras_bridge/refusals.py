@@ -11,9 +11,10 @@ from legacy_opt import versions
 from legacy_opt.core.types import V1Optimizer, Variable
 
 from .. import messages
+from ..keras_adapters import refuse_ref_variable
 
 if TYPE_CHECKING:
-    from .protocol import StateOwner
+    from .protocol import GlobalStep, StateOwner
 
 
 @contextlib.contextmanager
@@ -40,6 +41,35 @@ def no_foreign_variables(optimizer: V1Optimizer, owner: StateOwner):
         with tf.init_scope():  # a tf.function creates its variables in an init_scope
             stack.enter_context(tf.variable_creator_scope(create))
         yield
+
+
+def check_global_step(global_step: GlobalStep, may_be_ref: bool):
+    """Checks the argument `global_step` of `to_keras`.
+
+    Args:
+      global_step: the argument.
+      may_be_ref: whether Keras can increment a ref variable.
+
+    Raises:
+      TypeError: it is not an integer scalar variable, None or "iterations".
+      ValueError: it is given outside of a TF1 graph.
+    """
+    if isinstance(global_step, str) and global_step == "iterations":
+        return
+    is_variable = isinstance(global_step, tf.Variable) and global_step.dtype.base_dtype.is_integer
+    if global_step is not None and not (is_variable and global_step.shape.rank == 0):
+        raise TypeError(
+            "global_step must be an integer scalar variable, such as "
+            "tf.compat.v1.train.get_or_create_global_step(), None for an optimizer that increments "
+            f'no global step, or "iterations", got {global_step!r}.'
+        )
+    if not versions.for_a_session():
+        raise ValueError(
+            f"global_step={global_step!r} is for TF1 graphs. In eager execution and tf.function, "
+            "v1's decays follow Keras' iterations: do not pass global_step."
+        )
+    if global_step is not None and not may_be_ref:
+        refuse_ref_variable(global_step)
 
 
 def set_too_late(name: str, value: float) -> RuntimeError:

@@ -57,17 +57,15 @@ def checked(optimizer):
 
     Raises:
       TypeError: `optimizer` is not a Keras optimizer.
-      ValueError: the learning rate depends on the global step of a graph.
+      ValueError: `to_keras` made the optimizer for the global step of a graph.
     """
     if versions.api_of(optimizer) is None:
         _refuse_unless_known(optimizer)
-    bridged = graph_names.is_bridged(optimizer)
-    rate = optimizer._v1.values.exact.get("learning_rate") if bridged else None
-    if schedules.step_behind(rate) is not None:
+    if graph_names.is_bridged(optimizer) and not isinstance(optimizer._v1.global_step, str):
         raise ValueError(
-            f"{optimizer!r} has a learning rate that depends on the graph's global step. The Keras "
-            "optimizer increments this step, and the optimizer that to_v1 returns would increment "
-            "it once more. Use the v1 optimizer that was passed to to_keras."
+            f"{optimizer!r} was made with global_step={optimizer._v1.global_step!r}, but to_v1's "
+            "optimizer increments the step that minimize gets. Use the v1 optimizer that to_keras "
+            "got."
         )
     return optimizer
 

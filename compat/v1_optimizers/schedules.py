@@ -11,23 +11,12 @@ import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.global_step import global_step_of
-from legacy_opt.core.graphs import (
-    attached,
-    constant_value,
-    operations_behind,
-    recomputed,
-    source_of,
-)
+from legacy_opt.core.graphs import integer_variables_behind, source_of
 from legacy_opt.core.hyperparameters import takes_nothing, takes_step
 from legacy_opt.core.user_warnings import warn
 
 # Packages that contain TensorFlow's and Keras' classes of schedules, besides `tensorflow`, `keras`.
 _OLD_HOMES = ("tensorflow_core", "tf_keras", "keras_core")
-
-# The attribute of a graph with a dict from (an operation that reads a step, the operation of the
-# `iterations` variable) to the tensor that `read_instead` returns.
-_READS = "_legacy_opt_reads"
 
 
 class ByIterations:
@@ -53,7 +42,7 @@ def for_keras(rate, optimizer, keras):
     Raises:
       TypeError: `rate` is something else.
       ValueError: `rate` is NaN, infinite or not a scalar; or it is a tensor of a graph while
-        executing eagerly; or see `step_behind`.
+        executing eagerly.
     """
     rate = versions.tf_variable(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -76,7 +65,6 @@ def for_keras(rate, optimizer, keras):
             f"learning_rate={rate!r} is a tensor of a graph, which cannot be used while "
             "executing eagerly. Pass a number, a Keras schedule or a callable."
         )
-    step_behind(rate)
     if callable(rate) and not versions.for_a_session():
         _warn_of_a_step("The learning rate", rate)
     return argument_checks.hyperparameter("learning_rate", rate)
@@ -168,83 +156,42 @@ def _mapped(function, value):
     return {key: function(each) for key, each in value.items()} if type(value) is dict else value
 
 
-def reads_step(value):
-    """Whether an attribute contains a tensor of the current graph that depends on a step variable.
+def depends_on_graph(value):
+    """Whether an attribute contains a tensor of the current TF1 graph.
 
-    In a graph, functions without arguments count, too: they may return such a tensor.
+    Functions without arguments count, too: they may return such a tensor.
     """
-    if not versions.for_a_session():
-        return False
-    return any(_is_getter(each) or _reads_step_here(each) for each in _items(value))
+    return versions.for_a_session() and any(map(_is_of_graph, _items(value)))
 
 
-def _reads_step_here(value):
+def _is_of_graph(value):
     # A tensor of another graph is of an earlier training of the v1 optimizer.
-    return step_behind(value) is not None and _is_outer(value.graph)
+    return _is_getter(value) or (versions.is_symbolic(value) and _is_outer(value.graph))
 
 
 def _is_getter(value):
     return takes_nothing(value) and not inspect.isclass(value)
 
 
-def at_iterations(value, counter_of):
-    """Returns an attribute whose tensors are computed from `iterations` instead of a step variable.
+def checked(value, check):
+    """Returns an attribute, and calls `check` for each tensor of the TF1 graph in it.
 
     Args:
-      value: an attribute. A tensor whose operations cannot be copied stays as it is: Keras
-        increments the step variable, too.
-      counter_of: a function of a step variable. It returns the argument `value_of` of `recomputed`,
-        or None if the program increments the step variable itself.
+      value: an attribute for which `depends_on_graph` is true. Its functions are replaced by
+        functions that check their results.
+      check: a function of a tensor.
     """
-    if _reads_step_here(value):
-        step = step_behind(value)
-        value_of = counter_of(step)
-        if value_of is None:
-            return value
-        if step is not global_step_of(value.graph) and not _is_named_step(step):
-            warn(
-                f"{value.name} is computed from {step.name}, an integer variable that begins at 0. "
-                "It is taken for a global step, so Keras increments it in each step. If it is "
-                "none, make it a float variable.",
-                GlobalStepWarning,
-            )
-        other = recomputed(value, step, value_of)
-        if other is None:
-            warn(
-                f"{value.name} is computed from {step.name} in a branch, loop or function, so it "
-                "cannot follow Keras' iterations by itself. Keras increments both, but after a "
-                "restart, restore this variable, too. Or compute the decay before tf.cond.",
-                GlobalStepWarning,
-            )
-            return value
-        return other
     if _is_getter(value):
-        return lambda: at_iterations(called_outside(value), counter_of)
-    return _mapped(lambda each: at_iterations(each, counter_of), value)
-
-
-def read_instead(steps_done, operation):
-    """Returns the number of training steps done, in place of a step variable's value.
-
-    As in v1, one read serves all optimizers that share a decay, whether or not another optimizer
-    that runs at the same time has incremented the number, and it waits for the same operations.
-
-    Args:
-      steps_done: a `StepsDone`.
-      operation: the operation that reads the step variable.
-    """
-    known = attached(operation.graph, _READS, dict)
-    key = operation, source_of(steps_done.variable)
-    if key not in known:
-        with tf.control_dependencies(operation.control_inputs):
-            known[key] = tf.cast(steps_done.read(), operation.outputs[0].dtype)
-    return known[key]
+        return lambda: checked(called_outside(value), check)
+    if versions.is_symbolic(value) and _is_outer(value.graph):
+        check(value)
+    return _mapped(lambda each: checked(each, check), value)
 
 
 def called_outside(function):
     """Calls a function in the TF1 graph itself, not in the graph of Keras' function.
 
-    There, `step_behind` finds the step variable that the function reads.
+    There, a function can read ref variables, and reads a step before Keras' function increments it.
     """
     with tf.init_scope():
         return function()
@@ -298,44 +245,26 @@ def in_plain_numbers(schedule, cls=None):
     return (cls or type(schedule)).from_config(settings)
 
 
-def step_behind(value):
-    """Returns the step variable from which a tensor of a graph is computed, or None.
+def check_follows(tensor, iterations):
+    """Checks that a tensor of a graph is computed from no step that Keras does not increment.
 
-    The step variable is the graph's global step if the tensor depends on the global step. Otherwise
-    it is the only integer scalar variable that the tensor depends on, if its initial value is 0, or
-    its name contains "step" or "iter".
+    Args:
+      tensor: a hyperparameter.
+      iterations: the variable that the Keras optimizer increments.
 
     Raises:
-      ValueError: the tensor depends on such a variable and on another integer scalar variable, but
-        not on the graph's global step.
+      ValueError: the tensor is computed from another integer scalar variable.
     """
-    if not versions.is_symbolic(value):
-        return None
-    sources = operations_behind([value])
-    # In an imported graph, the collection of variables has another object for the global step.
-    global_step = global_step_of(value.graph)
-    if global_step is not None and source_of(global_step) in sources:
-        return global_step
-    steps = [
-        variable
-        for variable in value.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
-        if variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
-        if source_of(variable) in sources
-    ]
-    if not any(map(_may_be_step, steps)):
-        return None
-    if len(steps) > 1:
+    counted = {source_of(each) for each in getattr(iterations, "values", (iterations,))}
+    others = sorted(each.name for each in integer_variables_behind(tensor) if each not in counted)
+    if others:
         raise ValueError(
-            f"{value!r} is computed from several integer variables: "
-            f"{', '.join(step.name for step in steps)}. It is not clear which of them is the "
-            "global step. Use tf.compat.v1.train.get_or_create_global_step."
+            f"A hyperparameter, {tensor.name}, is computed from the integer variable {others[0]}, "
+            "but it is not known whether this optimizer increments it. If it does, pass the "
+            "variable: to_keras(…, global_step=…). If something else increments it, or it is no "
+            "global step, pass global_step=None. Or pass a schedule of Keras as learning_rate, "
+            "which follows the optimizer's iterations."
         )
-    return steps[0]
-
-
-def _may_be_step(variable):
-    value = variable.initial_value  # None in some imported graphs
-    return _is_named_step(variable) or (value is not None and constant_value(value) == 0)
 
 
 def _warn_of_a_step(what, function):

@@ -28,7 +28,7 @@ class StepInputs(NamedTuple):
       decays: (attribute, function) pairs: hyperparameters other than the learning rate that are
         decays such as `tf.compat.v1.train.polynomial_decay`. See `schedules.decays`.
       graph_tensors: the names of the attributes, other than `rates` and `step`, that contain a
-        tensor which is computed from a step variable of a graph. See `schedules.reads_step`.
+        tensor of a TF1 graph. See `schedules.depends_on_graph`.
     """
 
     rates: Tuple[str, ...] = ()
@@ -212,7 +212,7 @@ def _with_decays(optimizer, inputs):
     tensors = [
         name
         for name, value in vars(optimizer).items()
-        if name not in (*inputs.rates, inputs.step) and schedules.reads_step(value)
+        if name not in (*inputs.rates, inputs.step) and schedules.depends_on_graph(value)
     ]
     decays = schedules.decays(optimizer, inputs.rates)
     return inputs._replace(decays=tuple(decays.items()), graph_tensors=tuple(tensors))

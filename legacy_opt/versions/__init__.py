@@ -15,8 +15,6 @@ from legacy_opt.versions.estimators import (
 )
 from legacy_opt.versions.function_graphs import (
     captures,
-    functions_called,
-    names_of_functions,
 )
 from legacy_opt.versions.keras import (
     KERAS_PACKAGE,
@@ -103,7 +101,6 @@ __all__ = [
     "estimator_problem",
     "fit_slice_info",
     "for_a_session",
-    "functions_called",
     "has_contrib",
     "has_keras_2",
     "has_own_estimator",
@@ -118,7 +115,6 @@ __all__ = [
     "lock_global_step_increment",
     "modules_v1",
     "optimizer_v2",
-    "names_of_functions",
     "own_aggregator",
     "own_component",
     "part_of",

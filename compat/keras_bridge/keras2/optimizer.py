@@ -20,7 +20,6 @@ from legacy_opt.core.types import (
     GradAndVar,
     GradsAndVars,
     KerasSchedule,
-    Operation,
     Tensor,
     V1Optimizer,
     Variable,
@@ -32,7 +31,8 @@ from ...v1_optimizers.study import study
 from .. import configuration
 from ..driver import V1Driver
 from ..hyperparameter_values import Rate
-from ..refusals import set_too_late
+from ..protocol import GlobalStep
+from ..refusals import check_global_step, set_too_late
 from .state import Keras2State
 
 
@@ -63,6 +63,7 @@ class BridgedOptimizer(Keras2State):
         step_dtype: Union[str, List[str], None] = None,
         by_updates: Optional[bool] = None,
         learning_rates: Optional[List[KerasSchedule]] = None,
+        global_step: GlobalStep = "iterations",
         **keras_arguments: Any,
     ):
         saved = {
@@ -71,6 +72,7 @@ class BridgedOptimizer(Keras2State):
             "schedules": learning_rates,
         }
         arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
+        check_global_step(global_step, may_be_ref=True)
         keras = self._adapter.keras
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
@@ -81,11 +83,19 @@ class BridgedOptimizer(Keras2State):
                 "learning rate decay cannot be used. Pass a learning rate schedule."
             )
         self._constants = set()  # names of hyperparameters that are constants, not variables
-        vars(self)["_v1"] = V1Driver(optimizer, settings, self)
+        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
+        if isinstance(global_step, tf.Variable):
+            self._count_in(global_step)
         if decay:
             self._set_hyper("decay", decay)
         for hyperparameter, value in settings.numbers.items():
             self._set_hyper(hyperparameter, value)
+
+    def _count_in(self, global_step: Variable):
+        """Makes a global step the `iterations`, as TensorFlow's Estimators do."""
+        self.iterations = global_step
+        self._track_trackable(global_step, "iter", overwrite=True)
+        versions.track_keras_variable(global_step)  # so that `fit` initializes it
 
     # The training step.
 
@@ -139,32 +149,19 @@ class BridgedOptimizer(Keras2State):
             finished = self._v1.finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
             return done
-        with tf.control_dependencies([done]):
-            advanced = self._advance_steps()
         ops = []
-        for value in [done, finished] + advanced:
+        for value in [done, finished]:
             for item in distribution.experimental_local_results(value):
                 ops += [op for op in tf.nest.flatten(item) if op is not None]
         return tf.group(*ops)
 
     def _apply_all(self, pairs: List[GradAndVar], name: Optional[str]):
-        """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step.
-
-        In a graph, also increments the TF1 global steps from which learning rates are computed.
-        """
-        if tf.executing_eagerly():
-            return self._v1.apply_gradients(pairs, self.iterations, name)
-        before = self.iterations.read_value()
-        with after(before):
-            done = self._v1.apply_gradients(pairs, self.iterations, name)
+        """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step."""
+        done = self._v1.apply_gradients(pairs, self.iterations, name)
+        if self._v1.global_step is not None:
+            return done
         with after(done):
-            added = self.iterations.read_value() - before  # 0 while gradients are accumulated
-            return tf.group(done, *self._advance_steps(added))
-
-    def _advance_steps(self, *by: Tensor) -> List[Operation]:
-        for step in self._v1.graph_steps.variables:
-            versions.track_keras_variable(step)  # so that `fit` initializes it
-        return self._v1.graph_steps.advance(*by)
+            return self.iterations.assign_add(1, read_value=False)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)

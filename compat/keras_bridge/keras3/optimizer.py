@@ -6,7 +6,8 @@ replicas; the v1 optimizer computes the updates.
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, FrozenSet, Iterable, List, Optional, Union
+import contextlib
+from typing import Any, Callable, Collection, Dict, FrozenSet, Iterable, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +23,7 @@ from legacy_opt.core.types import (
     KerasVariable,
     Operation,
     V1Optimizer,
+    Variable,
 )
 
 from ...v1_optimizers import schedules
@@ -30,6 +32,8 @@ from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from ..hyperparameter_values import Rate
+from ..protocol import GlobalStep
+from ..refusals import check_global_step
 from .gradients import of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
@@ -67,6 +71,7 @@ class BridgedOptimizer(Keras3State):
         step_dtype: Union[str, List[str], None] = None,
         by_updates: Optional[bool] = None,
         learning_rates: Optional[List[KerasSchedule]] = None,
+        global_step: GlobalStep = "iterations",
         **keras_arguments: Any,
     ):
         saved = {
@@ -75,18 +80,20 @@ class BridgedOptimizer(Keras3State):
             "schedules": learning_rates,
         }
         arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
+        check_global_step(global_step, may_be_ref=False)
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
-        check_arguments(keras_arguments, has_rate=bool(settings.rates))
+        check_arguments(keras_arguments, bool(settings.rates), global_step)
         _check_accumulation(keras_arguments, settings.accumulates)
         check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
         rate = settings.numbers.get("learning_rate", 0.0)
-        super().__init__(
-            learning_rate=as_keras_takes_it(rate),
-            name=optimizer.get_name().replace("/", "_") if name is None else name,
-            **keras_arguments,
-        )
+        with _counting_in(global_step):
+            super().__init__(
+                learning_rate=as_keras_takes_it(rate),
+                name=optimizer.get_name().replace("/", "_") if name is None else name,
+                **keras_arguments,
+            )
         self._make_rate_float32(rate)
-        vars(self)["_v1"] = V1Driver(optimizer, settings, self)
+        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
         vars(self)["_hyper"] = Keras3Hyperparameters(self)
 
     def _make_rate_float32(self, rate: Rate):
@@ -152,10 +159,7 @@ class BridgedOptimizer(Keras3State):
 
         @tf.function(autograph=False)
         def step():
-            before = self.steps_done().read()
             super(BridgedOptimizer, self).apply(grads, variables)
-            added = self.steps_done().read() - before  # 0 while gradients are accumulated
-            self._v1.graph_steps.advance(added)
             return tf.convert_to_tensor(self._iterations)
 
         # In a function, what is read outside may still be read while the function updates it.
@@ -297,7 +301,21 @@ class BridgedOptimizer(Keras3State):
         return configuration.with_v1(of_keras, self._v1, keras)
 
 
-def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
+def _counting_in(global_step: GlobalStep):
+    """Returns a scope in which Keras creates no `iterations`, but takes a global step."""
+    if not isinstance(global_step, tf.Variable):
+        return contextlib.ExitStack()
+
+    def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
+        is_iterations = arguments.get("name") == "iteration"
+        return global_step if is_iterations else next_creator(**arguments)
+
+    return tf.variable_creator_scope(create)
+
+
+def check_arguments(
+    keras_arguments: Dict[str, Any], has_rate: bool, global_step: GlobalStep = "iterations"
+):
     """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
@@ -310,6 +328,11 @@ def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
     steps = keras_arguments.get("gradient_accumulation_steps")
     if steps is not None:
         argument_checks.positive_integer("gradient_accumulation_steps", steps)
+        if isinstance(global_step, tf.Variable):
+            raise ValueError(
+                f"gradient_accumulation_steps={steps!r}: Keras would count batches in global_step, "
+                "which counts updates in v1. Use GradientAccumulationOptimizer."
+            )
     decay = keras_arguments.get("weight_decay")
     if decay is not None and argument_checks.number("weight_decay", decay) < 0:
         raise ValueError(f"weight_decay must not be negative, got {decay!r}.")
