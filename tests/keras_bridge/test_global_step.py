@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras, to_v1
+from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
 from tests.support.keras import decayed_optimizers
 from tests.support.keras.decayed_optimizers import Momentum, decayed
 from tests.support.keras.keras_apis import OPTIMIZER_V2
@@ -472,11 +472,6 @@ def test_wrong_arguments(api):
         for wrong in ("iteration", 3, tf.constant(3), tf.Variable(0.0), tf.Variable([0])):
             with pytest.raises(TypeError, match="integer scalar variable"):
                 api.bridged(SGD(0.1), global_step=wrong)
-        step = new_step()
-        with pytest.raises(ValueError, match="was made with global_step"):
-            to_v1(lambda: api.bridged(SGD(0.1), global_step=step)).apply_gradients(
-                [(tf.ones([1]), weight())]
-            )
 
 
 @pytest.mark.keras3

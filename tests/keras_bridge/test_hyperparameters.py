@@ -255,6 +255,14 @@ def test_keras_inverse_time_decay():
     running.assert_same(loop(optimizer, "function"), session("Adam", rates))
 
 
+def bridged_in_graph(api, make):
+    step = v1.get_variable(
+        "global_step", shape=[], dtype=tf.int64, trainable=False, use_resource=True,
+        initializer=v1.zeros_initializer(),
+    )  # fmt: skip
+    return api.bridged(make(step), global_step=step)
+
+
 @pytest.mark.in_turn(decay=sorted(DECAYS), way=["function", "eager", "graph"])
 def test_v1_decays_depend_on_iterations(api, way, decay):
     """A v1 learning rate decay is a tensor in a graph, and a function in eager execution."""
@@ -264,8 +272,7 @@ def test_v1_decays_depend_on_iterations(api, way, decay):
 
     expected = running.session(PROBLEM, make, True, config=running.config_of(way))
     if way == "graph":
-        in_graph = lambda: api.bridged(make(v1.train.get_or_create_global_step()))  # noqa: E731
-        actual = keras_models.graph(PROBLEM, in_graph)
+        actual = keras_models.graph(PROBLEM, lambda: bridged_in_graph(api, make))
     else:
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
         actual = loop(api.bridged(make(step)), way)
@@ -283,8 +290,7 @@ def test_v1_decays_of_other_hyperparameters_depend_on_iterations(api, way, name)
 
     expected = running.session(PROBLEM, make, True, config=running.config_of(way))
     if way == "graph":
-        in_graph = lambda: api.bridged(make(v1.train.get_or_create_global_step()))  # noqa: E731
-        actual = keras_models.graph(PROBLEM, in_graph)
+        actual = keras_models.graph(PROBLEM, lambda: bridged_in_graph(api, make))
     else:
         optimizer = make(tf.Variable(0, dtype=tf.int64, trainable=False))
         actual = loop(api.bridged(optimizer), way)

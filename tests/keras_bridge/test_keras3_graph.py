@@ -56,9 +56,8 @@ def test_a_decay_of_the_global_step():
 
     problem = problems.make("dense")
     expected = running.session(problem, make, use_resource=True)
-    assert_same(
-        running.session(problem, lambda step: InSession(make(step)), use_resource=True), expected
-    )
+    made = lambda step: InSession(make(step), global_step=step)  # noqa: E731
+    assert_same(running.session(problem, made, use_resource=True), expected)
 
 
 def test_a_learning_rate_set_in_the_session_is_used():

@@ -344,7 +344,7 @@ def test_a_decay_in_a_graph_counts_updates():
             variables = [v1.get_variable(name, [], use_resource=True) for name in "ab"]
             pairs = [(tf.constant(1.0), each) for each in variables]
             if keras_too:
-                train = OPTIMIZER_V2.bridged(optimizer).apply_gradients(pairs)
+                train = OPTIMIZER_V2.bridged(optimizer, global_step=step).apply_gradients(pairs)
             else:
                 train = optimizer.apply_gradients(pairs, step)
             sess.run(v1.global_variables_initializer())

@@ -80,15 +80,16 @@ def test_a_bridged_optimizer_with_a_schedule_of_keras(api):
     assert_same_steps(in_session(PROBLEM, lambda: passed(api, make)), in_function(PROBLEM, make()))
 
 
-def test_a_decay_by_the_global_step_would_count_twice(api):
-    def factory():
-        rate = v1.train.exponential_decay(0.1, v1.train.get_global_step(), 3, 0.5)
-        return api.bridged(v1.train.GradientDescentOptimizer(rate))
-
+def test_a_global_step_would_count_twice(api):
     with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()
-        with pytest.raises(ValueError, match="would increment it once more"):
-            to_v1(factory).minimize(v1.get_variable("w", initializer=[1.0], use_resource=True))
+        w = v1.get_variable("w", initializer=[1.0], use_resource=True)
+        step = v1.get_variable("step", initializer=0, trainable=False, use_resource=True)
+        rate = v1.train.exponential_decay(0.1, step, 3, 0.5)
+        optimizer = v1.train.GradientDescentOptimizer(rate)
+        with pytest.raises(ValueError, match="integer variable step"):
+            to_v1(lambda: api.bridged(optimizer)).minimize(w)
+        with pytest.raises(ValueError, match="was made with global_step"):
+            to_v1(lambda: api.bridged(optimizer, global_step=step)).minimize(w)
 
 
 @each_case("Adam schedule", "LossScaleOptimizer", "RMSprop centered", "SGD nesterov")
