@@ -27,21 +27,6 @@ def step(optimizer, w, grad=1.0):
     optimizer.apply_gradients([(tf.constant([grad], w.dtype), w)])
 
 
-def graph_steps(make_rate, count=4):
-    """Runs steps of GradientDescent in a graph; returns the variable after each step."""
-    with tf.Graph().as_default():
-        optimizer = bridged(v1.train.GradientDescentOptimizer(make_rate()))
-        w = variable()
-        op = optimizer.apply_gradients([(tf.constant([1.0]), w)])
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            values = []
-            for _ in range(count):
-                session.run(op)
-                values.append(session.run(w)[0])
-    return values
-
-
 @pytest.mark.parametrize("sparse", [False, True])
 def test_a_gradient_of_another_dtype_is_refused(sparse):
     grad = tf.ones([1])
@@ -50,24 +35,6 @@ def test_a_gradient_of_another_dtype_is_refused(sparse):
     optimizer = bridged(v1.train.GradientDescentOptimizer(0.1))
     with pytest.raises(TypeError, match="has dtype float32, the variable float64: cast"):
         optimizer.apply_gradients([(grad, variable(dtype=tf.float64))])
-
-
-def test_a_decay_of_the_users_own_step():
-    def rate():
-        mine = v1.Variable(0, trainable=False, name="mine")
-        return v1.train.exponential_decay(1.0, mine, 1, 0.5)
-
-    with pytest.warns(legacy_opt.GlobalStepWarning, match="It is taken for a global step"):
-        assert graph_steps(rate) == [-1.0, -1.5, -1.75, -1.875]
-
-
-def test_a_learning_rate_of_several_steps_is_refused():
-    def rate():
-        mine, other = v1.Variable(0, name="mine"), v1.Variable(1, name="other")
-        return v1.train.exponential_decay(1.0, mine * other, 1, 0.5)
-
-    with pytest.raises(ValueError, match="from several integer variables: mine:0, other:0"):
-        graph_steps(rate)
 
 
 def test_a_callable_that_reads_a_step_warns():
