@@ -23,12 +23,13 @@ import tensorflow as tf
 from legacy_opt import DecoupledWeightDecayExtension, versions
 from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
 from legacy_opt.core.hyperparameters import unrounded
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.study import BridgeSettings, StepInputs
-from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
+from ..v1_optimizers.temporary_attributes import restore, with_attributes
 from . import refusals, sparse_updates_for_xla
 from .graph_steps import GraphSteps
 from .hyperparameter_values import HyperparameterValues
@@ -84,7 +85,6 @@ class V1Driver:
         self.owner = owner
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
-        self._lock = Lock()
         self.graph_steps = GraphSteps(owner)
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
@@ -139,8 +139,7 @@ class V1Driver:
 
     def alone(self):
         """Returns a scope in which no other thread can use the optimizer."""
-        # Replicas are threads that wait for each other, so a lock would block all of them forever.
-        return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
+        return alone(self.optimizer)
 
     # One training step.
 

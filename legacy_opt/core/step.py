@@ -1,15 +1,60 @@
-"""The state of one training step of a `RuleOptimizer`."""
+"""The state of one training step of a `RuleOptimizer`, and the scope of a training step."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import weakref
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, ContextManager, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
+from legacy_opt.core.types import DType, GradAndVar, Tensor, V1Optimizer, Variable
+
+# They are not attributes of the optimizers, because a lock cannot be copied or pickled.
+_locks = weakref.WeakKeyDictionary()
+_steps = weakref.WeakKeyDictionary()
+
+
+def alone(optimizer: Any) -> ContextManager[Any]:
+    """Returns a scope in which no other thread runs a training step of an optimizer.
+
+    An optimizer stores the state of a step in its attributes, like TensorFlow's optimizers.
+    """
+    # Replicas are threads that wait for each other, so a lock would block all of them forever.
+    if tf.distribute.has_strategy():
+        return contextlib.ExitStack()
+    return _locks.setdefault(optimizer, threading.RLock())
+
+
+@contextlib.contextmanager
+def step_of(optimizer: V1Optimizer, cls: type) -> Iterator[None]:
+    """Scope of `apply_gradients` as defined by a class, in which the optimizer is `alone`.
+
+    Args:
+      optimizer: the optimizer.
+      cls: the optimizer's class, or one of its base classes, that defines `apply_gradients`.
+
+    Raises:
+      RuntimeError: the optimizer is in a training step already.
+    """
+    with alone(optimizer):
+        running = _steps.setdefault(optimizer, [])
+        if cls in running and not tf.distribute.has_strategy():
+            raise RuntimeError(
+                f"{type(optimizer).__name__} began a training step in its own training step. Its "
+                "rule, the functions that it calls, and callable hyperparameters must not call "
+                "minimize or apply_gradients of the same optimizer. Call them after the step, or "
+                "make a second optimizer."
+            )
+        running.append(cls)
+        try:
+            yield
+        finally:
+            running.remove(cls)
 
 
 class Inputs(NamedTuple):

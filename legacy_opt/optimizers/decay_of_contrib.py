@@ -13,6 +13,7 @@ from typing import Any, Collection, Iterator, Optional, Type
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import Operation, V1Optimizer, Variable
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.variable_access import is_resource
@@ -32,11 +33,12 @@ class _DecayOfContrib:
     @contextlib.contextmanager
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
         """An empty list means all variables. A partitioned variable is not its partitions."""
-        self._set_decay_step(variables=list(decay_var_list or ()) or None)
-        try:
-            yield
-        finally:
-            self._set_decay_step(variables=None)
+        with alone(self):
+            self._set_decay_step(variables=list(decay_var_list or ()) or None)
+            try:
+                yield
+            finally:
+                self._set_decay_step(variables=None)
 
     def decays(self, variable: Variable) -> bool:
         """Rows do not decay if the other base class does not sum the rows of equal ids."""

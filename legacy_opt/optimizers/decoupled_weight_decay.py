@@ -20,6 +20,7 @@ import contextlib
 import copyreg
 import functools
 import inspect
+import threading
 from typing import (
     Any,
     ClassVar,
@@ -44,6 +45,7 @@ from legacy_opt.core import (
 )
 from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
+from legacy_opt.core.step import alone, step_of
 from legacy_opt.core.types import (
     DType,
     GradAndVar,
@@ -70,6 +72,7 @@ from legacy_opt.core.variable_lists import parts_of
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
 _CONTRIB_METHODS = ("_decay_weights_op", "_decay_weights_sparse_op")
+_local = threading.local()  # `minimizing`: the optimizer and decay_var_list of a running `minimize`
 
 
 class _DecayStep(NamedTuple):
@@ -188,8 +191,11 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
           ValueError: `decay_var_list` is empty.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
-        with self.decaying_only(decay_var_list):
-            self._set_decay_step(passed_to_minimize=decay_var_list is not None)
+        if decay_var_list is not None:
+            decay_var_list = _as_variables(decay_var_list)
+        outer = vars(_local).get("minimizing")
+        _local.minimizing = self, decay_var_list
+        try:
             return super().minimize(
                 loss,
                 global_step=global_step,
@@ -200,6 +206,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
                 name=name,
                 grad_loss=grad_loss,
             )
+        finally:
+            _local.minimizing = outer
 
     def apply_gradients(
         self,
@@ -211,13 +219,18 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`, and `minimize` for `decay_var_list`.
 
         Raises:
+          RuntimeError: the optimizer calls this method in its own training step.
           TypeError: `decay_var_list` is not a list, tuple or set of variables; see also
             `legacy_opt.core.gradient_pairs.protected`.
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
         class_name = type(self).__name__
+        minimizing, passed = vars(_local).get("minimizing") or (None, None)
+        by_minimize = minimizing is self and decay_var_list is None and passed is not None
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self.decaying_only(decay_var_list))
+            stack.enter_context(step_of(self, DecoupledWeightDecayExtension))
+            stack.enter_context(self.decaying_only(passed if by_minimize else decay_var_list))
+            self._set_decay_step(passed_to_minimize=by_minimize)
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
             stack.enter_context(self.applying(pairs, global_step))
             stack.enter_context(writes_after([grad for grad, _ in pairs]))
@@ -259,14 +272,16 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
           TypeError: see `minimize`.
           ValueError: see `minimize`.
         """
-        if decay_var_list is None:  # the list that was passed to `minimize` stays in effect
+        if decay_var_list is None:
             yield
             return
-        self._set_decay_step(variables=_as_variables(decay_var_list))
-        try:
-            yield
-        finally:
-            self._set_decay_step(variables=None, passed_to_minimize=False)
+        variables = _as_variables(decay_var_list)
+        with alone(self):
+            self._set_decay_step(variables=variables)
+            try:
+                yield
+            finally:
+                self._set_decay_step(variables=None, passed_to_minimize=False)
 
     def _warn_of_decay_var_list(self, grads_and_vars):
         updated = [variable for grad, variable in grads_and_vars if grad is not None]
