@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.support import problems, running, threads
 
 THREADS = 4
-STEPS = 6
+STEPS = 4
 _local = threading.local()
 
 
@@ -56,7 +56,6 @@ class Own:
             name: tf.Variable(value, name=f"{name}_{number}")
             for name, value in self.problem.values.items()
         }
-        self.first = next(iter(self.variables.values()))
 
     def pairs(self, gradients):
         """Returns (gradient, variable) pairs; for the arguments, see `running.plain`."""
