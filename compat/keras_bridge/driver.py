@@ -137,10 +137,6 @@ class V1Driver:
             return False
         return all(variable.dtype.base_dtype == tf.float32 for _, variable in self._step.pairs)
 
-    def alone(self):
-        """Returns a scope in which no other thread can use the optimizer."""
-        return alone(self.optimizer)
-
     # One training step.
 
     @contextlib.contextmanager
@@ -169,7 +165,7 @@ class V1Driver:
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
         self.graph_steps.forget()
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
-        with self.alone(), inputs, self._announced(pairs), only_owned:
+        with alone(self.optimizer), inputs, self._announced(pairs), only_owned:
             if not delegates:
                 with self.with_hyperparameters():
                     self.optimizer._prepare()

@@ -47,7 +47,7 @@ from legacy_opt.core.rule_application import (
     checked_once_per_step,
 )
 from legacy_opt.core.slots import Slot, checked_layouts
-from legacy_opt.core.step import Inputs, Step, step_of
+from legacy_opt.core.step import Inputs, Step, alone
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -367,7 +367,7 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         """
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
-            stack.enter_context(step_of(self, RuleOptimizer))
+            stack.enter_context(alone(self, RuleOptimizer))
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
             stack.enter_context(self.applying(pairs, global_step))
             if self.uses_global_step and not self.global_step_is_advanced:

@@ -6,55 +6,44 @@ import contextlib
 import threading
 import weakref
 from types import SimpleNamespace
-from typing import Any, ContextManager, Dict, Iterator, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.named_values import NamedValues
-from legacy_opt.core.types import DType, GradAndVar, Tensor, V1Optimizer, Variable
+from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
 
-# They are not attributes of the optimizers, because a lock cannot be copied or pickled.
-_locks = weakref.WeakKeyDictionary()
-_steps = weakref.WeakKeyDictionary()
-
-
-def alone(optimizer: Any) -> ContextManager[Any]:
-    """Returns a scope in which no other thread runs a training step of an optimizer.
-
-    An optimizer stores the state of a step in its attributes, like TensorFlow's optimizers.
-    """
-    # Replicas are threads that wait for each other, so a lock would block all of them forever.
-    if tf.distribute.has_strategy():
-        return contextlib.ExitStack()
-    return _locks.setdefault(optimizer, threading.RLock())
+_locks = weakref.WeakKeyDictionary()  # an attribute of the optimizer could not be copied or pickled
+_running = set()  # (id of the optimizer, class, thread) of the scopes `alone`
 
 
 @contextlib.contextmanager
-def step_of(optimizer: V1Optimizer, cls: type) -> Iterator[None]:
-    """Scope of `apply_gradients` as defined by a class, in which the optimizer is `alone`.
+def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
+    """Scope in which no other thread runs a step of an optimizer, or of those in a wrapper.
 
-    Args:
-      optimizer: the optimizer.
-      cls: the optimizer's class, or one of its base classes, that defines `apply_gradients`.
-
-    Raises:
-      RuntimeError: the optimizer is in a training step already.
+    Raises a RuntimeError if the scope is `apply_gradients` of `cls`, and it is running already.
     """
-    with alone(optimizer):
-        running = _steps.setdefault(optimizer, [])
-        if cls in running and not tf.distribute.has_strategy():
-            raise RuntimeError(
-                f"{type(optimizer).__name__} began a training step in its own training step. Its "
-                "rule, the functions that it calls, and callable hyperparameters must not call "
-                "minimize or apply_gradients of the same optimizer. Call them after the step, or "
-                "make a second optimizer."
-            )
-        running.append(cls)
-        try:
-            yield
-        finally:
-            running.remove(cls)
+    step = id(optimizer), cls, threading.get_ident()
+    if cls is not None and step in _running:
+        raise RuntimeError(
+            f"{type(optimizer).__name__} began a training step in its own training step. Its rule "
+            "and its callable hyperparameters must not call minimize or apply_gradients of the "
+            "same optimizer. Call them after the step, or make a second optimizer."
+        )
+    with contextlib.ExitStack() as stack:
+        # Replicas are threads that wait for each other, so a lock would block all of them forever.
+        if not tf.distribute.has_strategy():
+            for each in sorted(_innermost(optimizer), key=id):  # always in the same order
+                stack.enter_context(_locks.setdefault(each, threading.RLock()))
+        _running.add(step)
+        stack.callback(_running.discard, step)
+        yield
+
+
+def _innermost(optimizer):
+    inner = [leaf for each in getattr(optimizer, "wrapped", ()) for leaf in _innermost(each)]
+    return inner or [optimizer]
 
 
 class Inputs(NamedTuple):

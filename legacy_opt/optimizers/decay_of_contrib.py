@@ -7,13 +7,11 @@ of this package (`legacy-opt docs differences_from_originals`); everything else 
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Collection, Iterator, Optional, Type
+from typing import Any, Collection, Optional, Type
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.step import alone
 from legacy_opt.core.types import Operation, V1Optimizer, Variable
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.variable_access import is_resource
@@ -30,15 +28,10 @@ class _DecayOfContrib:
         del decay_var_list
         return super().minimize(*args[:_COMMON_ARGUMENTS], **kwargs)
 
-    @contextlib.contextmanager
-    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
+    @staticmethod
+    def _as_variables(decay_var_list):
         """An empty list means all variables. A partitioned variable is not its partitions."""
-        with alone(self):
-            self._set_decay_step(variables=list(decay_var_list or ()) or None)
-            try:
-                yield
-            finally:
-                self._set_decay_step(variables=None)
+        return list(decay_var_list) or None
 
     def decays(self, variable: Variable) -> bool:
         """Rows do not decay if the other base class does not sum the rows of equal ids."""

@@ -26,10 +26,6 @@ from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 
 
-class _Threads(SimpleNamespace):
-    """The numbers of the threads that are in `avoid_updating_slots`."""
-
-
 class RegAdagradOptimizer(RuleOptimizer):
     """Adagrad that can leave its slots unchanged (`tf.contrib.opt.RegAdagradOptimizer`).
 
@@ -72,8 +68,9 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        self._avoiding = _Threads(numbers=[])  # a copy that `to_keras` makes shares this object
-        self._updates_slots = True
+        # The threads in `avoid_updating_slots`; copies that `to_keras` makes share the object.
+        self._avoiding = SimpleNamespace(threads=[])
+        self._should_update_slots = True
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
@@ -84,32 +81,29 @@ class RegAdagradOptimizer(RuleOptimizer):
         when the function is traced. The context therefore has no effect on operations and traces
         that were created outside. Operations and traces that were created inside do not change the
         slots, even when they run outside. So do not call the same `tf.function` both inside and
-        outside the context, but write two functions. Contexts can be nested. Like the contexts of
-        TensorFlow, a context has no effect on calls in other threads.
+        outside the context, but write two functions. Contexts can be nested. They
+        have no effect on calls in other threads.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
         this optimizer. In your own `train_step`, write ``with optimizer.avoid_updating_slots():
         keras_optimizer.apply_gradients(…)``. (As always in Keras, this call increments the Keras
         optimizer's `iterations`.)
         """
-        self._avoiding.numbers.append(threading.get_ident())
+        self._avoiding.threads.append(threading.get_ident())
         try:
             yield
         finally:
-            self._avoiding.numbers.remove(threading.get_ident())
+            self._avoiding.threads.remove(threading.get_ident())
 
-    # Private attributes of the class in tf.contrib, which subclasses may read.
+    # Private attributes of the class in tf.contrib, which subclasses may read, are this one and
+    # `_should_update_slots`.
     _learning_rate_tensor = tensor_of("learning_rate")
 
-    @property
-    def _should_update_slots(self):
-        threads = self._avoiding.numbers
-        # Replicas are threads, and the main thread updates their variables.
-        is_own = threading.get_ident() in threads or tf.distribute.has_strategy()
-        return not (threads and is_own)
-
     def _prepare(self):
-        self._updates_slots = self._should_update_slots
+        threads = self._avoiding.threads
+        # Replicas are threads, and the main thread updates their variables.
+        is_here = threading.get_ident() in threads or tf.distribute.has_strategy()
+        self._should_update_slots = not (threads and is_here)
         super()._prepare()
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
@@ -119,7 +113,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         accumulator = slots.accumulator
-        if self._updates_slots:
+        if self._should_update_slots:
             accumulator += grad * grad
         change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
         return change, {"accumulator": accumulator}
@@ -131,5 +125,5 @@ class RegAdagradOptimizer(RuleOptimizer):
             use_locking=self._use_locking,
             accum=update.slots.accumulator,
             lr=update.hyper.learning_rate,
-            update_slots=self._updates_slots,
+            update_slots=self._should_update_slots,
         )

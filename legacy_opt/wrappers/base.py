@@ -58,16 +58,12 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     _set_by_constructor = "_wrapped"
 
     def __init_subclass__(cls, **kwargs):
-        """Lets one thread at a time apply gradients, and disables AutoGraph for two methods.
-
-        AutoGraph's conversion takes seconds, and fails on TensorFlow 1.15.
-        """
+        """Lets threads apply gradients one by one; disables AutoGraph: slow, fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
                 method = vars(cls)[name]
-                if name == "apply_gradients":
-                    method = _alone(method)
+                method = _alone(method) if name == "apply_gradients" else method
                 setattr(cls, name, tf.autograph.experimental.do_not_convert(method))
 
     def __init__(

@@ -6,8 +6,6 @@ Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global
 from __future__ import annotations
 
 import contextlib
-import threading
-import weakref
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import tensorflow as tf
@@ -33,9 +31,6 @@ _METHODS_WITH_DUPLICATES = (
     "_apply_sparse_duplicate_indices",
     "_resource_apply_sparse_duplicate_indices",
 )
-# For each optimizer whose methods are replaced: (threads in which, new methods, attributes before).
-_replaced = weakref.WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
@@ -94,6 +89,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                     "which updates all variables in its own apply_gradients, and not in methods "
                     "such as _apply_dense."
                 )
+        # `_conditional_updates` fills this list with (attributes, new methods, replaced methods).
+        self._replaced = []
+        self._steps_being_built = 0
 
     def __getattr__(self, name):
         # Private attributes of the inner optimizer are not returned, because TensorFlow gives each
@@ -117,52 +115,29 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     @contextlib.contextmanager
     def _conditional_updates(self):
-        """Scope in which the update methods do nothing for zero gradients, in this thread only.
+        """Scope in which the update methods do nothing for zero gradients.
 
-        Several threads may be in such scopes of an optimizer at the same time: the first thread
-        replaces the methods, and the last thread restores them.
+        Replicas are threads that may be in this scope at the same time: the first thread replaces
+        the methods, and the last thread restores them.
         """
-        optimizers, thread = updating_optimizers(self), threading.get_ident()
-        with _lock:
-            for each in optimizers:
-                if each not in _replaced:
-                    _replaced[each] = _replace_methods(each)
-                _replaced[each][0].append(thread)
+        self._steps_being_built += 1
+        if self._steps_being_built == 1:
+            for each in updating_optimizers(self):
+                attributes = vars(each)
+                methods = _conditional_methods(each)
+                before = {name: attributes[name] for name in methods if name in attributes}
+                self._replaced.append((attributes, methods, before))
+                attributes.update(methods)
         try:
             yield
         finally:
-            with _lock:
-                for each in optimizers:
-                    threads, methods, before = _replaced[each]
-                    threads.remove(thread)
-                    if not threads:
-                        for name in methods:
-                            del vars(each)[name]
-                        vars(each).update(before)
-                        del _replaced[each]
-
-
-def _replace_methods(optimizer):
-    """Replaces the update methods of an optimizer; returns an item of `_replaced`."""
-    threads, attributes = [], vars(optimizer)
-    methods = {
-        name: _in_threads(threads, method, getattr(optimizer, name))
-        for name, method in _conditional_methods(optimizer).items()
-    }
-    before = {name: attributes[name] for name in methods if name in attributes}
-    attributes.update(methods)
-    return threads, methods, before
-
-
-def _in_threads(threads, method, original):
-    """Returns a method that calls `method` in some threads, and `original` in others."""
-
-    def call(*args, **kwargs):
-        # Replicas are threads, and the main thread updates their variables.
-        is_replaced = threading.get_ident() in threads or tf.distribute.has_strategy()
-        return (method if is_replaced else original)(*args, **kwargs)
-
-    return call
+            self._steps_being_built -= 1
+            if self._steps_being_built == 0:
+                for attributes, methods, before in self._replaced:
+                    for name in methods:
+                        del attributes[name]
+                    attributes.update(before)
+                self._replaced = []
 
 
 def _conditional_methods(optimizer):

@@ -78,7 +78,7 @@ MAKERS = {
     "AddSign": lambda: legacy_opt.AddSignOptimizer(rate_of_thread, beta=rate_of_thread),
     "PowerSign": lambda: legacy_opt.PowerSignOptimizer(rate_of_thread, rate_of_thread),
     "decayed Rule": lambda: extended(Rule),
-    "decayed SGD": lambda: extended(v1.train.GradientDescentOptimizer),
+    "decayed Adagrad": lambda: extended(v1.train.AdagradOptimizer),
     "decayed Momentum": lambda: extended(v1.train.MomentumOptimizer, rate_of_thread),
     "decayed RMSProp": lambda: extended(v1.train.RMSPropOptimizer),
     "ClipByNorm": lambda: legacy_opt.ClipByNormOptimizer(Rule(), rate_of_thread),
@@ -123,7 +123,7 @@ def test_graphs_that_are_built_at_once(name):
 
 
 DECAYED = {
-    "AdamW": lambda: legacy_opt.AdamWOptimizer(0.1, 0.1),
+    "MomentumW": lambda: legacy_opt.MomentumWOptimizer(0.1, 0.1, 0.9),
     "decayed Rule": MAKERS["decayed Rule"],
     "as in tf.contrib": lambda: decay_of_contrib.MomentumWOptimizer(0.1, 0.1, 0.9),
 }
@@ -173,11 +173,15 @@ def test_slots_that_only_some_threads_update():
 
 
 def test_an_optimizer_inside_and_outside_of_wrappers():
-    """Zeros: Momentum itself moves the variable by its moment, inside of Multitask it does not."""
-    momentum = v1.train.MomentumOptimizer(0.5, 0.5)
-    wrappers = [legacy_opt.MultitaskOptimizerWrapper(momentum) for _ in range(2)]
-    optimizers = [momentum, *wrappers, momentum]
-
+    """With zeros, Momentum moves the variable by its moment, but not inside of Multitask."""
+    momentum = legacy_opt.MomentumWOptimizer(0.0, 0.5, 0.5)
+    inner = legacy_opt.MovingAverageOptimizer(momentum)
+    optimizers = [
+        momentum,
+        legacy_opt.MultitaskOptimizerWrapper(inner),
+        legacy_opt.MultitaskOptimizerWrapper(momentum),
+        inner,
+    ]
     variables = [tf.Variable([1.0]) for _ in optimizers]
     momentum.apply_gradients([(tf.constant([1.0]), variable) for variable in variables])
 
