@@ -42,7 +42,8 @@ def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
 
 
 def _innermost(optimizer):
-    inner = [leaf for each in getattr(optimizer, "wrapped", ()) for leaf in _innermost(each)]
+    wrapped = vars(optimizer).get("_wrapped", ())
+    inner = [leaf for each in wrapped for leaf in _innermost(each)]
     return inner or [optimizer]
 
 
