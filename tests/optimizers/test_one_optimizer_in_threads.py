@@ -195,6 +195,23 @@ def test_an_optimizer_inside_and_outside_of_wrappers():
     assert "_apply_dense" not in vars(momentum)
 
 
+def test_wrappers_that_share_optimizers_do_not_wait_forever():
+    def train(wrappers, number):
+        return trained(wrappers[number], number)
+
+    def make():
+        one, two = Rule(), Imperative()
+        multi = legacy_opt.MultiOptimizer([(one, "matrix")], default=two)
+        return [
+            multi,
+            legacy_opt.MultiOptimizer([(two, "matrix")], default=one),
+            legacy_opt.MultitaskOptimizerWrapper(legacy_opt.MovingAverageOptimizer(multi)),
+            legacy_opt.ClipByNormOptimizer(two, 1.0),
+        ]
+
+    compare(make, train)
+
+
 def test_threads_that_accumulate_into_the_same_sums():
     variable = tf.Variable([0.0])
     optimizer = legacy_opt.GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 3)

@@ -96,8 +96,8 @@ def compare(make, train=trained):
     the variables depend on the order of all steps.
 
     Args:
-      make: a function that returns a new optimizer.
-      train: a function of an optimizer and the number of a thread that returns a dict of arrays.
+      make: a function that returns a new optimizer, or a list of optimizers for `train`.
+      train: a function of the result of `make` and the number of a thread that returns a dict of arrays.
     """
     at_once, in_turn = make(), make()
     actual = each_number(lambda number: train(at_once, number), at_once=True)
@@ -111,4 +111,6 @@ def compare(make, train=trained):
 
 
 def shared(optimizer):
-    return {name: each.numpy() for (name, _), each in optimizer._non_slot_dict.items()}
+    """Returns the values of the variables that all steps of an optimizer update."""
+    variables = getattr(optimizer, "_non_slot_dict", {})  # none if `optimizer` is a list of them
+    return {name: each.numpy() for (name, _), each in variables.items()}
