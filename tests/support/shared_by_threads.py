@@ -97,7 +97,8 @@ def compare(make, train=trained):
 
     Args:
       make: a function that returns a new optimizer, or a list of optimizers for `train`.
-      train: a function of the result of `make` and the number of a thread that returns a dict of arrays.
+      train: a function of the result of `make` and the number of a thread; it returns a dict of
+        arrays.
     """
     at_once, in_turn = make(), make()
     actual = each_number(lambda number: train(at_once, number), at_once=True)
