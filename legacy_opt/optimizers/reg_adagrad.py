@@ -70,7 +70,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         )
         # The threads in `avoid_updating_slots`; copies that `to_keras` makes share the object.
         self._avoiding = SimpleNamespace(threads=[])
-        self._should_update_slots = True
+        self._updates_slots = True
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
@@ -95,15 +95,18 @@ class RegAdagradOptimizer(RuleOptimizer):
         finally:
             self._avoiding.threads.remove(threading.get_ident())
 
-    # Private attributes of the class in tf.contrib, which subclasses may read, are this one and
-    # `_should_update_slots`.
+    # Private attributes of the class in tf.contrib, which subclasses may read.
     _learning_rate_tensor = tensor_of("learning_rate")
 
-    def _prepare(self):
+    @property
+    def _should_update_slots(self):
         threads = self._avoiding.threads
         # Replicas are threads, and the main thread updates their variables.
         is_here = threading.get_ident() in threads or tf.distribute.has_strategy()
-        self._should_update_slots = not (threads and is_here)
+        return not (threads and is_here)
+
+    def _prepare(self):
+        self._updates_slots = self._should_update_slots  # kernels compare attributes
         super()._prepare()
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
@@ -113,7 +116,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         accumulator = slots.accumulator
-        if self._should_update_slots:
+        if self._updates_slots:
             accumulator += grad * grad
         change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
         return change, {"accumulator": accumulator}
@@ -125,5 +128,5 @@ class RegAdagradOptimizer(RuleOptimizer):
             use_locking=self._use_locking,
             accum=update.slots.accumulator,
             lr=update.hyper.learning_rate,
-            update_slots=self._should_update_slots,
+            update_slots=self._updates_slots,
         )
