@@ -22,12 +22,13 @@ import tensorflow as tf
 from legacy_opt import DecoupledWeightDecayExtension, versions
 from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
 from legacy_opt.core.hyperparameters import unrounded
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.study import BridgeSettings, StepInputs
-from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
+from ..v1_optimizers.temporary_attributes import restore, with_attributes
 from . import refusals, sparse_updates_for_xla
 from .hyperparameter_values import HyperparameterValues
 
@@ -89,7 +90,6 @@ class V1Driver:
         self.owner = owner
         self.settings = settings._replace(inputs={})
         self.values = HyperparameterValues(self)
-        self._lock = Lock()
         self.global_step = global_step
         self._step = None  # the `_Step` that is running
         self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
@@ -139,11 +139,6 @@ class V1Driver:
             return False
         return all(variable.dtype.base_dtype == tf.float32 for _, variable in self._step.pairs)
 
-    def alone(self):
-        """Returns a scope in which no other thread can use the optimizer."""
-        # Replicas are threads that wait for each other, so a lock would block all of them forever.
-        return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
-
     # One training step.
 
     @contextlib.contextmanager
@@ -171,7 +166,7 @@ class V1Driver:
             self._check_one_replica()
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
-        with self.alone(), inputs, self._announced(pairs), only_owned:
+        with alone(self.optimizer), inputs, self._announced(pairs), only_owned:
             if not delegates:
                 with self.with_hyperparameters():
                     self.optimizer._prepare()

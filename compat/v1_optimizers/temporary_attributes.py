@@ -1,28 +1,8 @@
-"""Sets attributes temporarily; also has a lock that can be copied and pickled."""
+"""Sets attributes temporarily."""
 
 import contextlib
-import threading
 
 from legacy_opt import versions
-
-
-class Lock:
-    """A reentrant lock. A deep copy or a pickle of the lock is a new, free lock."""
-
-    def __init__(self):
-        self._lock = threading.RLock()
-
-    def __enter__(self):
-        return self._lock.__enter__()
-
-    def __exit__(self, *error):
-        return self._lock.__exit__(*error)
-
-    def __deepcopy__(self, memo):
-        return Lock()
-
-    def __reduce__(self):
-        return Lock, ()
 
 
 @contextlib.contextmanager

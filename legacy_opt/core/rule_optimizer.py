@@ -47,7 +47,7 @@ from legacy_opt.core.rule_application import (
     checked_once_per_step,
 )
 from legacy_opt.core.slots import Slot, checked_layouts
-from legacy_opt.core.step import Inputs, Step
+from legacy_opt.core.step import Inputs, Step, alone
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -360,12 +360,14 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
+          RuntimeError: the optimizer calls this method in its own training step.
           TypeError: see `legacy_opt.core.gradient_pairs.protected`; also if the optimizer cannot
             train variables of a dtype.
           ValueError: a gradient's shape does not fit its variable.
         """
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
+            stack.enter_context(alone(self, RuleOptimizer))
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
             stack.enter_context(self.applying(pairs, global_step))
             if self.uses_global_step and not self.global_step_is_advanced:

@@ -1,15 +1,50 @@
-"""The state of one training step of a `RuleOptimizer`."""
+"""The state of one training step of a `RuleOptimizer`, and the scope of a training step."""
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import weakref
 from types import SimpleNamespace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
+
+_locks = weakref.WeakKeyDictionary()  # an attribute of the optimizer could not be copied or pickled
+_running = set()  # (id of the optimizer, class, thread) of the scopes `alone`
+
+
+@contextlib.contextmanager
+def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
+    """Scope in which no other thread runs a step of an optimizer, or of those in a wrapper.
+
+    Raises a RuntimeError if the scope is `apply_gradients` of `cls`, and it is running already.
+    """
+    step = id(optimizer), cls, threading.get_ident()
+    if cls is not None and step in _running:
+        raise RuntimeError(
+            f"{type(optimizer).__name__} began a training step in its own training step. Its rule "
+            "and its callable hyperparameters must not call minimize or apply_gradients of the "
+            "same optimizer. Call them after the step, or make a second optimizer."
+        )
+    with contextlib.ExitStack() as stack:
+        # Replicas are threads that wait for each other, so a lock would block all of them forever.
+        if not tf.distribute.has_strategy():
+            for each in sorted(_innermost(optimizer), key=id):  # always in the same order
+                stack.enter_context(_locks.setdefault(each, threading.RLock()))
+        _running.add(step)
+        stack.callback(_running.discard, step)
+        yield
+
+
+def _innermost(optimizer):
+    wrapped = vars(optimizer).get("_wrapped", ())
+    inner = [leaf for each in wrapped for leaf in _innermost(each)]
+    return inner or [optimizer]
 
 
 class Inputs(NamedTuple):

@@ -33,14 +33,7 @@ class UpdateMethods:
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Scope of a training step, in which all pairs are known before the first update.
-
-        `apply_gradients` and the Keras optimizers of `legacy_opt.compat.to_keras` enter this scope.
-
-        Args:
-          grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be incremented, or None.
-        """
+        """Scope of a training step, in which all pairs are known; see `RuleOptimizer.applying`."""
         with contextlib.ExitStack() as stack:
             if hasattr(super(), "applying"):
                 stack.enter_context(super().applying(grads_and_vars, global_step))

@@ -7,8 +7,7 @@ of this package (`legacy-opt docs differences_from_originals`); everything else 
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Collection, Iterator, Optional, Type
+from typing import Any, Collection, Optional, Type
 
 import tensorflow as tf
 
@@ -29,14 +28,10 @@ class _DecayOfContrib:
         del decay_var_list
         return super().minimize(*args[:_COMMON_ARGUMENTS], **kwargs)
 
-    @contextlib.contextmanager
-    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
+    @staticmethod
+    def _as_variables(decay_var_list):
         """An empty list means all variables. A partitioned variable is not its partitions."""
-        self._set_decay_step(variables=list(decay_var_list or ()) or None)
-        try:
-            yield
-        finally:
-            self._set_decay_step(variables=None)
+        return list(decay_var_list) or None
 
     def decays(self, variable: Variable) -> bool:
         """Rows do not decay if the other base class does not sum the rows of equal ids."""

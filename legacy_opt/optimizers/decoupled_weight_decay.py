@@ -44,9 +44,9 @@ from legacy_opt.core import (
 )
 from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import (
     DType,
-    GradAndVar,
     GradsAndVars,
     Hyperparameter,
     Loss,
@@ -189,7 +189,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         with self.decaying_only(decay_var_list):
-            self._set_decay_step(passed_to_minimize=decay_var_list is not None)
+            if decay_var_list is not None:  # and so no other thread writes `_decay_step`
+                self._set_decay_step(passed_to_minimize=True)
             return super().minimize(
                 loss,
                 global_step=global_step,
@@ -211,35 +212,20 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`, and `minimize` for `decay_var_list`.
 
         Raises:
+          RuntimeError: the optimizer calls this method in its own training step.
           TypeError: `decay_var_list` is not a list, tuple or set of variables; see also
             `legacy_opt.core.gradient_pairs.protected`.
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
+            stack.enter_context(alone(self, DecoupledWeightDecayExtension))
             stack.enter_context(self.decaying_only(decay_var_list))
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
             stack.enter_context(self.applying(pairs, global_step))
             stack.enter_context(writes_after([grad for grad, _ in pairs]))
             done = super().apply_gradients(pairs, global_step=global_step, name=name)
             return versions.lock_global_step_increment(done)
-
-    @contextlib.contextmanager
-    def applying(
-        self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
-    ) -> Iterator[None]:
-        """Scope of a training step, in which the decay waits until all gradients are computed.
-
-        `apply_gradients` and the Keras optimizers of `legacy_opt.compat.to_keras` enter this scope.
-
-        Args:
-          grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be incremented, or None.
-        """
-        if not self._step_pairs:  # this is the outermost call
-            self._warn_of_decay_var_list(grads_and_vars)
-        with super().applying(grads_and_vars, global_step):
-            yield
 
     def _set_decay_step(self, **attributes):
         self._decay_step = self._decay_step._replace(**attributes)
@@ -262,14 +248,42 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
         if decay_var_list is None:  # the list that was passed to `minimize` stays in effect
             yield
             return
-        self._set_decay_step(variables=_as_variables(decay_var_list))
-        try:
-            yield
-        finally:
-            self._set_decay_step(variables=None, passed_to_minimize=False)
+        variables = self._as_variables(decay_var_list)
+        with alone(self):
+            self._set_decay_step(variables=variables)
+            try:
+                yield
+            finally:
+                self._set_decay_step(variables=None, passed_to_minimize=False)
 
-    def _warn_of_decay_var_list(self, grads_and_vars):
-        updated = [variable for grad, variable in grads_and_vars if grad is not None]
+    @staticmethod
+    def _as_variables(decay_var_list):
+        """Returns a list of variables, with partitioned variables replaced by their partitions.
+
+        Raises:
+          TypeError: `decay_var_list` is not a list, tuple or set of variables.
+          ValueError: `decay_var_list` is empty.
+        """
+        if not isinstance(decay_var_list, (list, tuple, set, frozenset)):
+            raise TypeError(
+                "decay_var_list must be a list, tuple or set of variables, or None for all; got "
+                f"{decay_var_list!r}."
+            )
+        variables = []
+        for item in decay_var_list:
+            variables += parts_of(item)
+        for item in variables:
+            if not hasattr(item, "assign_sub"):
+                raise TypeError(f"decay_var_list must contain only variables, got {item!r}.")
+        if not variables:
+            raise ValueError(
+                "decay_var_list is empty. Pass None to decay all variables, or weight_decay=0 to "
+                "the constructor to decay none."
+            )
+        return variables
+
+    def _warn_of_decay_var_list(self):
+        updated = [variable for grad, variable in self._step_pairs if grad is not None]
         to_decay = self._decay_step.variables or ()
         not_updated = [item.name for item in to_decay if not _is_among(item, updated)]
         if not_updated:
@@ -296,6 +310,8 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
             )
 
     def _prepare(self):
+        if self._step_pairs:
+            self._warn_of_decay_var_list()
         value = hyperparameters.current_value("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
         self._step_waits_for = _after_all_gradients(self._step_pairs)
@@ -394,32 +410,6 @@ def _after_all_gradients(grads_and_vars):
         return []
     tensors = tensors_of(grad for grad, _ in grads_and_vars)
     return [tf.group(*map(here, tensors))] if tensors else []
-
-
-def _as_variables(decay_var_list):
-    """Returns a list of variables, with partitioned variables replaced by their partitions.
-
-    Raises:
-      TypeError: `decay_var_list` is not a list, tuple or set of variables.
-      ValueError: `decay_var_list` is empty.
-    """
-    if not isinstance(decay_var_list, (list, tuple, set, frozenset)):
-        raise TypeError(
-            "decay_var_list must be a list, tuple or set of variables, or None for all; got "
-            f"{decay_var_list!r}."
-        )
-    variables = []
-    for item in decay_var_list:
-        variables += parts_of(item)
-    for item in variables:
-        if not hasattr(item, "assign_sub"):
-            raise TypeError(f"decay_var_list must contain only variables, got {item!r}.")
-    if not variables:
-        raise ValueError(
-            "decay_var_list is empty. Pass None to decay all variables, or weight_decay=0 to the "
-            "constructor to decay none."
-        )
-    return variables
 
 
 def _is_among(variable, variables):

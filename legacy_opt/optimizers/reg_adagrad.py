@@ -12,6 +12,7 @@ variable names and arithmetic.
 from __future__ import annotations
 
 import contextlib
+import threading
 from types import SimpleNamespace
 from typing import Dict, Iterator, Optional
 
@@ -67,8 +68,9 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # An object, not a bool: `to_keras` copies the optimizer, and the copy must share the value.
-        self._now = SimpleNamespace(updates_slots=True)
+        # The threads in `avoid_updating_slots`; copies that `to_keras` makes share the object.
+        self._avoiding = SimpleNamespace(threads=[])
+        self._updates_slots = True
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
@@ -79,23 +81,33 @@ class RegAdagradOptimizer(RuleOptimizer):
         when the function is traced. The context therefore has no effect on operations and traces
         that were created outside. Operations and traces that were created inside do not change the
         slots, even when they run outside. So do not call the same `tf.function` both inside and
-        outside the context, but write two functions. Contexts can be nested.
+        outside the context, but write two functions. Contexts can be nested. They
+        have no effect on calls in other threads.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
         this optimizer. In your own `train_step`, write ``with optimizer.avoid_updating_slots():
         keras_optimizer.apply_gradients(…)``. (As always in Keras, this call increments the Keras
         optimizer's `iterations`.)
         """
-        before = self._now.updates_slots
-        self._now.updates_slots = False
+        self._avoiding.threads.append(threading.get_ident())
         try:
             yield
         finally:
-            self._now.updates_slots = before
+            self._avoiding.threads.remove(threading.get_ident())
 
     # Private attributes of the class in tf.contrib, which subclasses may read.
     _learning_rate_tensor = tensor_of("learning_rate")
-    _should_update_slots = property(lambda self: self._now.updates_slots)
+
+    @property
+    def _should_update_slots(self):
+        threads = self._avoiding.threads
+        # Replicas are threads, and the main thread updates their variables.
+        is_here = threading.get_ident() in threads or tf.distribute.has_strategy()
+        return not (threads and is_here)
+
+    def _prepare(self):
+        self._updates_slots = self._should_update_slots  # kernels compare attributes
+        super()._prepare()
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         return {"accumulator": Slot(self._initial_accumulator_value)}
@@ -104,7 +116,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         accumulator = slots.accumulator
-        if self._now.updates_slots:
+        if self._updates_slots:
             accumulator += grad * grad
         change = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
         return change, {"accumulator": accumulator}
@@ -116,5 +128,5 @@ class RegAdagradOptimizer(RuleOptimizer):
             use_locking=self._use_locking,
             accum=update.slots.accumulator,
             lr=update.hyper.learning_rate,
-            update_slots=self._now.updates_slots,
+            update_slots=self._updates_slots,
         )

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from legacy_opt import AdamWOptimizer, MomentumWOptimizer, extend_with_decoupled_weight_decay
 from tests.support.keras.keras_apis import KERAS_3
+from tests.support.shared_by_threads import THREADS, each_number
 
 v1 = tf.compat.v1
 AdagradW = extend_with_decoupled_weight_decay(v1.train.AdagradOptimizer)
@@ -83,6 +84,21 @@ def test_the_list_is_for_one_call(api):
     optimizer.apply_gradients([(zero, variable), (zero, other)])
     np.testing.assert_allclose(variable.numpy(), [0.5, 0.5])
     np.testing.assert_allclose(other.numpy(), [0.25, 0.25])
+
+
+def test_each_thread_has_a_list_of_its_own(api):
+    optimizer = api.bridged(AdagradW(0.5, learning_rate=1e-6))
+    variables = [api.variable(np.ones([1], "f")) for _ in range(2 * THREADS)]
+    pairs_of_all = [(tf.zeros([1]), variable) for variable in variables]
+    optimizer.apply_gradients(pairs_of_all)  # Keras 3 needs all variables in the first step
+
+    def train(number):
+        own = pairs_of_all[2 * number :][:2]
+        for _ in range(3):
+            optimizer.apply_gradients(own, decay_var_list=[own[0][1]])
+
+    each_number(train, at_once=True)
+    assert [variable.numpy()[0] for variable in variables] == THREADS * [0.0625, 0.5]
 
 
 @pytest.mark.keras3

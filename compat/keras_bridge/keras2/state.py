@@ -9,6 +9,7 @@ from typing import Any, Callable, Hashable, List, Optional
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, KerasVariable, Tensor, TensorShape, Variable
 
 from ...keras_adapters import KERAS_2, refuse_ref_variable
@@ -53,7 +54,7 @@ class Keras2State(StateOwner, Base):
             refuse_ref_variable(variable)
         keys = [versions.slot_key(variable) for variable in var_list]
         new = [key for key in keys if key not in self._slot_order]
-        with self._v1.alone():
+        with alone(self._v1.optimizer):
             self._trained.update(zip(keys, var_list))
             self._v1.create_slots(var_list, self.steps_done(), are_new=bool(new))
             if new and not self._restoring:

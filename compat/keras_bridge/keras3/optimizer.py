@@ -15,6 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import (
     GradAndVar,
     Gradient,
@@ -120,7 +121,7 @@ class BridgedOptimizer(Keras3State):
             active.
         """
         grads, variables = self._prepared(grads, trainable_variables)
-        with self._v1.alone():
+        with alone(self._v1.optimizer):
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)  # a call, which waits for its inputs
             with writes_after(grads):

@@ -11,6 +11,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import (
     Gradient,
     KerasOptimizer,
@@ -19,7 +20,7 @@ from legacy_opt.core.types import (
     Variable,
 )
 
-from ...v1_optimizers.temporary_attributes import Lock, with_attributes
+from ...v1_optimizers.temporary_attributes import with_attributes
 from . import optimizer_v2_configuration, saving
 from .contained import ContainsOptimizer
 from .gradients import of_dtype
@@ -61,7 +62,6 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         vars(self).update(
             _saved=saving.SavedVariables(self),
             _created=[],  # the variables of the OptimizerV2, as keras.Variables
-            _lock_of_step=Lock(),
             _clips=any(keras_arguments.get(name) is not None for name in _CLIPPING),
             _is_updating=False,
         )
@@ -180,7 +180,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         check_is_alone(type(self._inner).__name__)
         grads, variables = self._prepared(grads, trainable_variables)
         updating = with_attributes(self, {"_is_updating": True})
-        with self._lock_of_step, writes_after(grads), updating:
+        with alone(self), writes_after(grads), updating:
             super().apply(grads, variables)
 
     def _backend_update_step(

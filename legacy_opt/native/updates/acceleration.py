@@ -9,6 +9,7 @@ import math
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 
 from legacy_opt.core import gradient_pairs
+from legacy_opt.core.step import alone
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.native.updates.optimizers import has_stock_rule, may_have_kernels
@@ -151,6 +152,7 @@ class Accelerated(UpdateMethods):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`."""
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
+            stack.enter_context(alone(self, Accelerated))
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
             stack.enter_context(self.applying(pairs, global_step))
             return super().apply_gradients(pairs, global_step=global_step, name=name, **options)
