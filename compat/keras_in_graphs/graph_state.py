@@ -1,6 +1,7 @@
 """The variables and updates of a Keras optimizer in one TF1 graph, or in eager execution."""
 
 import contextlib
+import functools
 import re
 
 import tensorflow as tf
@@ -118,7 +119,7 @@ class KerasOptimizerInGraph:
         before = self._built_for
         self._built_for = before + new
         try:
-            with self._making():
+            with self._making(), _reading_initial_values(self._built_for):
                 self.adapter.build_in_graph(self.keras, variables, self._making_slot)
         except BaseException:
             self._built_for = before
@@ -184,6 +185,22 @@ class KerasOptimizerInGraph:
                 return tf.convert_to_tensor(versions.tf_variable(optimizer.iterations))
 
             return step().op
+
+
+def _reading_initial_values(variables):
+    """Returns a scope in which reading one of the variables of a graph gives its initial value.
+
+    A slot may start at its variable, whose initializer may run later, or in a trained graph again.
+    """
+    scope = contextlib.ExitStack()
+    for each in variables if versions.for_a_session() else ():
+        read = functools.partial(_initial_value_of, each)
+        scope.enter_context(with_attributes(each, {"_read_variable_op": read}))
+    return scope
+
+
+def _initial_value_of(variable, *_):
+    return tf.identity(variable.initial_value)
 
 
 @contextlib.contextmanager
