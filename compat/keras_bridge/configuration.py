@@ -34,18 +34,28 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
     Raises:
       ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
     """
-    current = {name: driver.values.current(name) for name in driver.values.exact}
     result = dict(configuration, **driver.settings.arguments)
     if driver.values.counts_updates:
         result["by_updates"] = True
-    rates = driver.settings.rates
-    if rates:
-        rate = result["learning_rate"] = current["learning_rate"]
-        if not isinstance(rate, numbers.Real):
-            current["learning_rate"] = 1.0  # the v1 optimizer's constructor needs a number
-        for attribute in rates:
-            current.setdefault(attribute.lstrip("_"), current["learning_rate"])
+    if driver.settings.rates:
+        result["learning_rate"] = driver.values.current("learning_rate")
     result.update(_of_leaves(driver, keras))
+    result["optimizer"] = of_v1(driver)
+    return result
+
+
+def of_v1(driver: V1Driver) -> Configuration:
+    """Returns the v1 optimizer of a bridged optimizer, with the current numbers, as plain data.
+
+    Raises:
+      ValueError: see `with_v1`.
+    """
+    current = {name: driver.values.current(name) for name in driver.values.exact}
+    if driver.settings.rates:
+        if not isinstance(current["learning_rate"], numbers.Real):
+            current["learning_rate"] = 1.0  # the v1 optimizer's constructor needs a number
+        for attribute in driver.settings.rates:
+            current.setdefault(attribute.lstrip("_"), current["learning_rate"])
 
     def configuration_of(optimizer: V1Optimizer) -> Configuration:
         inputs = optimizer._step_inputs
@@ -54,8 +64,7 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
         cls = owned_state.original_class(optimizer)
         return serialization.to_config(optimizer, cls, arguments, skip, configuration_of)
 
-    result["optimizer"] = configuration_of(driver.optimizer)
-    return result
+    return configuration_of(driver.optimizer)
 
 
 def _of_leaves(driver: V1Driver, keras: KerasPackage) -> Configuration:
@@ -97,7 +106,11 @@ def _rate_arguments(optimizer: V1Optimizer) -> Dict[str, Any]:
     return dict.fromkeys(names + ["learning_rate"], rate)
 
 
-def with_objects(configuration: Configuration, keras: KerasPackage) -> Configuration:
+def with_objects(
+    configuration: Configuration,
+    keras: KerasPackage,
+    custom_objects: Optional[Dict[str, Any]] = None,
+) -> Configuration:
     """Returns a configuration in which v1 optimizers and schedules are objects, not plain data.
 
     Raises:
@@ -108,6 +121,7 @@ def with_objects(configuration: Configuration, keras: KerasPackage) -> Configura
     result = dict(configuration, optimizer=optimizer)
     if result.get("learning_rates"):
         result["learning_rates"] = [
-            None if saved is None else schedule_from(saved) for saved in result["learning_rates"]
+            None if saved is None else schedule_from(saved, custom_objects)
+            for saved in result["learning_rates"]
         ]
     return result

@@ -10,6 +10,7 @@ import numpy as np
 
 import legacy_opt
 
+from ..keras_bridge import configuration
 from ..v1_optimizers import inspection, serialization
 
 # The kinds of training in which two optimizers are compared.
@@ -316,7 +317,7 @@ def v1_arguments(bridged):
         for name, parameter in inspection.parameters_of(cls).items()
         if parameter.default is not parameter.empty
     }
-    return dict(defaults, **bridged.get_config()["optimizer"]["config"])
+    return dict(defaults, **configuration.of_v1(bridged._v1)["config"])
 
 
 def power_after(beta, steps):

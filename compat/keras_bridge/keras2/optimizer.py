@@ -263,12 +263,16 @@ class BridgedOptimizer(Keras2State):
         """Returns plain data from which `from_config` makes an equal optimizer without state.
 
         Raises:
-          ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
+          ValueError: an argument of the v1 optimizer cannot be read or is not plain data, or
+            gradients are changed by functions.
         """
         keras = self._adapter.keras
         result = configuration.with_v1(super().get_config(), self._v1, keras)
         if self._initial_decay:
-            result["decay"] = self._initial_decay
+            decay = self.present_value("decay")
+            is_initial = np.float32(self._initial_decay) == decay
+            result["decay"] = self._initial_decay if is_initial else float(decay)
+        self._adapter.check_saves(self, result)
         return result
 
 

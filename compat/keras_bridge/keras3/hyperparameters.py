@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Dict, Optional, Union
+from typing import TYPE_CHECKING, Dict, Iterable, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -20,12 +20,28 @@ if TYPE_CHECKING:
     from .optimizer import BridgedOptimizer
 
 keras = versions.keras_3()
+CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+_EMA = ("ema_momentum", "ema_overwrite_frequency")
+_OTHERS = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
+
+# Options of Keras that may be names of hyperparameters, because Keras does not read them then.
+SHARED_WITH_KERAS = ("weight_decay", *CLIPPING, *_EMA)
+
+
+def refuse_names(names: Iterable[str], optimizer: KerasOptimizer, owner: str):
+    """Raises a ValueError for names of hyperparameters under which Keras 3 reads its options."""
+    taken = (*_OTHERS, *(_EMA if vars(optimizer)["use_ema"] else ()))
+    for name in sorted(set(names) & set(taken)):
+        raise ValueError(
+            f"{owner} has a hyperparameter {name}, and Keras 3 an option of that name, which would "
+            "be mixed up. Give the hyperparameter another name, or omit use_ema."
+        )
 
 
 class Keras3Hyperparameters(dict):
     """A dict from the names of hyperparameters to their variables, without the learning rate.
 
-    It contains the hyperparameters that Keras lacks, and weight_decay.
+    It contains the hyperparameters that Keras lacks, and those in SHARED_WITH_KERAS.
 
     Args:
       optimizer: the bridged optimizer.
@@ -38,10 +54,9 @@ class Keras3Hyperparameters(dict):
         super().__init__()
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False
-        # Keras has an attribute weight_decay, but `_apply_weight_decay` ignores this attribute if
-        # the v1 optimizer has a hyperparameter weight_decay.
+        refuse_names(self._values.other_names(), optimizer, type(optimizer._v1.optimizer).__name__)
         for name in self._values.other_names():
-            if hasattr(optimizer, name) and name != "weight_decay":
+            if hasattr(optimizer, name) and name not in SHARED_WITH_KERAS:
                 del self._values.exact[name]
             else:
                 self[name] = add_number(optimizer, name, self._values.exact[name])

@@ -31,9 +31,15 @@ from .. import configuration
 from ..driver import V1Driver
 from ..hyperparameter_values import Rate
 from .gradients import of_dtype
-from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
+from .hyperparameters import (
+    SHARED_WITH_KERAS,
+    Keras3Hyperparameters,
+    add_number,
+    as_keras_takes_it,
+)
 from .state import Keras3State, keras
 
+_ONLY_OF_KERAS = {"_hyper": {}}  # attributes for code of Keras, which must read Keras' options
 _OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
 _APPLY = (
     "Compute gradients with a tf.GradientTape and call optimizer.apply(gradients, variables), or "
@@ -55,6 +61,7 @@ class BridgedOptimizer(Keras3State):
     """
 
     _hyper = {}  # the constructor replaces it by `Keras3Hyperparameters`
+    _is_updating = False
 
     def __init__(
         self,
@@ -164,6 +171,16 @@ class BridgedOptimizer(Keras3State):
         with tf.control_dependencies(given):
             return traced().op
 
+    def _backend_apply_gradients(self, *args: Any, **kwargs: Any):
+        # Replicas are threads, which would overwrite each other's attributes.
+        updating = {} if _in_replica() else {"_is_updating": True}
+        with with_attributes(self, updating):
+            return super()._backend_apply_gradients(*args, **kwargs)
+
+    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+        with with_attributes(self, _ONLY_OF_KERAS):
+            return super()._clip_gradients(grads)
+
     def _backend_update_step(
         self,
         grads: List[Optional[Gradient]],
@@ -216,6 +233,9 @@ class BridgedOptimizer(Keras3State):
             return self._hyper[name]
         if name in _OF_KERAS_2:
             raise AttributeError(f"Optimizers of Keras 3 have no {name}. {_APPLY}")
+        if name == "learning_rate":  # the property has raised an AttributeError
+            self._v1.values.check_settable(name)
+            raise AttributeError(f"{type(self._v1.optimizer).__name__} has no learning rate.")
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any):
@@ -231,6 +251,9 @@ class BridgedOptimizer(Keras3State):
     @property
     def learning_rate(self):
         """The current learning rate; it can be set to a number, schedule or function."""
+        is_used = self._v1 is None or self._v1.settings.rates or self._is_updating or _in_replica()
+        if not is_used:
+            raise AttributeError  # `__getattr__` gives the reason
         return self._get_current_learning_rate()
 
     @learning_rate.setter
@@ -247,15 +270,6 @@ class BridgedOptimizer(Keras3State):
         if is_function and versions.for_a_session():
             return schedules.called_outside(self._learning_rate)
         return super()._get_current_learning_rate()
-
-    @property
-    def weight_decay(self):
-        """The v1 optimizer's weight decay if it can be set, otherwise Keras' weight decay."""
-        return self._hyper.get("weight_decay", vars(self).get("weight_decay"))
-
-    @weight_decay.setter
-    def weight_decay(self, value: Optional[float]):
-        vars(self)["weight_decay"] = value
 
     def _apply_weight_decay(self, variables: List[KerasVariable]):
         if "weight_decay" not in self._hyper:
@@ -279,7 +293,7 @@ class BridgedOptimizer(Keras3State):
         If the learning rate is a function, the result contains the function's current value.
         """
         rate = self._learning_rate
-        changed: Dict[str, Any] = {"_hyper": {}}  # so weight_decay returns Keras' value
+        changed: Dict[str, Any] = dict(_ONLY_OF_KERAS)
         if argument_checks.is_function(rate) and not hasattr(rate, "get_config"):
             changed["_learning_rate"] = tf.convert_to_tensor(rate())
         with with_attributes(self, changed):
@@ -295,6 +309,29 @@ class BridgedOptimizer(Keras3State):
         if not self._v1.settings.rates:
             del of_keras["learning_rate"]
         return configuration.with_v1(of_keras, self._v1, keras)
+
+
+def _in_replica() -> bool:
+    return tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
+
+
+def _shared(name: str) -> property:
+    """Returns the property for an option of Keras that may also be a v1 hyperparameter.
+
+    Its value is the hyperparameter's, which `__setattr__` sets.
+    """
+
+    def get(self: BridgedOptimizer) -> Any:
+        return self._hyper.get(name, vars(self).get(name))
+
+    def set_(self: BridgedOptimizer, value: Any):
+        vars(self)[name] = value
+
+    return property(get, set_)
+
+
+for _name in SHARED_WITH_KERAS:
+    setattr(BridgedOptimizer, _name, _shared(_name))
 
 
 def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):

@@ -23,12 +23,11 @@ from ...v1_optimizers.temporary_attributes import Lock, with_attributes
 from . import optimizer_v2_configuration, saving
 from .contained import ContainsOptimizer
 from .gradients import of_dtype
+from .hyperparameters import CLIPPING, SHARED_WITH_KERAS, refuse_names
 from .optimizer import check_arguments, check_names
 from .optimizer_v2_copies import as_numbers, check_is_alone, copy_without_variables, untrained_copy
 
 keras = versions.keras_3()
-_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-_ALSO_OF_KERAS_3 = (*_CLIPPING, "weight_decay")
 
 
 class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optimizers.Optimizer):
@@ -55,21 +54,22 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         inner = untrained_copy(optimizer)
         check_arguments(keras_arguments, has_rate=self._has_rate(inner))
         names = set(inner._hyper)
-        others = set(_ALSO_OF_KERAS_3) - names  # reading a hyperparameter would create a variable
+        others = set(SHARED_WITH_KERAS) - names  # reading a hyperparameter would create a variable
         names.update(each for each in others if getattr(inner, each, None) is not None)
         check_names(keras_arguments, frozenset(names), type(inner).__name__)
         vars(self).update(
             _saved=saving.SavedVariables(self),
             _created=[],  # the variables of the OptimizerV2, as keras.Variables
             _lock_of_step=Lock(),
-            _clips=any(keras_arguments.get(name) is not None for name in _CLIPPING),
-            _is_updating=False,
+            _clips=any(keras_arguments.get(name) is not None for name in CLIPPING),
+            _rate_of_step=None,  # what Keras reads in a training step
         )
         super().__init__(
             learning_rate=_no_rate,  # with a function, Keras creates no variable
             name=inner._name.replace("/", "_") if name is None else name,
             **keras_arguments,
         )
+        refuse_names(names, self, type(inner).__name__)
         vars(self).update(_inner=inner, _untrained=copy_without_variables(inner))
         inner.iterations = versions.tf_variable(self._iterations)
         # Now, so that the order of the variables, by which .h5 files are read, is always the same.
@@ -179,7 +179,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """
         check_is_alone(type(self._inner).__name__)
         grads, variables = self._prepared(grads, trainable_variables)
-        updating = with_attributes(self, {"_is_updating": True})
+        updating = with_attributes(self, {"_rate_of_step": _no_rate()})
         with self._lock_of_step, writes_after(grads), updating:
             super().apply(grads, variables)
 
@@ -222,6 +222,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         inner = self._inner
         if name == "lr":
             return self.learning_rate
+        if name == "learning_rate":  # the property has raised an AttributeError
+            raise AttributeError(f"{type(inner).__name__} has no learning rate.")
         if inner is not None and self._is_of_inner(name):
             return getattr(inner, name)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
@@ -284,15 +286,26 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def _get_current_learning_rate(self):
         # Keras 3 reads the rate in each update. A user's function must not be called twice a step.
-        if self._inner is None or self._is_updating or not self._has_rate(self._inner):
+        if self._inner is None:
             return _no_rate()
+        if self._rate_of_step is not None:
+            return self._rate_of_step
         rate = self._inner.learning_rate
         return rate(self.iterations) if hasattr(rate, "get_config") else rate
 
     def _apply_weight_decay(self, variables: List[KerasVariable]):
-        if not self._is_of_inner("weight_decay"):
-            with with_attributes(self, {"_is_updating": False}):  # it is multiplied by the rate
+        if self.weight_decay is not None and not self._is_of_inner("weight_decay"):
+            with with_attributes(self, {"_rate_of_step": self._decayed_rate()}):
                 super()._apply_weight_decay(variables)
+
+    def _decayed_rate(self) -> Tensor:
+        """Returns the learning rate of the next update, with the legacy `decay`."""
+        for each in versions.with_wrapped(self._inner):
+            if "learning_rate" in each._hyper:
+                steps = {"_iterations": tf.convert_to_tensor(self.iterations)}
+                with with_attributes(each, steps):
+                    return each._decayed_lr(tf.float32)
+        return tf.convert_to_tensor(self._inner.learning_rate)
 
     # Configuration.
 
@@ -327,7 +340,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
           ValueError: the class of the OptimizerV2 is not registered.
         """
         optimizer = optimizer_v2_configuration.optimizer_from(config["optimizer"], custom_objects)
-        return cls(**dict(config, optimizer=optimizer))
+        return super().from_config(dict(config, optimizer=optimizer), custom_objects)
 
 
 def _no_rate() -> Tensor:
@@ -344,7 +357,7 @@ def _shared(name: str) -> property:
     def is_of_keras_3(self: OptimizerV2InKeras3) -> bool:
         if self._inner is None:  # Keras' own constructor, or get_config
             return True
-        return self._clips if name in _CLIPPING else not self._is_of_inner(name)
+        return self._clips if name in CLIPPING else not self._is_of_inner(name)
 
     def get(self: OptimizerV2InKeras3) -> Any:
         return vars(self).get(name) if is_of_keras_3(self) else getattr(self._inner, name)
@@ -358,6 +371,6 @@ def _shared(name: str) -> property:
     return property(get, set_)
 
 
-for _name in _ALSO_OF_KERAS_3:
+for _name in SHARED_WITH_KERAS:
     setattr(OptimizerV2InKeras3, _name, _shared(_name))
 versions.register_with_keras_3(OptimizerV2InKeras3)

@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, Optional
 from legacy_opt import versions
 from legacy_opt.core.types import KerasOptimizer
 
+from ...keras_adapters import KERAS_2
 from ...v1_optimizers import inspection
 
 _MADE_BY_KERAS_3 = ("__numpy__", "__tensor__", "__tuple__", "function")
@@ -26,6 +27,10 @@ def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
             f"{cls.__name__} cannot be saved: its get_config does not include the argument {name}. "
             "Return all arguments of the constructor from get_config."
         )
+    for each in versions.with_wrapped(optimizer):
+        KERAS_2.check_saves(each, config if each is optimizer else each.get_config())
+    for name in _class_names(config):
+        _nested_class(name, None)
     name = _registered_name(cls)
     if _class_named(name, None) not in (cls, None):
         raise ValueError(
@@ -52,8 +57,7 @@ def optimizer_from(
         )
     # Schedules and wrapped optimizers in the configuration are made by Keras 2, which does not know
     # the classes that are registered in Keras 3.
-    find = versions.keras_3().saving.get_registered_object
-    known = {name: find(name, custom_objects) for name in _class_names(data["config"])}
+    known = {name: _nested_class(name, custom_objects) for name in _class_names(data["config"])}
     known = {name: each for name, each in known.items() if each is not None}
     with versions.keras_2().utils.custom_object_scope(known):
         return cls.from_config({name: _restored(each) for name, each in data["config"].items()})
@@ -78,6 +82,24 @@ def _class_names(config: Any) -> Iterator[str]:
     if isinstance(config, (list, tuple)):
         for each in config:
             yield from _class_names(each)
+
+
+def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
+    """Returns the class that Keras 3 knows under a name, which may lack the package; or None.
+
+    Raises:
+      ValueError: several registered classes have this name.
+    """
+    saving = versions.keras_3().saving
+    found = saving.get_registered_object(name, custom_objects)
+    known = [*saving.get_custom_objects().values(), *(custom_objects or {}).values()]
+    named = {each for each in known if getattr(each, "__name__", None) == name}
+    if found is None and len(named) > 1:
+        raise ValueError(
+            f"Several classes named {name} are registered in Keras 3, and a saved OptimizerV2 "
+            "refers to one of them by this name. Rename the others."
+        )
+    return found or next(iter(named), None)
 
 
 def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:
