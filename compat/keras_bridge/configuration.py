@@ -34,28 +34,18 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
     Raises:
       ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
     """
+    current = {name: driver.values.current(name) for name in driver.values.exact}
     result = dict(configuration, **driver.settings.arguments)
     if driver.values.counts_updates:
         result["by_updates"] = True
-    if driver.settings.rates:
-        result["learning_rate"] = driver.values.current("learning_rate")
-    result.update(_of_leaves(driver, keras))
-    result["optimizer"] = of_v1(driver)
-    return result
-
-
-def of_v1(driver: V1Driver) -> Configuration:
-    """Returns the v1 optimizer of a bridged optimizer, with the current numbers, as plain data.
-
-    Raises:
-      ValueError: see `with_v1`.
-    """
-    current = {name: driver.values.current(name) for name in driver.values.exact}
-    if driver.settings.rates:
-        if not isinstance(current["learning_rate"], numbers.Real):
+    rates = driver.settings.rates
+    if rates:
+        rate = result["learning_rate"] = current["learning_rate"]
+        if not isinstance(rate, numbers.Real):
             current["learning_rate"] = 1.0  # the v1 optimizer's constructor needs a number
-        for attribute in driver.settings.rates:
+        for attribute in rates:
             current.setdefault(attribute.lstrip("_"), current["learning_rate"])
+    result.update(_of_leaves(driver, keras))
 
     def configuration_of(optimizer: V1Optimizer) -> Configuration:
         inputs = optimizer._step_inputs
@@ -64,7 +54,8 @@ def of_v1(driver: V1Driver) -> Configuration:
         cls = owned_state.original_class(optimizer)
         return serialization.to_config(optimizer, cls, arguments, skip, configuration_of)
 
-    return configuration_of(driver.optimizer)
+    result["optimizer"] = configuration_of(driver.optimizer)
+    return result
 
 
 def _of_leaves(driver: V1Driver, keras: KerasPackage) -> Configuration:
@@ -107,9 +98,7 @@ def _rate_arguments(optimizer: V1Optimizer) -> Dict[str, Any]:
 
 
 def with_objects(
-    configuration: Configuration,
-    keras: KerasPackage,
-    custom_objects: Optional[Dict[str, Any]] = None,
+    configuration: Configuration, keras: KerasPackage, known: Optional[Dict[str, Any]]
 ) -> Configuration:
     """Returns a configuration in which v1 optimizers and schedules are objects, not plain data.
 
@@ -121,7 +110,6 @@ def with_objects(
     result = dict(configuration, optimizer=optimizer)
     if result.get("learning_rates"):
         result["learning_rates"] = [
-            None if saved is None else schedule_from(saved, custom_objects)
-            for saved in result["learning_rates"]
+            saved and schedule_from(saved, known) for saved in result["learning_rates"]
         ]
     return result

@@ -1,7 +1,6 @@
 """The variables and updates of a Keras optimizer in one TF1 graph, or in eager execution."""
 
 import contextlib
-import functools
 import re
 
 import tensorflow as tf
@@ -194,13 +193,9 @@ def _reading_initial_values(variables):
     """
     scope = contextlib.ExitStack()
     for each in variables if versions.for_a_session() else ():
-        read = functools.partial(_initial_value_of, each)
-        scope.enter_context(with_attributes(each, {"_read_variable_op": read}))
+        read = {"_read_variable_op": lambda *_, each=each: tf.identity(each.initial_value)}
+        scope.enter_context(with_attributes(each, read))
     return scope
-
-
-def _initial_value_of(variable, *_):
-    return tf.identity(variable.initial_value)
 
 
 @contextlib.contextmanager

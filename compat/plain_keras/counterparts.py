@@ -317,7 +317,8 @@ def v1_arguments(bridged):
         for name, parameter in inspection.parameters_of(cls).items()
         if parameter.default is not parameter.empty
     }
-    return dict(defaults, **configuration.of_v1(bridged._v1)["config"])
+    saved = configuration.with_v1({}, bridged._v1, bridged._adapter.keras)
+    return dict(defaults, **saved["optimizer"]["config"])
 
 
 def power_after(beta, steps):

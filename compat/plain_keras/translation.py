@@ -186,7 +186,7 @@ def _report(translator, bridged, plain, variables, carry, counted, is_reverse=Fa
         measurements=(),
     )
     rate = adapter.rate_now(plain) or 0.01  # a schedule with warm-up may begin with 0
-    v1_configuration = configuration.of_v1(bridged._v1)
+    v1_configuration = configuration.with_v1({}, bridged._v1, adapter.keras)["optimizer"]
 
     def make():
         v1_optimizer = serialization.from_config(v1_configuration)

@@ -167,8 +167,8 @@ def test_what_the_configuration_of_a_class_leaves_out_is_refused(given):
 
 
 def test_the_present_decay_of_keras_2_is_saved():
-    optimizer = OPTIMIZER_V2.bridged("Momentum", decay=0.1)
-    assert optimizer.get_config()["decay"] == 0.1
+    optimizer = OPTIMIZER_V2.bridged("Momentum", decay=0.5)
+    assert optimizer.get_config()["decay"] == 0.5
     optimizer.decay = 0.25
     assert type(optimizer).from_config(optimizer.get_config()).get_config()["decay"] == 0.25
 
@@ -269,7 +269,7 @@ def test_a_hyperparameter_with_the_name_of_an_option(cls, tmp_path):
     model.save(str(tmp_path / "model.keras"))
     again = load_model(KERAS_3, tmp_path / "model.keras", NamedV2, imported=[Named])
     assert float(again.optimizer.ema_momentum) == 0.25
-    with pytest.raises(ValueError, match="hyperparameter ema_momentum, and Keras 3"):
+    with pytest.raises(ValueError, match="ema_momentum.*besides Named"):
         to_keras(cls(), api="keras3", use_ema=True)
 
 
@@ -285,25 +285,26 @@ class Scaled(Named):
 
 @keras3
 def test_a_hyperparameter_that_keras_would_read_is_refused():
-    with pytest.raises(ValueError, match="Scaled has a hyperparameter loss_scale_factor"):
+    with pytest.raises(ValueError, match="loss_scale_factor.*besides Scaled"):
         to_keras(Scaled(), api="keras3")
 
 
-# Schedules of several optimizers, in a process that does not know their class.
+# Schedules of several optimizers.
 
 
-class Halving(OPTIMIZER_V2.keras.optimizers.schedules.LearningRateSchedule):
+def test_the_schedules_of_several_optimizers_are_found_with_custom_objects(api):
+    schedules = api.keras.optimizers.schedules
+    halving = type("Halving", (schedules.LearningRateSchedule,), dict(vars(Halving)))
+    of_kernel, others = (v1.GradientDescentOptimizer(rate) for rate in (halving(), 0.25))
+    optimizer = api.bridged(MultiOptimizer([(of_kernel, "kernel")], default=others))
+    config = optimizer.get_config()
+    again = type(optimizer).from_config(config, custom_objects={"Halving": halving})
+    assert again.get_config() == config
+
+
+class Halving:
     def __call__(self, step):
         return 0.5 / (1 + tf.cast(step, tf.float32))
 
     def get_config(self):
         return {}
-
-
-def test_the_schedules_of_several_optimizers_are_found(tmp_path):
-    of_kernel, others = (v1.GradientDescentOptimizer(rate) for rate in (Halving(), 0.25))
-    optimizer = MultiOptimizer([(of_kernel, "kernel")], default=others)
-    model = model_of(OPTIMIZER_V2, OPTIMIZER_V2.bridged(optimizer))
-    model.fit(np.ones([4, 1]), np.zeros([4, 1]), batch_size=2, verbose=0)
-    model.save(str(tmp_path / "model.h5"))
-    load_model(OPTIMIZER_V2, tmp_path / "model.h5", Halving)

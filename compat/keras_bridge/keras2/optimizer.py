@@ -269,9 +269,7 @@ class BridgedOptimizer(Keras2State):
         keras = self._adapter.keras
         result = configuration.with_v1(super().get_config(), self._v1, keras)
         if self._initial_decay:
-            decay = self.present_value("decay")
-            is_initial = np.float32(self._initial_decay) == decay
-            result["decay"] = self._initial_decay if is_initial else float(decay)
+            result["decay"] = float(self.present_value("decay"))
         self._adapter.check_saves(self, result)
         return result
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-import re
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 from legacy_opt import versions
 from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable
 
 from .gradients import as_gradient, clipped
+
+_EXCLUDED = "exclude_from_weight_decay"
+CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+EMA = ("ema_momentum", "ema_overwrite_frequency")
+# Options of Keras that may be names of hyperparameters, because Keras does not read them then.
+SHARED_WITH_KERAS = ("weight_decay", *CLIPPING, *EMA)
 
 
 class ContainsOptimizer:
@@ -21,10 +26,6 @@ class ContainsOptimizer:
     contained: Any
     _undecayed: Sequence[int] = ()  # numbers of variables, from `from_config`
 
-    if TYPE_CHECKING:  # subclasses have another base class, whose constructor takes arguments
-
-        def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-
     @property
     def has_trained(self) -> bool:
         """Whether the optimizer was built for variables."""
@@ -33,45 +34,42 @@ class ContainsOptimizer:
     def build(self, variables: Iterable[KerasVariable]):
         variables = list(variables)
         super().build(variables)
-        if variables and self._undecayed and not hasattr(self, "_exclude_from_weight_decay"):
+        if variables and "_exclude_from_weight_decay" not in vars(self):
             keys = {self._var_key(variables[number]) for number in self._undecayed}
             vars(self)["_exclude_from_weight_decay"] = keys
 
     def get_config(self) -> Dict[str, Any]:
-        """Returns Keras' own configuration, and what is excluded from weight decay.
-
-        Raises:
-          ValueError: variables are excluded, and the optimizer is not built yet.
-        """
-        pattern = getattr(self, "_exclude_from_weight_decay_pattern", None)
-        keys = getattr(self, "_exclude_from_weight_decay", None)
+        pattern = vars(self).get("_exclude_from_weight_decay_pattern")
+        keys, numbers = vars(self).get("_exclude_from_weight_decay"), self._undecayed
         if keys and not self.has_trained:
             raise ValueError(
                 "exclude_from_weight_decay(var_list=…) cannot be saved before the optimizer is "
                 "built. Call optimizer.build(model.trainable_variables) first, or pass var_names."
             )
-        numbers = list(self._undecayed)
         if keys is not None:
             trained = enumerate(self._trainable_variables)
             numbers = [number for number, each in trained if self._var_key(each) in keys]
         config = super().get_config()
-        if pattern is not None or numbers:
-            pattern = pattern and pattern.pattern
-            config["exclude_from_weight_decay"] = {"pattern": pattern, "numbers": numbers}
+        if pattern or numbers:
+            config[_EXCLUDED] = {"names": pattern and pattern.pattern, "numbers": numbers}
         return config
 
     @classmethod
     def from_config(
         cls, config_: Dict[str, Any], custom_objects: Optional[Dict[str, Any]] = None
     ) -> KerasOptimizer:
-        config = dict(config_)
-        excluded = config.pop("exclude_from_weight_decay", None)
+        excluded = config_.get(_EXCLUDED, {"names": None, "numbers": []})
+        config = {name: value for name, value in config_.items() if name != _EXCLUDED}
         optimizer = super().from_config(config, custom_objects=custom_objects)
-        if excluded:
-            pattern = excluded["pattern"] and re.compile(excluded["pattern"])
-            vars(optimizer)["_exclude_from_weight_decay_pattern"] = pattern
-            vars(optimizer)["_undecayed"] = excluded["numbers"]
+        if excluded["names"]:
+            optimizer.exclude_from_weight_decay(var_names=[excluded["names"]])
+            del optimizer._exclude_from_weight_decay  # `build` sets it
+        vars(optimizer)["_undecayed"] = excluded["numbers"]
         return optimizer
+
+    def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
+        """Returns what reads an option of Keras that the contained optimizer has, too; or None."""
+        raise NotImplementedError
 
     def _check_stateful(self):
         if versions.in_stateless_scope():
@@ -93,3 +91,20 @@ class ContainsOptimizer:
 
     def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
         return clipped(self, grads, super()._clip_gradients)
+
+
+def _shared(name: str) -> property:
+    def get(self: ContainsOptimizer) -> Any:
+        return (self._reader(name) or vars(self).get)(name)
+
+    def set_(self: Any, value: Any):
+        if self._reader(name):
+            self._set_plain(name, value)
+        else:
+            vars(self)[name] = value
+
+    return property(get, set_)
+
+
+for _name in SHARED_WITH_KERAS:
+    setattr(ContainsOptimizer, _name, _shared(_name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import TYPE_CHECKING, Dict, Iterable, Optional, Union
+from typing import TYPE_CHECKING, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -15,27 +15,12 @@ from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, Variabl
 from ...v1_optimizers import schedules
 from ..hyperparameter_values import Rate
 from ..refusals import set_too_late
+from .contained import SHARED_WITH_KERAS
 
 if TYPE_CHECKING:
     from .optimizer import BridgedOptimizer
 
 keras = versions.keras_3()
-CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-_EMA = ("ema_momentum", "ema_overwrite_frequency")
-_OTHERS = ("use_ema", "loss_scale_factor", "gradient_accumulation_steps")
-
-# Options of Keras that may be names of hyperparameters, because Keras does not read them then.
-SHARED_WITH_KERAS = ("weight_decay", *CLIPPING, *_EMA)
-
-
-def refuse_names(names: Iterable[str], optimizer: KerasOptimizer, owner: str):
-    """Raises a ValueError for names of hyperparameters under which Keras 3 reads its options."""
-    taken = (*_OTHERS, *(_EMA if vars(optimizer)["use_ema"] else ()))
-    for name in sorted(set(names) & set(taken)):
-        raise ValueError(
-            f"{owner} has a hyperparameter {name}, and Keras 3 an option of that name, which would "
-            "be mixed up. Give the hyperparameter another name, or omit use_ema."
-        )
 
 
 class Keras3Hyperparameters(dict):
@@ -54,7 +39,6 @@ class Keras3Hyperparameters(dict):
         super().__init__()
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False
-        refuse_names(self._values.other_names(), optimizer, type(optimizer._v1.optimizer).__name__)
         for name in self._values.other_names():
             if hasattr(optimizer, name) and name not in SHARED_WITH_KERAS:
                 del self._values.exact[name]

@@ -6,7 +6,7 @@ replicas; the v1 optimizer computes the updates.
 
 from __future__ import annotations
 
-from typing import Any, Collection, Dict, FrozenSet, Iterable, List, Optional, Union
+from typing import Any, Callable, Collection, Dict, Iterable, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -30,13 +30,9 @@ from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from ..hyperparameter_values import Rate
+from .contained import CLIPPING, EMA
 from .gradients import of_dtype
-from .hyperparameters import (
-    SHARED_WITH_KERAS,
-    Keras3Hyperparameters,
-    add_number,
-    as_keras_takes_it,
-)
+from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
 _ONLY_OF_KERAS = {"_hyper": {}}  # attributes for code of Keras, which must read Keras' options
@@ -85,7 +81,8 @@ class BridgedOptimizer(Keras3State):
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
         check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
-        check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
+        name_of_v1 = type(optimizer).__name__
+        check_names(keras_arguments, settings.own_names, settings.numbers, name_of_v1)
         rate = settings.numbers.get("learning_rate", 0.0)
         super().__init__(
             learning_rate=as_keras_takes_it(rate),
@@ -120,7 +117,7 @@ class BridgedOptimizer(Keras3State):
             active.
         """
         grads, variables = self._prepared(grads, trainable_variables)
-        with self._v1.alone():
+        with self._v1.alone(), with_attributes(self, {"_is_updating": True}):
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)  # a call, which waits for its inputs
             with writes_after(grads):
@@ -170,12 +167,6 @@ class BridgedOptimizer(Keras3State):
         given = [tf.identity(x) for x in traced.captured_inputs if x.dtype != tf.resource]
         with tf.control_dependencies(given):
             return traced().op
-
-    def _backend_apply_gradients(self, *args: Any, **kwargs: Any):
-        # Replicas are threads, which would overwrite each other's attributes.
-        updating = {} if _in_replica() else {"_is_updating": True}
-        with with_attributes(self, updating):
-            return super()._backend_apply_gradients(*args, **kwargs)
 
     def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
         with with_attributes(self, _ONLY_OF_KERAS):
@@ -251,8 +242,7 @@ class BridgedOptimizer(Keras3State):
     @property
     def learning_rate(self):
         """The current learning rate; it can be set to a number, schedule or function."""
-        is_used = self._v1 is None or self._v1.settings.rates or self._is_updating or _in_replica()
-        if not is_used:
+        if not (self._is_updating or self._v1 is None or self._v1.settings.rates):
             raise AttributeError  # `__getattr__` gives the reason
         return self._get_current_learning_rate()
 
@@ -270,6 +260,9 @@ class BridgedOptimizer(Keras3State):
         if is_function and versions.for_a_session():
             return schedules.called_outside(self._learning_rate)
         return super()._get_current_learning_rate()
+
+    def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
+        return self._hyper.__getitem__ if name in self._hyper else None
 
     def _apply_weight_decay(self, variables: List[KerasVariable]):
         if "weight_decay" not in self._hyper:
@@ -311,29 +304,6 @@ class BridgedOptimizer(Keras3State):
         return configuration.with_v1(of_keras, self._v1, keras)
 
 
-def _in_replica() -> bool:
-    return tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
-
-
-def _shared(name: str) -> property:
-    """Returns the property for an option of Keras that may also be a v1 hyperparameter.
-
-    Its value is the hyperparameter's, which `__setattr__` sets.
-    """
-
-    def get(self: BridgedOptimizer) -> Any:
-        return self._hyper.get(name, vars(self).get(name))
-
-    def set_(self: BridgedOptimizer, value: Any):
-        vars(self)[name] = value
-
-    return property(get, set_)
-
-
-for _name in SHARED_WITH_KERAS:
-    setattr(BridgedOptimizer, _name, _shared(_name))
-
-
 def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
     """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
     if keras_arguments.get("decay") is not None:
@@ -372,14 +342,27 @@ def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
             )
 
 
-def check_names(keras_arguments: Dict[str, Any], v1_names: FrozenSet[str], v1_name: str):
-    """Raises a ValueError for arguments of Keras that are also arguments of the v1 optimizer."""
-    for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
-        if name in v1_names and keras_arguments.get(name) is not None:
-            raise ValueError(
-                f"{name}={keras_arguments[name]!r}: Keras would apply it besides {v1_name}, which "
-                f"has an argument of the same name. Pass the value to {v1_name} instead."
-            )
+def check_names(
+    keras_arguments: Dict[str, Any], names: Iterable[str], set_names: Iterable[str], owner: str
+):
+    """Raises a ValueError for options of Keras with the names of arguments of the inner optimizer.
+
+    Args:
+      keras_arguments: the options.
+      names: the names of the inner optimizer's arguments.
+      set_names: those of its hyperparameters, which can be set.
+      owner: the name of its class.
+    """
+    given = {name for name, value in keras_arguments.items() if value is not None}
+    taken = {"weight_decay", *CLIPPING} & given & set(names)
+    read = {"use_ema", "loss_scale_factor", "gradient_accumulation_steps"}
+    taken |= (read | set(EMA if keras_arguments.get("use_ema") else ())) & set(set_names)
+    for name in sorted(taken):
+        raise ValueError(
+            f"{name}={keras_arguments.get(name)!r}: Keras would apply it besides {owner}, which "
+            f"has an argument of the same name. Pass the value to {owner} instead, or rename its "
+            "argument."
+        )
 
 
 versions.register_with_keras_3(BridgedOptimizer)

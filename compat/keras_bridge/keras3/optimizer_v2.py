@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterable, List, Optional
+import functools
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -21,9 +22,8 @@ from legacy_opt.core.types import (
 
 from ...v1_optimizers.temporary_attributes import Lock, with_attributes
 from . import optimizer_v2_configuration, saving
-from .contained import ContainsOptimizer
+from .contained import CLIPPING, SHARED_WITH_KERAS, ContainsOptimizer
 from .gradients import of_dtype
-from .hyperparameters import CLIPPING, SHARED_WITH_KERAS, refuse_names
 from .optimizer import check_arguments, check_names
 from .optimizer_v2_copies import as_numbers, check_is_alone, copy_without_variables, untrained_copy
 
@@ -56,7 +56,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         names = set(inner._hyper)
         others = set(SHARED_WITH_KERAS) - names  # reading a hyperparameter would create a variable
         names.update(each for each in others if getattr(inner, each, None) is not None)
-        check_names(keras_arguments, frozenset(names), type(inner).__name__)
+        check_names(keras_arguments, names, names, type(inner).__name__)
         vars(self).update(
             _saved=saving.SavedVariables(self),
             _created=[],  # the variables of the OptimizerV2, as keras.Variables
@@ -69,7 +69,6 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             name=inner._name.replace("/", "_") if name is None else name,
             **keras_arguments,
         )
-        refuse_names(names, self, type(inner).__name__)
         vars(self).update(_inner=inner, _untrained=copy_without_variables(inner))
         inner.iterations = versions.tf_variable(self._iterations)
         # Now, so that the order of the variables, by which .h5 files are read, is always the same.
@@ -248,6 +247,12 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
             return True
         return not (name.startswith("_") or hasattr(base, name)) and hasattr(type(inner), name)
 
+    def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
+        if self._inner is None:  # Keras' own constructor, or get_config
+            return None
+        is_of_inner = not self._clips if name in CLIPPING else self._is_of_inner(name)
+        return functools.partial(getattr, self._inner) if is_of_inner else None
+
     def _set_plain(self, name: str, value: Any):
         """Sets an attribute that is no hyperparameter, also for `new_optimizer_v2`."""
         for each in (self._inner, self._untrained):
@@ -348,29 +353,4 @@ def _no_rate() -> Tensor:
     return tf.constant(0.0)
 
 
-def _shared(name: str) -> property:
-    """Returns the property for an attribute that optimizers of Keras 2 and of Keras 3 have.
-
-    It is Keras 3's if an argument of Keras 3 says so, and otherwise the OptimizerV2's.
-    """
-
-    def is_of_keras_3(self: OptimizerV2InKeras3) -> bool:
-        if self._inner is None:  # Keras' own constructor, or get_config
-            return True
-        return self._clips if name in CLIPPING else not self._is_of_inner(name)
-
-    def get(self: OptimizerV2InKeras3) -> Any:
-        return vars(self).get(name) if is_of_keras_3(self) else getattr(self._inner, name)
-
-    def set_(self: OptimizerV2InKeras3, value: Any):
-        if is_of_keras_3(self):
-            vars(self)[name] = value
-        else:
-            self._set_plain(name, value)
-
-    return property(get, set_)
-
-
-for _name in SHARED_WITH_KERAS:
-    setattr(OptimizerV2InKeras3, _name, _shared(_name))
 versions.register_with_keras_3(OptimizerV2InKeras3)

@@ -85,21 +85,18 @@ def _class_names(config: Any) -> Iterator[str]:
 
 
 def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
-    """Returns the class that Keras 3 knows under a name, which may lack the package; or None.
+    """Returns a class that is registered in Keras 3, also if the name lacks its package; or None.
 
     Raises:
       ValueError: several registered classes have this name.
     """
     saving = versions.keras_3().saving
+    known = {*saving.get_custom_objects().values(), *(custom_objects or {}).values()}
+    named = [each for each in known if getattr(each, "__name__", None) == name]
     found = saving.get_registered_object(name, custom_objects)
-    known = [*saving.get_custom_objects().values(), *(custom_objects or {}).values()]
-    named = {each for each in known if getattr(each, "__name__", None) == name}
     if found is None and len(named) > 1:
-        raise ValueError(
-            f"Several classes named {name} are registered in Keras 3, and a saved OptimizerV2 "
-            "refers to one of them by this name. Rename the others."
-        )
-    return found or next(iter(named), None)
+        raise ValueError(f"Several classes named {name} are registered in Keras 3. Rename them.")
+    return found or (named[0] if named else None)
 
 
 def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:
