@@ -36,6 +36,9 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
     """
     current = {name: driver.values.current(name) for name in driver.values.exact}
     result = dict(configuration, **driver.settings.arguments)
+    leaves = nesting.leaves(driver.optimizer)
+    if all(vars(leaf).get("use_fused_kernels") is False for leaf in leaves):
+        result["fused"] = False
     if driver.values.counts_updates:
         result["by_updates"] = True
     rates = driver.settings.rates

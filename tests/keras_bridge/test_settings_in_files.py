@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdafactorOptimizer, AdamWOptimizer, MultiOptimizer
+from legacy_opt import AdafactorOptimizer, AdagradDecayOptimizer, AdamWOptimizer, MultiOptimizer
 from legacy_opt.compat import register_optimizer, to_keras
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.loading import load_model
@@ -111,6 +111,8 @@ def test_exclusions_before_and_after_the_optimizer_is_built():
     new.exclude_from_weight_decay(var_names=["kernel"])
     model.compile(new)
     assert fit(model) == [0.75, 0.75]
+    with pytest.raises(ValueError, match="for 2 variables.*and not for 1"):
+        type(optimizer).from_config(config).build(model.trainable_variables[1:])
 
 
 @keras3
@@ -171,6 +173,15 @@ def test_the_present_decay_of_keras_2_is_saved():
     assert optimizer.get_config()["decay"] == 0.5
     optimizer.decay = 0.25
     assert type(optimizer).from_config(optimizer.get_config()).get_config()["decay"] == 0.25
+
+
+def test_kernels_that_were_switched_off_are_saved(api):
+    optimizer = AdagradDecayOptimizer(0.5, None)
+    optimizer.use_fused_kernels = False
+    optimizer = api.bridged(optimizer)
+    again = type(optimizer).from_config(optimizer.get_config())
+    assert again._v1.leaf.use_fused_kernels is False
+    assert api.bridged("Adam").get_config()["fused"] is True
 
 
 # Learning rates and hyperparameters in Keras 3.

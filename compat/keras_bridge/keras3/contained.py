@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from legacy_opt import versions
 from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable
@@ -24,7 +24,7 @@ class ContainsOptimizer:
     """
 
     contained: Any
-    _undecayed: Sequence[int] = ()  # numbers of variables, from `from_config`
+    _undecayed: Any = {"names": None, "numbers": [], "of": 0}  # see `get_config`
 
     @property
     def has_trained(self) -> bool:
@@ -35,36 +35,42 @@ class ContainsOptimizer:
         variables = list(variables)
         super().build(variables)
         if variables and "_exclude_from_weight_decay" not in vars(self):
-            keys = {self._var_key(variables[number]) for number in self._undecayed}
+            numbers, count = self._undecayed["numbers"], self._undecayed["of"]
+            if numbers and count != len(variables):
+                raise ValueError(
+                    f"The configuration is for {count} variables, of which it excludes some from "
+                    f"weight decay, and not for {len(variables)}. Call exclude_from_weight_decay."
+                )
+            keys = {self._var_key(variables[number]) for number in numbers}
             vars(self)["_exclude_from_weight_decay"] = keys
 
     def get_config(self) -> Dict[str, Any]:
+        excluded, config = dict(self._undecayed), super().get_config()
         pattern = vars(self).get("_exclude_from_weight_decay_pattern")
-        keys, numbers = vars(self).get("_exclude_from_weight_decay"), self._undecayed
+        keys = vars(self).get("_exclude_from_weight_decay")
         if keys and not self.has_trained:
             raise ValueError(
                 "exclude_from_weight_decay(var_list=…) cannot be saved before the optimizer is "
                 "built. Call optimizer.build(model.trainable_variables) first, or pass var_names."
             )
         if keys is not None:
-            trained = enumerate(self._trainable_variables)
-            numbers = [number for number, each in trained if self._var_key(each) in keys]
-        config = super().get_config()
-        if pattern or numbers:
-            config[_EXCLUDED] = {"names": pattern and pattern.pattern, "numbers": numbers}
-        return config
+            trained = [self._var_key(each) for each in self._trainable_variables]
+            numbers = [number for number, key in enumerate(trained) if key in keys]
+            excluded.update(names=pattern and pattern.pattern, numbers=numbers, of=len(trained))
+        is_empty = not (excluded["names"] or excluded["numbers"])
+        return config if is_empty else dict(config, **{_EXCLUDED: excluded})
 
     @classmethod
     def from_config(
         cls, config_: Dict[str, Any], custom_objects: Optional[Dict[str, Any]] = None
     ) -> KerasOptimizer:
-        excluded = config_.get(_EXCLUDED, {"names": None, "numbers": []})
-        config = {name: value for name, value in config_.items() if name != _EXCLUDED}
+        config = dict(config_)
+        excluded = config.pop(_EXCLUDED, cls._undecayed)
         optimizer = super().from_config(config, custom_objects=custom_objects)
         if excluded["names"]:
             optimizer.exclude_from_weight_decay(var_names=[excluded["names"]])
             del optimizer._exclude_from_weight_decay  # `build` sets it
-        vars(optimizer)["_undecayed"] = excluded["numbers"]
+        vars(optimizer)["_undecayed"] = excluded
         return optimizer
 
     def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
