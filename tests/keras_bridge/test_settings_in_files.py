@@ -65,6 +65,21 @@ def test_two_classes_of_one_name_are_refused(monkeypatch):
         optimizer.get_config()
 
 
+@keras3
+def test_classes_of_keras_2_are_not_taken_for_registered_ones(monkeypatch):
+    from tests.support.keras.optimizers_v2 import Lookahead, legacy
+
+    monkeypatch.setitem(
+        KERAS_3.keras.saving.get_custom_objects(), "mine>Adam", type("Adam", (SGD,), {})
+    )
+    config = to_keras(Lookahead(legacy.Adam(0.25)), api="keras3").get_config()
+    made = type(to_keras(SGD(0.5), api="keras3")).from_config(config, {"Lookahead": Lookahead})
+    assert type(made._inner._optimizer) is legacy.Adam
+    own = Lookahead(type("Adam", (SGD,), {})(0.25))
+    with pytest.raises(ValueError, match="Adam cannot be saved: another class of that name"):
+        to_keras(own, api="keras3").get_config()
+
+
 # Weight decay.
 
 

@@ -27,16 +27,18 @@ def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
             f"{cls.__name__} cannot be saved: its get_config does not include the argument {name}. "
             "Return all arguments of the constructor from get_config."
         )
+    name, name_in_keras_2 = _registered_name(cls), versions.keras_2().utils.get_registered_name
     for each in versions.with_wrapped(optimizer):
-        KERAS_2.check_saves(each, config if each is optimizer else each.get_config())
-    for name in _class_names(config):
-        _nested_class(name, None)
-    name = _registered_name(cls)
-    if _class_named(name, None) not in (cls, None):
-        raise ValueError(
-            f"{cls.__name__} cannot be saved: another class of that name would be loaded. Register "
-            f"your class with {_REGISTER}, or give it another name."
-        )
+        is_outer = each is optimizer
+        KERAS_2.check_saves(each, config if is_outer else each.get_config())
+        own_name = name if is_outer else name_in_keras_2(type(each))
+        if _class_named(own_name, None) not in (type(each), None):
+            raise ValueError(
+                f"{own_name} cannot be saved: another class of that name would be loaded. Register "
+                f"your class with {_REGISTER}, or give it another name."
+            )
+    for nested_name in _class_names(config):
+        _nested_class(nested_name, None)
     return {"class_name": name, "config": config}
 
 
@@ -90,13 +92,15 @@ def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
     Raises:
       ValueError: several registered classes have this name.
     """
-    saving = versions.keras_3().saving
+    saving, schedules = versions.keras_3().saving, versions.keras_2().optimizers.schedules
+    found = saving.get_registered_object(name, custom_objects)
+    if found is not None or hasattr(schedules, name) or _class_named(name, None) is not None:
+        return found
     known = {*saving.get_custom_objects().values(), *(custom_objects or {}).values()}
     named = [each for each in known if getattr(each, "__name__", None) == name]
-    found = saving.get_registered_object(name, custom_objects)
-    if found is None and len(named) > 1:
+    if len(named) > 1:
         raise ValueError(f"Several classes named {name} are registered in Keras 3. Rename them.")
-    return found or (named[0] if named else None)
+    return named[0] if named else None
 
 
 def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:
