@@ -345,13 +345,9 @@ def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
 def check_names(
     keras_arguments: Dict[str, Any], names: Iterable[str], set_names: Iterable[str], owner: str
 ):
-    """Raises a ValueError for options of Keras with the names of arguments of the inner optimizer.
+    """Raises a ValueError for options of Keras that are arguments of the inner optimizer, too.
 
-    Args:
-      keras_arguments: the options.
-      names: the names of the inner optimizer's arguments.
-      set_names: those of its hyperparameters, which can be set.
-      owner: the name of its class.
+    Those in `set_names` are its hyperparameters, which can be set while training.
     """
     given = {name for name, value in keras_arguments.items() if value is not None}
     taken = {"weight_decay", *CLIPPING} & given & set(names)
