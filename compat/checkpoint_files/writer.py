@@ -13,6 +13,7 @@ import tensorflow as tf
 from ..file_endings import prefix_of
 from . import paths as checkpoint_paths
 from . import reader, tensor_names
+from .index import parse_index
 from .paths import CheckpointError, reason
 from .working_folder import WorkingFolder
 
@@ -37,14 +38,18 @@ class CheckpointWriter:
     as after `Saver.save`.
 
     An existing checkpoint stays readable until the new checkpoint replaces it. The name of a data
-    file contains the number of data files. If old data files have the same number, the writer
-    splits the last new data file, so that the new files have other names. It cannot split a file
-    with a single tensor; if all possible numbers are taken, no checkpoint exists while the files
-    are renamed.
+    file contains the number of data files. If the old index has the same number, the writer splits
+    the last new data file, so that the new files have other names. It cannot split a file with a
+    single tensor; then no checkpoint exists while the files are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
       overwrite: whether to replace an existing checkpoint.
+      is_latest: whether the `checkpoint` file beside `path` names the new checkpoint.
+
+    Attributes:
+      path: the prefix.
+      working: the `WorkingFolder`.
 
     Raises:
       CheckpointError: on entering, if `path` cannot be a checkpoint's prefix, if the checkpoint
@@ -53,11 +58,11 @@ class CheckpointWriter:
         changed.
     """
 
-    def __init__(self, path, overwrite=False):
+    def __init__(self, path, overwrite=False, is_latest=True):
         self.path = prefix_of(checkpoint_paths.as_text(path))
         self._folder, self._name = os.path.split(self.path)
-        self._working = WorkingFolder(self.path)
-        self._overwrite = overwrite
+        self.working = WorkingFolder(self.path)
+        self._overwrite, self._is_latest = overwrite, is_latest
         self._specs = {}
         self._pending = []
         self._shards = []
@@ -66,7 +71,7 @@ class CheckpointWriter:
     def __enter__(self):
         self._check_path()
         with self._errors("cannot be written"):
-            self._working.__enter__()
+            self.working.__enter__()
             try:
                 self._refuse_existing()
             except BaseException:
@@ -105,7 +110,7 @@ class CheckpointWriter:
         if self._overwrite:
             return
         existing = checkpoint_paths.files_of(self.path)
-        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in existing:
+        if self.working.left_behind and self.path + checkpoint_paths.INDEX not in existing:
             return  # a killed writer had published these data files, but not the index
         if existing:
             raise CheckpointError(
@@ -122,7 +127,7 @@ class CheckpointWriter:
             self._clean_up()
 
     def _clean_up(self):
-        self._working.__exit__(None, None, None)
+        self.working.__exit__(None, None, None)
 
     def add(self, name, array, part=None):
         """Writes an array.
@@ -199,7 +204,7 @@ class CheckpointWriter:
         self._pending = []
 
     def _save_shard(self, items):
-        prefix = os.path.join(self._working.path, f"shard-{len(self._shards)}", "part")
+        prefix = os.path.join(self.working.path, f"shard-{len(self._shards)}", "part")
         try:
             _save(prefix, items)
         except tf.errors.OpError as error:
@@ -215,20 +220,20 @@ class CheckpointWriter:
         self._flush_under_new_names()
         for checkpoint in self._sources.values():
             checkpoint.check_unchanged()
-        merged = os.path.join(self._working.path, self._name)
+        merged = os.path.join(self.working.path, self._name)
         _merge(self._shards, merged)
         self._publish(merged)
-        _name_as_latest(self._folder, self._name)
+        if self._is_latest:
+            _name_as_latest(self._folder, self._name)
 
     def _flush_under_new_names(self):
-        """Writes the pending tensors to as many data files as make all names new, if possible.
+        """Writes the pending tensors to as many data files as make their names new, if possible.
 
         If new data files had the names of old data files, the old index would describe new data for
-        a moment. A killed writer may have left old data files of several numbers.
+        a moment. Files that the old index does not describe, of a killed writer, do not matter.
         """
-        old_counts = _shard_counts(self.path)
-        counts = range(1, len(self._pending) + 1)
-        count = next((each for each in counts if len(self._shards) + each not in old_counts), 1)
+        old_count = _shard_count(self.path)
+        count = 2 if old_count == len(self._shards) + 1 and len(self._pending) > 1 else 1
         for _ in range(count - 1):
             self._save_shard([self._pending.pop()])
         self._flush()
@@ -239,8 +244,8 @@ class CheckpointWriter:
         new_files = [self.path + each[len(merged) :] for each in sources]
         old_files = checkpoint_paths.files_of(self.path)
         index = self.path + checkpoint_paths.INDEX
-        if index in old_files and set(new_files) & set(old_files):
-            tf.io.gfile.remove(index)
+        if _shard_count(self.path) in (len(sources), None):
+            tf.io.gfile.remove(index)  # it must not describe new data
         for source, target in zip(sources, new_files):
             tf.io.gfile.rename(source, target, overwrite=True)
         tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
@@ -317,9 +322,14 @@ def _nbytes(array):
     return array.nbytes + sum(len(each) for each in array.flat if isinstance(each, (bytes, str)))
 
 
-def _shard_counts(prefix):
-    """Returns the numbers of data files that are in the names of a checkpoint's data files."""
-    return {int(each.rsplit("-", 1)[1]) for each in checkpoint_paths.data_files(prefix)}
+def _shard_count(prefix):
+    """Returns the number of data files of a checkpoint's index; 0 if there is no index."""
+    path = prefix + checkpoint_paths.INDEX
+    if not checkpoint_paths.is_file(path):
+        return 0
+    with contextlib.suppress(ValueError), tf.io.gfile.GFile(path, "rb") as file:
+        return len(parse_index(file.read()).data_bytes)
+    return None  # the index is damaged
 
 
 def _name_as_latest(folder, name):

@@ -192,7 +192,7 @@ def _is_model(item):
 
 
 def _save(model, optimizer, arguments, report):
-    """Saves a Keras file or a checkpoint in a working folder, then renames the files.
+    """Saves a Keras file or a checkpoint, completely or not at all.
 
     Returns:
       The report. If Keras does not save the optimizer's state, the report lists it as a leftover.
@@ -201,16 +201,25 @@ def _save(model, optimizer, arguments, report):
       CheckpointMismatch: Keras does not save the state, and --partial is not given.
     """
     path = arguments.destination
-    folder, name = os.path.split(os.path.abspath(path))
-    with WorkingFolder(os.path.join(folder, name)) as working:
+    if not path.endswith(file_endings.KERAS):
+        saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+        if not arguments.dry_run:
+            object_checkpoint.save(tf.train.Checkpoint(**saved), path, arguments.overwrite)
+        return report
+    with WorkingFolder(os.path.abspath(path)) as working:
         # Check again, because the file may have been created after the first check.
         special_files.refuse_existing(path, arguments.overwrite)
-        has_state = _write(os.path.join(working.path, name), model, optimizer)
+        written = os.path.join(working.path, os.path.basename(path))
+        if path.endswith((".weights.h5", ".weights.hdf5")):
+            model.save_weights(written)
+        else:
+            model.save(written)
+        has_state = optimizer is None or keras_files.holds_optimizer(written)
         if not has_state:
             report = report._replace(left_in_checkpoint=_lost(report, path))
         fits = has_state or arguments.partial
         if fits and not arguments.dry_run:
-            object_checkpoint.publish(working, folder)
+            os.replace(written, path)
     if not fits:
         reason = (
             f"Keras does not save the optimizer's state in {path!r}. Use another file extension "
@@ -224,19 +233,6 @@ def _lost(report, path):
     ending = os.path.splitext(path)[1]
     why = f"this Keras does not save the optimizer's state in {ending} files"
     return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
-
-
-def _write(path, model, optimizer):
-    """Writes a Keras file or a checkpoint; returns False if it lacks the optimizer's state."""
-    if path.endswith((".weights.h5", ".weights.hdf5")):
-        model.save_weights(path)
-    elif path.endswith(file_endings.KERAS):
-        model.save(path)
-    else:
-        saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
-        object_checkpoint.write(tf.train.Checkpoint(**saved), path)
-        return True
-    return optimizer is None or keras_files.holds_optimizer(path)
 
 
 # From Keras

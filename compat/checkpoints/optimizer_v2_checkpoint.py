@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from typing import Optional
 
@@ -14,7 +13,6 @@ from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap, Pat
 from .. import special_files
 from ..checkpoint_contents.keras_2_state import saved_state
 from ..checkpoint_files.paths import as_text
-from ..checkpoint_files.working_folder import WorkingFolder
 from . import name_maps, object_checkpoint
 from .keras_state import reset_derived_state
 from .optimizer_v2_state import OptimizerV2State, optimizer_v2_of
@@ -130,12 +128,8 @@ def save_optimizer_v2(
     special_files.refuse_existing(path, overwrite, _OVERWRITE)
     own = OptimizerV2State(model_or_variables, optimizer)
     copies, made = own.copied_to_keras_2()
-    folder, name = os.path.split(os.path.abspath(path))
-    with WorkingFolder(os.path.join(folder, name)) as working:
-        special_files.refuse_existing(path, overwrite, _OVERWRITE)
-        objects = tf.train.Checkpoint(variables=copies, optimizer=made)
-        object_checkpoint.write(objects, os.path.join(working.path, name))
-        object_checkpoint.publish(working, folder)
+    objects = tf.train.Checkpoint(variables=copies, optimizer=made)
+    object_checkpoint.save(objects, path, overwrite)
     written = [
         Transfer(own.label(pair), "/".join(filter(None, pair)), tuple(each.shape), each.dtype)
         for pair, each in own.tensors.items()

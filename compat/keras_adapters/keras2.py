@@ -57,6 +57,15 @@ class Adapter(KerasAdapter):
         )
         return {name: value for name, value in arguments.items() if value is not None}
 
+    def check_saves(self, optimizer, config):
+        """Raises a ValueError if a configuration lacks an argument that all optimizers take."""
+        for name in sorted(set(self.base_arguments(optimizer)) - set(config)):
+            raise ValueError(
+                f"{type(optimizer).__name__} cannot be saved: its get_config does not include "
+                f"{name}. Save weights and state without the settings: tf.train.Checkpoint, "
+                "model.save_weights."
+            )
+
     def variables_of(self, bridged, variables):
         if variables is None:
             return bridged.trained_variables()

@@ -165,5 +165,9 @@ def custom_objects(api: str = "auto") -> Dict[str, type]:
     Raises:
       ImportError: the required Keras is not installed.
     """
-    cls = bridge_class(api)
-    return {cls.__name__: cls, f"{versions.KERAS_PACKAGE}>{cls.__name__}": cls}
+    classes = [bridge_class(api)]
+    if adapter_of_api(api).api == "keras3":
+        home = importlib.import_module(_HOME_OF_OPTIMIZER_V2, __package__)
+        classes.append(home.OptimizerV2InKeras3)
+    names = {cls.__name__: cls for cls in classes}
+    return dict(names, **{f"{versions.KERAS_PACKAGE}>{name}": names[name] for name in names})

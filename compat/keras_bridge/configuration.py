@@ -36,6 +36,9 @@ def with_v1(configuration: Configuration, driver: V1Driver, keras: KerasPackage)
     """
     current = {name: driver.values.current(name) for name in driver.values.exact}
     result = dict(configuration, **driver.settings.arguments)
+    leaves = nesting.leaves(driver.optimizer)
+    if all(vars(leaf).get("use_fused_kernels") is False for leaf in leaves):
+        result["fused"] = False
     if driver.values.counts_updates:
         result["by_updates"] = True
     rates = driver.settings.rates
@@ -97,7 +100,9 @@ def _rate_arguments(optimizer: V1Optimizer) -> Dict[str, Any]:
     return dict.fromkeys(names + ["learning_rate"], rate)
 
 
-def with_objects(configuration: Configuration, keras: KerasPackage) -> Configuration:
+def with_objects(
+    configuration: Configuration, keras: KerasPackage, known: Optional[Dict[str, Any]]
+) -> Configuration:
     """Returns a configuration in which v1 optimizers and schedules are objects, not plain data.
 
     Raises:
@@ -108,6 +113,6 @@ def with_objects(configuration: Configuration, keras: KerasPackage) -> Configura
     result = dict(configuration, optimizer=optimizer)
     if result.get("learning_rates"):
         result["learning_rates"] = [
-            None if saved is None else schedule_from(saved) for saved in result["learning_rates"]
+            saved and schedule_from(saved, known) for saved in result["learning_rates"]
         ]
     return result

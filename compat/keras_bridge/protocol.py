@@ -76,7 +76,7 @@ class StateOwner:
         Raises:
           ValueError: the v1 optimizer's class is not registered.
         """
-        made = configuration.with_objects(config_, cls._adapter.keras)
+        made = configuration.with_objects(config_, cls._adapter.keras, custom_objects)
         return super().from_config(made, custom_objects=custom_objects)
 
     def get_or_create_slot(

@@ -118,7 +118,7 @@ class KerasOptimizerInGraph:
         before = self._built_for
         self._built_for = before + new
         try:
-            with self._making():
+            with self._making(), _reading_initial_values(self._built_for):
                 self.adapter.build_in_graph(self.keras, variables, self._making_slot)
         except BaseException:
             self._built_for = before
@@ -184,6 +184,18 @@ class KerasOptimizerInGraph:
                 return tf.convert_to_tensor(versions.tf_variable(optimizer.iterations))
 
             return step().op
+
+
+def _reading_initial_values(variables):
+    """Returns a scope in which reading one of the variables of a graph gives its initial value.
+
+    A slot may start at its variable, whose initializer may run later, or in a trained graph again.
+    """
+    scope = contextlib.ExitStack()
+    for each in variables if versions.for_a_session() else ():
+        read = {"_read_variable_op": lambda *_, each=each: tf.identity(each.initial_value)}
+        scope.enter_context(with_attributes(each, read))
+    return scope
 
 
 @contextlib.contextmanager

@@ -10,6 +10,7 @@ import numpy as np
 
 import legacy_opt
 
+from ..keras_bridge import configuration
 from ..v1_optimizers import inspection, serialization
 
 # The kinds of training in which two optimizers are compared.
@@ -316,7 +317,8 @@ def v1_arguments(bridged):
         for name, parameter in inspection.parameters_of(cls).items()
         if parameter.default is not parameter.empty
     }
-    return dict(defaults, **bridged.get_config()["optimizer"]["config"])
+    saved = configuration.with_v1({}, bridged._v1, bridged._adapter.keras)
+    return dict(defaults, **saved["optimizer"]["config"])
 
 
 def power_after(beta, steps):

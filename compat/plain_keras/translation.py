@@ -11,7 +11,7 @@ from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
 
 from .. import messages
 from ..keras_adapters import adapter_of
-from ..keras_bridge import bridge
+from ..keras_bridge import bridge, configuration
 from ..v1_optimizers import graph_names, inspection, owned_state, serialization, supported
 from . import counterparts, measurement, translators
 from .report import Moved, Translation, TranslationReport
@@ -186,7 +186,7 @@ def _report(translator, bridged, plain, variables, carry, counted, is_reverse=Fa
         measurements=(),
     )
     rate = adapter.rate_now(plain) or 0.01  # a schedule with warm-up may begin with 0
-    v1_configuration = bridged.get_config()["optimizer"]
+    v1_configuration = configuration.with_v1({}, bridged._v1, adapter.keras)["optimizer"]
 
     def make():
         v1_optimizer = serialization.from_config(v1_configuration)

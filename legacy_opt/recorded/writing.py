@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 import os
@@ -42,11 +43,17 @@ def save(record: Record, path: PathLike) -> None:
 def replaced(path: PathLike) -> Iterator[Path]:
     """Scope that writes a file under another name, which is then renamed; removed after an error.
 
+    On Linux, removes such files of processes that were killed, too.
+
     Yields:
       The path to write to.
     """
     path = Path(path)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    for other in path.parent.glob(f".{glob.escape(path.name)}.[0-9]*"):
+        process = Path("/proc", other.suffix[1:])
+        if process.with_name("self").exists() and not process.exists() and process.name.isdigit():
+            other.unlink()
     try:
         yield temporary
         os.replace(str(temporary), str(path))

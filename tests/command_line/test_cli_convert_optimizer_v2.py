@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
+from tests.support.keras.loading import load_model
 from tests.support.keras.optimizers_v2 import legacy
 from tests.support.processes.command_line import with_users_module
 
@@ -53,7 +54,7 @@ def words(source, destination, *others, function="build"):
 def test_to_keras_3(source, model, screen, tmp_path):
     result = screen.json(*words(source, "new.keras"))
     assert result["complete"] and len(result["transferred"]) == 7
-    new = KERAS_3.keras.models.load_model(str(tmp_path / "new.keras"))
+    new = load_model(KERAS_3, tmp_path / "new.keras")
     assert new.optimizer.iterations == model.optimizer.iterations == 3
     for one, other in zip(new.trainable_variables, model.trainable_variables):
         np.testing.assert_array_equal(one.numpy(), other.numpy())

@@ -7,6 +7,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import AdagradDecayOptimizer
 from tests.support.keras.keras_apis import KERAS_3 as api
+from tests.support.keras.loading import load_model
 
 pytestmark = pytest.mark.keras3
 
@@ -284,7 +285,7 @@ def test_a_model_loaded_from_h5_continues_with_its_state(tmp_path):
     model.compile(api.bridged("Adam"), keras.losses.MeanSquaredError())
     model.fit(*data(2), batch_size=1, verbose=0)
     model.save(str(tmp_path / "model.h5"))
-    again = keras.models.load_model(str(tmp_path / "model.h5"))
+    again = load_model(api, tmp_path / "model.h5")
     for one in (model, again):
         one.fit(*data(3), batch_size=1, verbose=0)
     assert again.optimizer.iterations.numpy() == 5

@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.keras.keras3_saving import (
+    CLASSES,
     DAILY,
     MAKERS,
     assert_same_state,
@@ -21,6 +22,7 @@ from tests.support.keras.keras3_saving import (
     train,
 )
 from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.loading import load_model
 
 bridged = KERAS_3.bridged
 keras = KERAS_3.keras
@@ -99,7 +101,7 @@ def test_a_model_that_was_never_trained_is_saved(name, tmp_path):
     model.optimizer.learning_rate = 0.375
     model.save(str(tmp_path / "model.keras"))
     with no_warnings_of_keras():
-        loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+        loaded = load_model(KERAS_3, tmp_path / "model.keras", *CLASSES)
     model.optimizer.build(model.trainable_variables)
     assert_same_state(state(loaded), state(model))
 
@@ -123,7 +125,7 @@ def test_a_subclassed_model_that_was_never_called_is_saved(tmp_path):
     model = compiled(bridged("Adam"), Late())
     with pytest.warns(UserWarning):  # Keras warns that the model is not built
         model.save(str(tmp_path / "model.keras"))
-    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    loaded = load_model(KERAS_3, tmp_path / "model.keras", Late)
     train(loaded, 0, 2)
     train(model, 0, 2)
     assert_same_state(state(loaded), state(model))
@@ -134,7 +136,7 @@ def test_a_subclassed_model_continues_training(tmp_path):
     train(model, 0, 3)
     model.save(str(tmp_path / "model.keras"))
     with no_warnings_of_keras():
-        loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+        loaded = load_model(KERAS_3, tmp_path / "model.keras", Late)
     train(loaded, 3, 6)
     train(model, 3, 6)
     assert_same_state(state(loaded), state(model))
@@ -148,7 +150,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     model.optimizer.build(model.trainable_variables)
     model.save(str(tmp_path / "model.keras"))
     with no_warnings_of_keras():
-        loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+        loaded = load_model(KERAS_3, tmp_path / "model.keras", *CLASSES)
     assert_same_state(state(loaded), state(model))
 
 
@@ -166,7 +168,7 @@ def test_layers_of_several_dtypes_continue_training(name, tmp_path):
     model = compiled(bridged(MAKERS[name](None)), mixed())
     train(model, 0, 3)
     model.save(str(tmp_path / "model.keras"))
-    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    loaded = load_model(KERAS_3, tmp_path / "model.keras", *CLASSES)
     train(loaded, 3, 6)
     train(model, 3, 6)
     assert_same_state(state(loaded), state(model))

@@ -7,6 +7,7 @@ import tensorflow as tf
 from legacy_opt.compat import to_keras
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
+from tests.support.keras.loading import load_model
 from tests.support.keras.optimizers_v2 import MAKERS, Gravity, Heavy, Lookahead, legacy, schedules
 
 pytestmark = pytest.mark.keras3
@@ -112,8 +113,7 @@ def train_save_and_go_on(name, ending, tmp_path, is_built=True, change=lambda op
         other.load_weights(path)
     else:
         model.save(path)
-        known = {"Heavy": Heavy, "Lookahead": Lookahead}
-        other = keras.models.load_model(path, custom_objects=known)
+        other = load_model(KERAS_3, path, Heavy, Lookahead)
     for each in (model, other):
         each.fit(x, y, verbose=0, shuffle=False, epochs=2)
     assert other.optimizer.iterations.numpy() == model.optimizer.iterations.numpy()

@@ -11,6 +11,7 @@ import tensorflow as tf
 from legacy_opt import ClipByValueOptimizer, GradientAccumulationOptimizer, MultiOptimizer, versions
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_v1
 from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.loading import load_model
 
 bridged = KERAS_3.bridged
 
@@ -61,7 +62,7 @@ def train(model, first, last):
 
 def by_keras_file(model, path, name):
     model.save(str(path / "model.keras"))
-    return keras.models.load_model(str(path / "model.keras"))
+    return load_model(KERAS_3, path / "model.keras")
 
 
 def by_weights_file(model, path, name):

@@ -16,6 +16,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.keras import keras_apis
 from tests.support.keras.keras2_saving import IDS, OPTIMIZERS, WAYS, build_model, same, train
+from tests.support.keras.loading import load_model
+from tests.support.keras.row_adagrad import RowAdagrad
 from tests.support.paths import DOCS
 
 keras = keras_apis.keras_2()
@@ -124,7 +126,7 @@ def test_a_saved_model_serves(name, tmp_path):
     table, kernel, bias = weights
     expected = table[IDS].reshape(4, 6) @ kernel + bias
     np.testing.assert_allclose(load_signature(tmp_path / "model"), expected, rtol=1e-6)
-    loaded = keras.models.load_model(str(tmp_path / "model"))
+    loaded = load_model(keras_apis.OPTIMIZER_V2, tmp_path / "model", RowAdagrad)
     np.testing.assert_allclose(loaded.predict_on_batch(IDS), expected, rtol=1e-6)
 
 
@@ -154,7 +156,7 @@ def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
     model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))
     weights = train(model)
     model.save(str(tmp_path / "model"), save_format="tf")
-    loaded = keras.models.load_model(str(tmp_path / "model"))
+    loaded = load_model(keras_apis.OPTIMIZER_V2, tmp_path / "model", RowAdagrad)
     assert same(loaded.get_weights(), weights)
     inner = getattr(loaded.optimizer, "inner_optimizer", loaded.optimizer)
     assert type(inner) is type(OPTIMIZERS["AdagradDecay"]())

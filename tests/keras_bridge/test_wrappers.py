@@ -29,6 +29,7 @@ from tests.support import running
 from tests.support.keras import keras_ways, keras_wrappers
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.keras_ways import KERAS_3_WAYS, WAYS
+from tests.support.keras.loading import load_model
 
 v1 = tf.compat.v1
 
@@ -157,7 +158,7 @@ def test_a_model_is_saved_with_its_wrapper(file, kept, tmp_path):
     model = compiled()
     train(model)
     model.save(str(tmp_path / file), save_format="tf" if file == "SavedModel" else "h5")
-    again = OPTIMIZER_V2.keras.models.load_model(str(tmp_path / file))
+    again = load_model(OPTIMIZER_V2, tmp_path / file)
     assert again.optimizer.get_config() == model.optimizer.get_config()
     if not kept:
         weights, model = model.get_weights(), compiled()

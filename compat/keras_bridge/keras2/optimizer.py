@@ -260,12 +260,14 @@ class BridgedOptimizer(Keras2State):
         """Returns plain data from which `from_config` makes an equal optimizer without state.
 
         Raises:
-          ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
+          ValueError: an argument of the v1 optimizer cannot be read or is not plain data, or
+            gradients are changed by functions.
         """
         keras = self._adapter.keras
         result = configuration.with_v1(super().get_config(), self._v1, keras)
         if self._initial_decay:
-            result["decay"] = self._initial_decay
+            result["decay"] = float(self.present_value("decay"))
+        self._adapter.check_saves(self, result)
         return result
 
 

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterable, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
 from legacy_opt import versions
-from legacy_opt.core.types import Gradient, KerasVariable
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable
 
 from .gradients import as_gradient, clipped
+
+_EXCLUDED = "exclude_from_weight_decay"
+CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
+EMA = ("ema_momentum", "ema_overwrite_frequency")
+# Options of Keras that may be names of hyperparameters, because Keras does not read them then.
+SHARED_WITH_KERAS = ("weight_decay", *CLIPPING, *EMA)
 
 
 class ContainsOptimizer:
@@ -18,11 +24,58 @@ class ContainsOptimizer:
     """
 
     contained: Any
+    _undecayed: Any = {"names": None, "numbers": [], "of": 0}  # see `get_config`
 
     @property
     def has_trained(self) -> bool:
         """Whether the optimizer was built for variables."""
         return bool(self._trainable_variables)
+
+    def build(self, variables: Iterable[KerasVariable]):
+        variables = list(variables)
+        super().build(variables)
+        if variables and "_exclude_from_weight_decay" not in vars(self):
+            numbers, count = self._undecayed["numbers"], self._undecayed["of"]
+            if numbers and count != len(variables):
+                raise ValueError(
+                    f"The configuration is for {count} variables, of which it excludes some from "
+                    f"weight decay, and not for {len(variables)}. Call exclude_from_weight_decay."
+                )
+            keys = {self._var_key(variables[number]) for number in numbers}
+            vars(self)["_exclude_from_weight_decay"] = keys
+
+    def get_config(self) -> Dict[str, Any]:
+        excluded, config = dict(self._undecayed), super().get_config()
+        pattern = vars(self).get("_exclude_from_weight_decay_pattern")
+        keys = vars(self).get("_exclude_from_weight_decay")
+        if keys and not self.has_trained:
+            raise ValueError(
+                "exclude_from_weight_decay(var_list=…) cannot be saved before the optimizer is "
+                "built. Call optimizer.build(model.trainable_variables) first, or pass var_names."
+            )
+        if keys is not None:
+            trained = [self._var_key(each) for each in self._trainable_variables]
+            numbers = [number for number, key in enumerate(trained) if key in keys]
+            excluded.update(names=pattern and pattern.pattern, numbers=numbers, of=len(trained))
+        is_empty = not (excluded["names"] or excluded["numbers"])
+        return config if is_empty else dict(config, **{_EXCLUDED: excluded})
+
+    @classmethod
+    def from_config(
+        cls, config_: Dict[str, Any], custom_objects: Optional[Dict[str, Any]] = None
+    ) -> KerasOptimizer:
+        config = dict(config_)
+        excluded = config.pop(_EXCLUDED, cls._undecayed)
+        optimizer = super().from_config(config, custom_objects=custom_objects)
+        if excluded["names"]:
+            optimizer.exclude_from_weight_decay(var_names=[excluded["names"]])
+            del optimizer._exclude_from_weight_decay  # `build` sets it
+        vars(optimizer)["_undecayed"] = excluded
+        return optimizer
+
+    def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
+        """Returns what reads an option of Keras that the contained optimizer has, too; or None."""
+        raise NotImplementedError
 
     def _check_stateful(self):
         if versions.in_stateless_scope():
@@ -44,3 +97,20 @@ class ContainsOptimizer:
 
     def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
         return clipped(self, grads, super()._clip_gradients)
+
+
+def _shared(name: str) -> property:
+    def get(self: ContainsOptimizer) -> Any:
+        return (self._reader(name) or vars(self).get)(name)
+
+    def set_(self: Any, value: Any):
+        if self._reader(name):
+            self._set_plain(name, value)
+        else:
+            vars(self)[name] = value
+
+    return property(get, set_)
+
+
+for _name in SHARED_WITH_KERAS:
+    setattr(ContainsOptimizer, _name, _shared(_name))

@@ -15,6 +15,7 @@ from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, Variabl
 from ...v1_optimizers import schedules
 from ..hyperparameter_values import Rate
 from ..refusals import set_too_late
+from .contained import SHARED_WITH_KERAS
 
 if TYPE_CHECKING:
     from .optimizer import BridgedOptimizer
@@ -25,7 +26,7 @@ keras = versions.keras_3()
 class Keras3Hyperparameters(dict):
     """A dict from the names of hyperparameters to their variables, without the learning rate.
 
-    It contains the hyperparameters that Keras lacks, and weight_decay.
+    It contains the hyperparameters that Keras lacks, and those in SHARED_WITH_KERAS.
 
     Args:
       optimizer: the bridged optimizer.
@@ -38,10 +39,8 @@ class Keras3Hyperparameters(dict):
         super().__init__()
         self._optimizer, self._values = optimizer, optimizer._v1.values
         self.are_constants = False
-        # Keras has an attribute weight_decay, but `_apply_weight_decay` ignores this attribute if
-        # the v1 optimizer has a hyperparameter weight_decay.
         for name in self._values.other_names():
-            if hasattr(optimizer, name) and name != "weight_decay":
+            if hasattr(optimizer, name) and name not in SHARED_WITH_KERAS:
                 del self._values.exact[name]
             else:
                 self[name] = add_number(optimizer, name, self._values.exact[name])

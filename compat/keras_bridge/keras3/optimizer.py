@@ -7,7 +7,7 @@ replicas; the v1 optimizer computes the updates.
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Collection, Dict, FrozenSet, Iterable, List, Optional, Union
+from typing import Any, Callable, Collection, Dict, Iterable, List, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -35,10 +35,12 @@ from ..driver import V1Driver
 from ..hyperparameter_values import Rate
 from ..protocol import GlobalStep
 from ..refusals import check_global_step
+from .contained import CLIPPING, EMA
 from .gradients import of_dtype
 from .hyperparameters import Keras3Hyperparameters, add_number, as_keras_takes_it
 from .state import Keras3State, keras
 
+_ONLY_OF_KERAS = {"_hyper": {}}  # attributes for code of Keras, which must read Keras' options
 _OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
 _APPLY = (
     "Compute gradients with a tf.GradientTape and call optimizer.apply(gradients, variables), or "
@@ -60,6 +62,7 @@ class BridgedOptimizer(Keras3State):
     """
 
     _hyper = {}  # the constructor replaces it by `Keras3Hyperparameters`
+    _is_updating = False
 
     def __init__(
         self,
@@ -85,7 +88,8 @@ class BridgedOptimizer(Keras3State):
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
         check_arguments(keras_arguments, bool(settings.rates), global_step)
         _check_accumulation(keras_arguments, settings.accumulates)
-        check_names(keras_arguments, settings.own_names, type(optimizer).__name__)
+        name_of_v1 = type(optimizer).__name__
+        check_names(keras_arguments, settings.own_names, settings.numbers, name_of_v1)
         rate = settings.numbers.get("learning_rate", 0.0)
         with _counting_in(global_step):
             super().__init__(
@@ -121,7 +125,7 @@ class BridgedOptimizer(Keras3State):
             active.
         """
         grads, variables = self._prepared(grads, trainable_variables)
-        with alone(self._v1.optimizer):
+        with alone(self._v1.optimizer), with_attributes(self, {"_is_updating": True}):
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)  # a call, which waits for its inputs
             with writes_after(grads):
@@ -168,6 +172,10 @@ class BridgedOptimizer(Keras3State):
         given = [tf.identity(x) for x in traced.captured_inputs if x.dtype != tf.resource]
         with tf.control_dependencies(given):
             return traced().op
+
+    def _clip_gradients(self, grads: List[Optional[Gradient]]) -> List[Optional[Gradient]]:
+        with with_attributes(self, _ONLY_OF_KERAS):
+            return super()._clip_gradients(grads)
 
     def _backend_update_step(
         self,
@@ -221,6 +229,9 @@ class BridgedOptimizer(Keras3State):
             return self._hyper[name]
         if name in _OF_KERAS_2:
             raise AttributeError(f"Optimizers of Keras 3 have no {name}. {_APPLY}")
+        if name == "learning_rate":  # the property has raised an AttributeError
+            self._v1.values.check_settable(name)
+            raise AttributeError(f"{type(self._v1.optimizer).__name__} has no learning rate.")
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name: str, value: Any):
@@ -236,6 +247,8 @@ class BridgedOptimizer(Keras3State):
     @property
     def learning_rate(self):
         """The current learning rate; it can be set to a number, schedule or function."""
+        if not (self._is_updating or self._v1 is None or self._v1.settings.rates):
+            raise AttributeError  # `__getattr__` gives the reason
         return self._get_current_learning_rate()
 
     @learning_rate.setter
@@ -253,14 +266,8 @@ class BridgedOptimizer(Keras3State):
             return schedules.called_outside(self._learning_rate)
         return super()._get_current_learning_rate()
 
-    @property
-    def weight_decay(self):
-        """The v1 optimizer's weight decay if it can be set, otherwise Keras' weight decay."""
-        return self._hyper.get("weight_decay", vars(self).get("weight_decay"))
-
-    @weight_decay.setter
-    def weight_decay(self, value: Optional[float]):
-        vars(self)["weight_decay"] = value
+    def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
+        return self._hyper.__getitem__ if name in self._hyper else None
 
     def _apply_weight_decay(self, variables: List[KerasVariable]):
         if "weight_decay" not in self._hyper:
@@ -284,7 +291,7 @@ class BridgedOptimizer(Keras3State):
         If the learning rate is a function, the result contains the function's current value.
         """
         rate = self._learning_rate
-        changed: Dict[str, Any] = {"_hyper": {}}  # so weight_decay returns Keras' value
+        changed: Dict[str, Any] = dict(_ONLY_OF_KERAS)
         if argument_checks.is_function(rate) and not hasattr(rate, "get_config"):
             changed["_learning_rate"] = tf.convert_to_tensor(rate())
         with with_attributes(self, changed):
@@ -359,14 +366,23 @@ def _check_accumulation(keras_arguments: Dict[str, Any], accumulates: bool):
             )
 
 
-def check_names(keras_arguments: Dict[str, Any], v1_names: FrozenSet[str], v1_name: str):
-    """Raises a ValueError for arguments of Keras that are also arguments of the v1 optimizer."""
-    for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
-        if name in v1_names and keras_arguments.get(name) is not None:
-            raise ValueError(
-                f"{name}={keras_arguments[name]!r}: Keras would apply it besides {v1_name}, which "
-                f"has an argument of the same name. Pass the value to {v1_name} instead."
-            )
+def check_names(
+    keras_arguments: Dict[str, Any], names: Iterable[str], set_names: Iterable[str], owner: str
+):
+    """Raises a ValueError for options of Keras that are arguments of the inner optimizer, too.
+
+    Those in `set_names` are its hyperparameters, which can be set while training.
+    """
+    given = {name for name, value in keras_arguments.items() if value is not None}
+    taken = {"weight_decay", *CLIPPING} & given & set(names)
+    read = {"use_ema", "loss_scale_factor", "gradient_accumulation_steps"}
+    taken |= (read | set(EMA if keras_arguments.get("use_ema") else ())) & set(set_names)
+    for name in sorted(taken):
+        raise ValueError(
+            f"{name}={keras_arguments.get(name)!r}: Keras would apply it besides {owner}, which "
+            f"has an argument of the same name. Pass the value to {owner} instead, or rename its "
+            "argument."
+        )
 
 
 versions.register_with_keras_3(BridgedOptimizer)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Dict, Iterable, List, Optional
+import functools
+from typing import Any, Callable, Dict, Iterable, List, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -22,14 +23,12 @@ from legacy_opt.core.types import (
 
 from ...v1_optimizers.temporary_attributes import with_attributes
 from . import optimizer_v2_configuration, saving
-from .contained import ContainsOptimizer
+from .contained import CLIPPING, SHARED_WITH_KERAS, ContainsOptimizer
 from .gradients import of_dtype
 from .optimizer import check_arguments, check_names
 from .optimizer_v2_copies import as_numbers, check_is_alone, copy_without_variables, untrained_copy
 
 keras = versions.keras_3()
-_CLIPPING = ("clipnorm", "clipvalue", "global_clipnorm")
-_ALSO_OF_KERAS_3 = (*_CLIPPING, "weight_decay")
 
 
 class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optimizers.Optimizer):
@@ -56,14 +55,14 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         inner = untrained_copy(optimizer)
         check_arguments(keras_arguments, has_rate=self._has_rate(inner))
         names = set(inner._hyper)
-        others = set(_ALSO_OF_KERAS_3) - names  # reading a hyperparameter would create a variable
+        others = set(SHARED_WITH_KERAS) - names  # reading a hyperparameter would create a variable
         names.update(each for each in others if getattr(inner, each, None) is not None)
-        check_names(keras_arguments, frozenset(names), type(inner).__name__)
+        check_names(keras_arguments, names, names, type(inner).__name__)
         vars(self).update(
             _saved=saving.SavedVariables(self),
             _created=[],  # the variables of the OptimizerV2, as keras.Variables
-            _clips=any(keras_arguments.get(name) is not None for name in _CLIPPING),
-            _is_updating=False,
+            _clips=any(keras_arguments.get(name) is not None for name in CLIPPING),
+            _rate_of_step=None,  # what Keras reads in a training step
         )
         super().__init__(
             learning_rate=_no_rate,  # with a function, Keras creates no variable
@@ -179,7 +178,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         """
         check_is_alone(type(self._inner).__name__)
         grads, variables = self._prepared(grads, trainable_variables)
-        updating = with_attributes(self, {"_is_updating": True})
+        updating = with_attributes(self, {"_rate_of_step": _no_rate()})
         with alone(self), writes_after(grads), updating:
             super().apply(grads, variables)
 
@@ -222,6 +221,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         inner = self._inner
         if name == "lr":
             return self.learning_rate
+        if name == "learning_rate":  # the property has raised an AttributeError
+            raise AttributeError(f"{type(inner).__name__} has no learning rate.")
         if inner is not None and self._is_of_inner(name):
             return getattr(inner, name)
         raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
@@ -245,6 +246,12 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         if name in inner._hyper or name in vars(inner):
             return True
         return not (name.startswith("_") or hasattr(base, name)) and hasattr(type(inner), name)
+
+    def _reader(self, name: str) -> Optional[Callable[[str], Any]]:
+        if self._inner is None:  # Keras' own constructor, or get_config
+            return None
+        is_of_inner = not self._clips if name in CLIPPING else self._is_of_inner(name)
+        return functools.partial(getattr, self._inner) if is_of_inner else None
 
     def _set_plain(self, name: str, value: Any):
         """Sets an attribute that is no hyperparameter, also for `new_optimizer_v2`."""
@@ -284,15 +291,26 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     def _get_current_learning_rate(self):
         # Keras 3 reads the rate in each update. A user's function must not be called twice a step.
-        if self._inner is None or self._is_updating or not self._has_rate(self._inner):
+        if self._inner is None:
             return _no_rate()
+        if self._rate_of_step is not None:
+            return self._rate_of_step
         rate = self._inner.learning_rate
         return rate(self.iterations) if hasattr(rate, "get_config") else rate
 
     def _apply_weight_decay(self, variables: List[KerasVariable]):
-        if not self._is_of_inner("weight_decay"):
-            with with_attributes(self, {"_is_updating": False}):  # it is multiplied by the rate
+        if self.weight_decay is not None and not self._is_of_inner("weight_decay"):
+            with with_attributes(self, {"_rate_of_step": self._decayed_rate()}):
                 super()._apply_weight_decay(variables)
+
+    def _decayed_rate(self) -> Tensor:
+        """Returns the learning rate of the next update, with the legacy `decay`."""
+        for each in versions.with_wrapped(self._inner):
+            if "learning_rate" in each._hyper:
+                steps = {"_iterations": tf.convert_to_tensor(self.iterations)}
+                with with_attributes(each, steps):
+                    return each._decayed_lr(tf.float32)
+        return tf.convert_to_tensor(self._inner.learning_rate)
 
     # Configuration.
 
@@ -327,7 +345,7 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
           ValueError: the class of the OptimizerV2 is not registered.
         """
         optimizer = optimizer_v2_configuration.optimizer_from(config["optimizer"], custom_objects)
-        return cls(**dict(config, optimizer=optimizer))
+        return super().from_config(dict(config, optimizer=optimizer), custom_objects)
 
 
 def _no_rate() -> Tensor:
@@ -335,29 +353,4 @@ def _no_rate() -> Tensor:
     return tf.constant(0.0)
 
 
-def _shared(name: str) -> property:
-    """Returns the property for an attribute that optimizers of Keras 2 and of Keras 3 have.
-
-    It is Keras 3's if an argument of Keras 3 says so, and otherwise the OptimizerV2's.
-    """
-
-    def is_of_keras_3(self: OptimizerV2InKeras3) -> bool:
-        if self._inner is None:  # Keras' own constructor, or get_config
-            return True
-        return self._clips if name in _CLIPPING else not self._is_of_inner(name)
-
-    def get(self: OptimizerV2InKeras3) -> Any:
-        return vars(self).get(name) if is_of_keras_3(self) else getattr(self._inner, name)
-
-    def set_(self: OptimizerV2InKeras3, value: Any):
-        if is_of_keras_3(self):
-            vars(self)[name] = value
-        else:
-            self._set_plain(name, value)
-
-    return property(get, set_)
-
-
-for _name in _ALSO_OF_KERAS_3:
-    setattr(OptimizerV2InKeras3, _name, _shared(_name))
 versions.register_with_keras_3(OptimizerV2InKeras3)

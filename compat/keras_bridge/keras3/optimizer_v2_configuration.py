@@ -7,6 +7,7 @@ from typing import Any, Dict, Iterator, Optional
 from legacy_opt import versions
 from legacy_opt.core.types import KerasOptimizer
 
+from ...keras_adapters import KERAS_2
 from ...v1_optimizers import inspection
 
 _MADE_BY_KERAS_3 = ("__numpy__", "__tensor__", "__tuple__", "function")
@@ -26,12 +27,18 @@ def configuration_of(optimizer: KerasOptimizer) -> Dict[str, Any]:
             f"{cls.__name__} cannot be saved: its get_config does not include the argument {name}. "
             "Return all arguments of the constructor from get_config."
         )
-    name = _registered_name(cls)
-    if _class_named(name, None) not in (cls, None):
-        raise ValueError(
-            f"{cls.__name__} cannot be saved: another class of that name would be loaded. Register "
-            f"your class with {_REGISTER}, or give it another name."
-        )
+    name, name_in_keras_2 = _registered_name(cls), versions.keras_2().utils.get_registered_name
+    for each in versions.with_wrapped(optimizer):
+        is_outer = each is optimizer
+        KERAS_2.check_saves(each, config if is_outer else each.get_config())
+        own_name = name if is_outer else name_in_keras_2(type(each))
+        if _class_named(own_name, None) not in (type(each), None):
+            raise ValueError(
+                f"{own_name} cannot be saved: another class of that name would be loaded. Register "
+                f"your class with {_REGISTER}, or give it another name."
+            )
+    for nested_name in _class_names(config):
+        _nested_class(nested_name, None)
     return {"class_name": name, "config": config}
 
 
@@ -52,8 +59,7 @@ def optimizer_from(
         )
     # Schedules and wrapped optimizers in the configuration are made by Keras 2, which does not know
     # the classes that are registered in Keras 3.
-    find = versions.keras_3().saving.get_registered_object
-    known = {name: find(name, custom_objects) for name in _class_names(data["config"])}
+    known = {name: _nested_class(name, custom_objects) for name in _class_names(data["config"])}
     known = {name: each for name, each in known.items() if each is not None}
     with versions.keras_2().utils.custom_object_scope(known):
         return cls.from_config({name: _restored(each) for name, each in data["config"].items()})
@@ -78,6 +84,23 @@ def _class_names(config: Any) -> Iterator[str]:
     if isinstance(config, (list, tuple)):
         for each in config:
             yield from _class_names(each)
+
+
+def _nested_class(name: str, custom_objects: Optional[Dict[str, Any]]) -> Any:
+    """Returns a class that is registered in Keras 3, also if the name lacks its package; or None.
+
+    Raises:
+      ValueError: several registered classes have this name.
+    """
+    saving, schedules = versions.keras_3().saving, versions.keras_2().optimizers.schedules
+    found = saving.get_registered_object(name, custom_objects)
+    if found is not None or hasattr(schedules, name) or _class_named(name, None) is not None:
+        return found
+    known = {*saving.get_custom_objects().values(), *(custom_objects or {}).values()}
+    named = [each for each in known if getattr(each, "__name__", None) == name]
+    if len(named) > 1:
+        raise ValueError(f"Several classes named {name} are registered in Keras 3. Rename them.")
+    return named[0] if named else None
 
 
 def _class_named(name: str, custom_objects: Optional[Dict[str, Any]]) -> Optional[type]:

@@ -6,6 +6,7 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from tests.support import rules
 from tests.support.keras.keras_apis import OPTIMIZER_V2, by_callback
+from tests.support.keras.loading import load_model
 from tests.support.keras.row_adagrad import RowAdagrad
 
 bridged = OPTIMIZER_V2.bridged
@@ -64,7 +65,9 @@ def same(weights, others):
 def _save(name, **arguments):
     return (
         lambda model, home: model.save(str(home / name), **arguments),
-        lambda make, home: keras.models.load_model(str(home / name)),
+        lambda make, home: load_model(
+            OPTIMIZER_V2, home / name, RowAdagrad, rules.MyDiffGradOptimizer
+        ),
     )
 
 

@@ -10,6 +10,7 @@ from legacy_opt import AdagradDecayOptimizer
 from tests.support import rules
 from tests.support.keras import keras_cases, keras_ways
 from tests.support.keras.keras_apis import KERAS_3, by_callback
+from tests.support.keras.loading import load_model
 from tests.support.keras.row_adagrad import RowAdagrad
 
 v1 = tf.compat.v1.train
@@ -29,6 +30,7 @@ MAKERS.update(
 )
 
 
+CLASSES = (RowAdagrad, rules.MyDiffGradOptimizer)
 DAILY = ["Adam", "AdagradDecay", "RowAdagrad", "DiffGrad"]
 
 
@@ -90,7 +92,7 @@ def assert_equals_the_session(model, make):
 
 
 def _load_whole(home, make):
-    return KERAS_3.keras.models.load_model(str(home / "model.keras"))
+    return load_model(KERAS_3, home / "model.keras", *CLASSES)
 
 
 def _save_h5(model, home):
@@ -101,7 +103,7 @@ def _save_h5(model, home):
 
 
 def _load_h5(home, make):
-    model = KERAS_3.keras.models.load_model(str(home / "model.h5"))
+    model = load_model(KERAS_3, home / "model.h5", *CLASSES)
     model.optimizer.build(model.trainable_variables)  # otherwise the first step would build it
     model.run_eagerly = True  # .h5 does not save this setting
     return model
