@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optiona
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, versions
-from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
+from legacy_opt.core import contract, duplicate_ids, dynamic_embeddings, gradient_checks
+from legacy_opt.core.global_step import found_as_global_step
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from ..v1_optimizers import copying, nesting, owned_state, schedules
+from ..v1_optimizers import copying, nesting, owned_state, schedules, supported
 from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import Lock, restore, with_attributes
 from . import refusals, sparse_updates_for_xla
@@ -205,7 +206,9 @@ class V1Driver:
         # For a leaf in a wrapper, `NestedStateInKeras._prepare` sets the hyperparameters.
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
-            return self.optimizer.apply_gradients(pairs, global_step, name)
+            function = supported.own_apply_gradients(self.optimizer)
+            given = contract.accepted(function, global_step=global_step, name=name)
+            return self.optimizer.apply_gradients(pairs, **given)
 
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
@@ -411,8 +414,12 @@ class V1Driver:
         finally:
             self._steps_done = before
 
+    @contextlib.contextmanager
     def with_step_of(self, optimizer: V1Optimizer):
-        """Sets the global step of one optimizer, and what depends on it, within this scope."""
+        """Sets the global step of one optimizer, and what depends on it, within this scope.
+
+        Its own code finds this step with `tf.compat.v1.train.get_global_step`, too.
+        """
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values: Dict[str, Any] = dict.fromkeys(inputs.counts, steps_done.variable)
         for attribute, decay in inputs.decays:
@@ -421,9 +428,11 @@ class V1Driver:
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
                 values[attribute] = schedules.at_iterations(value, self._counter_of)
+        step = tf.cast(steps_done.read(), inputs.step_dtype)
         if inputs.step is not None:
-            values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
-        return with_attributes(optimizer, values)
+            values[inputs.step] = step
+        with with_attributes(optimizer, values), found_as_global_step(step):
+            yield
 
 
 def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):

@@ -8,6 +8,7 @@ import threading
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import contract
 
 from .. import messages
 from ..keras_adapters import FACTORY, KERAS_2, adapter_of, adapter_of_api
@@ -46,6 +47,7 @@ def find(source):
         original = _bridged_from(source)
         if original is not None:
             return original
+        _check_methods(source)
         return _maker_from(source), _stable_name(source)
     if is_class or not callable(source):
         _refuse_unless_known(source)
@@ -61,6 +63,7 @@ def checked(optimizer):
     """
     if versions.api_of(optimizer) is None:
         _refuse_unless_known(optimizer)
+    _check_methods(optimizer)
     bridged = graph_names.is_bridged(optimizer)
     rate = optimizer._v1.values.exact.get("learning_rate") if bridged else None
     if schedules.step_behind(rate) is not None:
@@ -70,6 +73,14 @@ def checked(optimizer):
             "it once more. Use the v1 optimizer that was passed to to_keras."
         )
     return optimizer
+
+
+def _check_methods(optimizer):
+    scales = hasattr(optimizer, "get_scaled_loss")  # by methods of the optimizer in it
+    for each in versions.with_wrapped(optimizer) if scales else [optimizer]:
+        refusal = versions.api_of(each) == "optimizer_v2" and contract.refusal("to_v1", each)
+        if refusal:
+            raise ValueError(refusal)
 
 
 def _refuse_unless_known(source):

@@ -22,7 +22,7 @@ from typing import (
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.global_step import NewStep
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot
@@ -58,6 +58,9 @@ def record(
             f"record takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}"
         )
+    refusal = contract.refusal("record", optimizer)
+    if refusal:
+        raise RecordError(refusal)
     if type(optimizer) is ClipByGlobalNormOptimizer:
         return _with_clipping(
             record(optimizer.wrapped[0], variables, dtype, decay_var_list), optimizer

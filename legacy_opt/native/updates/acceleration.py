@@ -142,18 +142,14 @@ class Accelerated(UpdateMethods):
     """Mixin that `accelerate` adds to the class of an optimizer."""
 
     def apply_gradients(
-        self,
-        grads_and_vars: GradsAndVars,
-        global_step: Optional[Variable] = None,
-        name: Optional[str] = None,
-        **options: Any,
+        self, grads_and_vars: GradsAndVars, *args: Any, **kwargs: Any
     ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`."""
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
-            stack.enter_context(self.applying(pairs, global_step))
-            return super().apply_gradients(pairs, global_step=global_step, name=name, **options)
+            stack.enter_context(self.applying(pairs))
+            return super().apply_gradients(pairs, *args, **kwargs)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return _restored, (type(self).__bases__[1],), vars(self).copy()
