@@ -25,6 +25,7 @@ from legacy_opt.core import contract, duplicate_ids, dynamic_embeddings, gradien
 from legacy_opt.core.global_step import found_as_global_step
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
+from legacy_opt.core.variable_access import after
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules, supported
@@ -187,15 +188,11 @@ class V1Driver:
 
     def _check_one_replica(self):
         if tf.distribute.has_strategy():
-            name = type(self.optimizer).__name__
-            if isinstance(self.optimizer, OptimizerWrapper):
-                raise ValueError(
-                    f"{name} wraps other optimizers, which to_keras supports in one replica only. "
-                    "Train without a distribution strategy."
-                )
+            is_wrapper = isinstance(self.optimizer, OptimizerWrapper)
+            what = "wraps other optimizers" if is_wrapper else "overrides apply_gradients"
             raise ValueError(
-                f"{name} overrides apply_gradients, which TensorFlow calls in one replica only. "
-                "Use it without a distribution strategy, or override _prepare or _finish instead."
+                f"{type(self.optimizer).__name__} {what}, which to_keras supports in one replica "
+                "only. Train without a distribution strategy, or override _prepare and _finish."
             )
 
     @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
@@ -208,7 +205,11 @@ class V1Driver:
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             function = supported.own_apply_gradients(self.optimizer)
             given = contract.accepted(function, global_step=global_step, name=name)
-            return self.optimizer.apply_gradients(pairs, **given)
+            done = self.optimizer.apply_gradients(pairs, **given)
+            if not contract.ignores(function, "global_step"):
+                return done
+            with after(done):  # as BERT's: its users increment the step themselves
+                return global_step.assign_add(1, read_value=False)
 
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
@@ -428,9 +429,9 @@ class V1Driver:
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
                 values[attribute] = schedules.at_iterations(value, self._counter_of)
-        step = tf.cast(steps_done.read(), inputs.step_dtype)
+        step = steps_done.read()
         if inputs.step is not None:
-            values[inputs.step] = step
+            step = values[inputs.step] = tf.cast(step, inputs.step_dtype)
         with with_attributes(optimizer, values), found_as_global_step(step):
             yield
 

@@ -12,7 +12,7 @@ from legacy_opt.core import contract
 
 from .. import messages
 from ..keras_adapters import FACTORY, KERAS_2, adapter_of, adapter_of_api
-from ..v1_optimizers import graph_names, inspection, nesting, owned_state, schedules
+from ..v1_optimizers import copying, graph_names, inspection, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
 
@@ -78,9 +78,8 @@ def checked(optimizer):
 def _check_methods(optimizer):
     scales = hasattr(optimizer, "get_scaled_loss")  # by methods of the optimizer in it
     for each in versions.with_wrapped(optimizer) if scales else [optimizer]:
-        refusal = versions.api_of(each) == "optimizer_v2" and contract.refusal("to_v1", each)
-        if refusal:
-            raise ValueError(refusal)
+        if versions.api_of(each) == "optimizer_v2":
+            contract.check("to_v1", each, ValueError)
 
 
 def _refuse_unless_known(source):
@@ -216,7 +215,7 @@ def _maker_from(optimizer):
 
     def make():
         # Copy the settings, because `from_config` of some versions of Keras changes its argument.
-        arguments = {key: _copied(value) for key, value in settings.items()}
+        arguments = copying.copied(settings)
         inner = arguments.get("inner_optimizer")
         if callable(inner):
             return cls(**dict(arguments, inner_optimizer=inner()))
@@ -234,12 +233,6 @@ def _maker_from(optimizer):
             f"{FACTORY % cls.__name__}"
         ) from error
     return make
-
-
-def _copied(value):
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _settings_of(optimizer):

@@ -52,9 +52,7 @@ def check_methods(optimizer):
     for nested, _ in nested_optimizers(optimizer):
         # A wrapper calls no minimize, and calls apply_gradients in Keras as in a Session.
         ignored = () if nested is optimizer else ("minimize", "apply_gradients")
-        refusal = contract.refusal("to_keras", nested, ignored)
-        if refusal:
-            raise ValueError(refusal)
+        contract.check("to_keras", nested, ValueError, ignored)
 
 
 def check_untrained(optimizer):

@@ -1,7 +1,7 @@
-"""Tests methods that a user's class overrides: each exit calls them as TensorFlow does, or refuses.
+"""Tests methods that a user's class overrides: exits call them as TensorFlow does, or refuse.
 
-The exits are `to_keras`, `to_v1`, `record` and `compare_with_session`. The expected values are those
-of a Session with the same class, or computed by hand.
+The exits are `to_keras`, `to_v1`, `record` and `compare_with_session`. The expected values are
+those of a Session with the same class, or of Keras 2.
 """
 
 import functools
@@ -49,6 +49,19 @@ def eagerly(optimizer, function=False):
     for _ in range(STEPS):
         step()
     return w.numpy(), optimizer.iterations.numpy()
+
+
+def in_a_graph(make):
+    """Trains as `session` with an optimizer of Keras."""
+    with tf.Graph().as_default(), v1.Session() as sess:
+        w = tf.compat.v2.Variable([1.0, 2.0])
+        v1.train.get_or_create_global_step()  # of a user, which nobody increments
+        optimizer = make()
+        train = optimizer.apply_gradients([(tf.gradients(tf.reduce_sum(w * w), w)[0], w)])
+        sess.run(v1.global_variables_initializer())
+        for _ in range(STEPS):
+            sess.run(train)
+        return sess.run([w, versions.tf_variable(optimizer.iterations)])
 
 
 # Methods that no caller calls. Each doubles the gradients, or more.
@@ -108,9 +121,9 @@ def derived(base, method, function):
     return type("Derived", (base,), {method: function, "_base": base})
 
 
-def refused(exit_name, kind="v1"):
+def refused(exit_name):
     """Returns the methods that the table refuses, and that OVERRIDES has."""
-    exits, rows = contract.TABLE[kind]
+    exits, rows = next(iter(contract.TABLE.items()))
     return [
         method
         for methods, how in rows.items()
@@ -148,7 +161,9 @@ def test_a_minimize_that_does_more_than_to_add_arguments(train, minimize):
         train(derived(GradientDescent, "minimize", minimize)(0.1))
 
 
-@pytest.mark.parametrize("base", [GradientDescent, legacy_opt.AddSignOptimizer, legacy_opt.LARSOptimizer])
+@pytest.mark.parametrize(
+    "base", [GradientDescent, legacy_opt.AddSignOptimizer, legacy_opt.LARSOptimizer]
+)
 def test_a_minimize_that_only_adds_arguments(base):
     def minimize(self, loss, global_step=None, var_list=None, decay_var_list=None, **kwargs):
         self._only = set(decay_var_list) if decay_var_list else False
@@ -188,8 +203,10 @@ def test_in_a_wrapper_minimize_is_not_called_in_tensorflow_1_either():
 
     np.testing.assert_array_equal(eagerly(to_keras(make()), function=True)[0], session(make())[0])
     inner = derived(GradientDescent, "compute_gradients", computes)(0.1)
-    with pytest.raises(ValueError, match="Derived overrides compute_gradients"):
-        to_keras(legacy_opt.ClipByGlobalNormOptimizer(inner, 1.0))
+    made = to_v1(OPTIMIZER_V2.optimizers.SGD(0.1)) if versions.has_keras_2() else inner
+    for inner in (inner, made):
+        with pytest.raises(ValueError, match="(Derived|KerasInV1) overrides compute_gradients"):
+            to_keras(legacy_opt.ClipByGlobalNormOptimizer(inner, 1.0))
 
 
 # apply_gradients, called as a whole.
@@ -234,13 +251,32 @@ class AllInApplyGradients(v1.train.Optimizer):
             m = self.get_slot(variable, "m")
             new = 0.9 * m + grad
             assignments += [m.assign(new), variable.assign_sub(self.learning_rate * new)]
+        return self.counted(assignments, global_step, name)
+
+    def counted(self, assignments, global_step, name):
         if global_step is not None:
             assignments.append(global_step.assign_add(1))
         return tf.group(*assignments, name=name)
 
 
+class MakesSlotsInApplyGradients(AllInApplyGradients):
+    def _create_slots(self, var_list):
+        pass
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        m = [(self._zeros_slot(v, "m", self._name), grad, v) for grad, v in grads_and_vars]
+        news = [(slot, 0.9 * slot + grad, variable) for slot, grad, variable in m]
+        updates = [slot.assign(new) for slot, new, _ in news]
+        updates += [v.assign_sub(self.learning_rate * new) for _, new, v in news]
+        return self.counted(updates, global_step, name)
+
+
 @pytest.mark.parametrize(
-    "cls", [WithName, WithKeywords, WithAnything, WithKeywordOnly, AllInApplyGradients]
+    "cls",
+    [
+        *[WithName, WithKeywords, WithAnything, WithKeywordOnly],
+        *[AllInApplyGradients, MakesSlotsInApplyGradients],
+    ],
 )
 def test_apply_gradients_gets_the_step_by_its_name(api, cls):
     expected, step = session(cls(0.1))
@@ -248,8 +284,21 @@ def test_apply_gradients_gets_the_step_by_its_name(api, cls):
         actual, iterations = eagerly(api.bridged(cls(0.1)), function)
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
         assert iterations == step == STEPS
-    if cls is not AllInApplyGradients:  # its product of constants is regrouped in a Session
+    if not issubclass(cls, AllInApplyGradients):  # a Session regroups its product of constants
         np.testing.assert_array_equal(actual, expected)
+
+
+class IgnoresTheStep(AllInApplyGradients):
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return super().apply_gradients(grads_and_vars, name=name)
+
+
+def test_a_class_that_leaves_the_step_to_its_caller(api):
+    for function in (False, True):
+        actual, iterations = eagerly(api.bridged(IgnoresTheStep(0.1)), function)
+        np.testing.assert_allclose(actual, session(IgnoresTheStep(0.1))[0], rtol=1e-6)
+        assert iterations == STEPS
+    assert in_a_graph(lambda: api.bridged(IgnoresTheStep(0.1)))[1] == STEPS
 
 
 class NeedsTheLoss(GradientDescent):
@@ -266,7 +315,9 @@ class NeedsNothing(GradientDescent):
     "cls, message", [(NeedsTheLoss, "missing a required argument: 'loss'"), (NeedsNothing, "")]
 )
 def test_an_argument_that_nobody_gives(api, cls, message):
-    with pytest.raises(ValueError, match=f"{cls.__name__}.apply_gradients: .*{message}"):
+    with pytest.raises(
+        ValueError, match=f"{cls.__name__}.apply_gradients cannot be called in Keras: .*{message}"
+    ):
         api.bridged(cls(0.1))
 
 
@@ -322,6 +373,8 @@ def test_the_step_that_is_looked_up_is_iterations(api, get, cls, where):
         actual, _ = eagerly(api.bridged(cls(get, where)), function)
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
     np.testing.assert_array_equal(actual, expected)
+    actual, _ = in_a_graph(lambda: api.bridged(cls(get, where)))
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 # OptimizerV2.

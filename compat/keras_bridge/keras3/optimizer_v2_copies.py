@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict
 
 import tensorflow as tf
 
@@ -38,7 +38,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
         )
     for own_name, value in vars(optimizer).items():
         is_container = isinstance(value, (list, tuple, dict)) and not own_name.startswith("_self_")
-        if is_container and any(map(_is_optimizer_v2, _items_of(value))):
+        if is_container and any(map(_is_optimizer_v2, tf.nest.flatten(value))):
             raise ValueError(
                 f"{name} has optimizers in the container {own_name}. In Keras 3, each optimizer "
                 "that it wraps must be an attribute of its own."
@@ -49,9 +49,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
                 f"{name} creates the variable {own_name!r} in its constructor, which no file of "
                 "Keras 3 would contain. Create it in _create_slots."
             )
-    refusal = contract.refusal("Keras 3", optimizer)
-    if refusal:
-        raise TypeError(refusal)
+    contract.check("Keras 3", optimizer, TypeError)
     if any(map(_has_trained, versions.with_wrapped(optimizer))):
         raise ValueError(
             f"This {name} has trained already, and the result of to_keras would start with new "
@@ -68,17 +66,6 @@ def check_is_alone(name: str):
             f"{name} is an OptimizerV2, which to_keras supports in Keras 3 in one replica only. "
             "Train without a distribution strategy, or in tf_keras."
         )
-
-
-def _items_of(value: Any) -> Iterator[Any]:
-    """Yields the items of a container, and of the containers in it."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _items_of(each)
-    else:
-        yield value
 
 
 def _has_trained(optimizer: KerasOptimizer) -> bool:

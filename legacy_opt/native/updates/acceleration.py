@@ -8,8 +8,8 @@ import inspect
 import math
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 
-from legacy_opt.core import gradient_pairs
-from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
+from legacy_opt.core import contract, gradient_pairs
+from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.native.updates.optimizers import has_stock_rule, may_have_kernels
 from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
@@ -126,6 +126,7 @@ def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
             f"accelerate: the given {cls.__name__} has created slots already. Call accelerate "
             "before minimize and apply_gradients."
         )
+    contract.check("accelerate", optimizer, TypeError)
     # Most arguments are in attributes of the same names, with an underscore in front.
     arguments = {name[1:]: value for name, value in state.items()}
     if "lr" in arguments:
