@@ -13,10 +13,11 @@ import tensorflow as tf
 CALLED, WHOLE, REFUSED = "called", "called as a whole", "refused"
 ARGUMENTS = "refused, unless it only adds arguments"
 IN_RULES = "called in a `RuleOptimizer`, else refused"
+WITH_RESOURCE = "refused, unless the class overrides its `_resource` form, too"
 # The methods by which TensorFlow's v1 optimizers update variables.
 _RESOURCE = "_resource_apply_dense _resource_apply_sparse _resource_apply_sparse_duplicate_indices"
-_UPDATES = f"{_RESOURCE} _apply_dense _apply_sparse _apply_sparse_duplicate_indices"
-UPDATE_METHODS = tuple(_UPDATES.split())
+_REF = "_apply_dense _apply_sparse _apply_sparse_duplicate_indices"
+UPDATE_METHODS = tuple(f"{_RESOURCE} {_REF}".split())
 # For the exits of v1 optimizers, and of OptimizerV2s: how they call the methods.
 TABLE = {
     ("to_keras", "record", "accelerate"): {
@@ -26,7 +27,8 @@ TABLE = {
         "_distributed_apply": (REFUSED, REFUSED, CALLED),
         "_create_slots _prepare": (CALLED, CALLED, CALLED),
         "_finish": (CALLED, REFUSED, CALLED),
-        _UPDATES: (CALLED, REFUSED, IN_RULES),
+        _RESOURCE: (CALLED, REFUSED, IN_RULES),
+        _REF: (WITH_RESOURCE, REFUSED, IN_RULES),
         "_zeros_slot _get_or_make_slot _get_or_make_slot_with_initializer get_slot "
         "_create_non_slot_variable _get_non_slot_variable": (REFUSED, CALLED, CALLED),
     },
@@ -42,7 +44,8 @@ TABLE = {
 _ANYWHERE = "Change loss and gradients where you compute them, in your own train_step or loop"
 _WAYS_OUT = {
     "record": f"{_ANYWHERE}; or write a RuleOptimizer whose rule does it.",
-    "to_keras": f"{_ANYWHERE}; or do it in apply_gradients, or for slots in _create_slots.",
+    "to_keras": f"{_ANYWHERE}; or do it in apply_gradients, _resource_apply_dense or "
+    "_create_slots.",
     "to_v1": "Do it in apply_gradients, or train with the Keras optimizer itself.",
     "Keras 3": "Do it in apply_gradients or _transform_gradients, or train in tf_keras.",
 }
@@ -100,12 +103,21 @@ def check(exit_name, optimizer, error, ignored=()):
                     inspect.signature(function).bind(None, [], **options)
                 except TypeError as problem:
                     raise error(f"{name}.{method} cannot be called in Keras: {problem}.") from None
-            is_refused = called in (REFUSED, ARGUMENTS)
-            if users and is_refused and not (called == ARGUMENTS and _only_adds(optimizer)):
+            if users and _is_refused(called, method, optimizer, users[0]):
                 raise error(
                     f"{name} overrides {method}, which {exit_name} does not call, so it would "
                     f"train differently. {_WAYS_OUT[exit_name]}"
                 )
+
+
+def _is_refused(called, method, optimizer, user_class):
+    classes = type(optimizer).__mro__
+    derived = classes[: classes.index(user_class) + 1]
+    return (
+        called == REFUSED
+        or (called == ARGUMENTS and not _only_adds(optimizer))
+        or (called == WITH_RESOURCE and not any("_resource" + method in vars(e) for e in derived))
+    )
 
 
 def _only_adds(optimizer):
