@@ -123,11 +123,8 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
 
 def _has_sparse_update(optimizer: V1Optimizer) -> bool:
     cls, base = type(optimizer), inspection.BASE
-    return (
-        cls._resource_apply_sparse is not base._resource_apply_sparse
-        or cls._resource_apply_sparse_duplicate_indices
-        is not base._resource_apply_sparse_duplicate_indices
-    )
+    names = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
+    return any(getattr(cls, name) is not getattr(base, name) for name in names)
 
 
 def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:

@@ -41,21 +41,21 @@ TABLE = {
         f"_create_slots _prepare {_RESOURCE}": (CALLED, CALLED),
     },
 }
-_ANYWHERE = "Change loss and gradients where you compute them, in your own train_step or loop"
 _WAYS_OUT = {
-    "record": f"{_ANYWHERE}; or write a RuleOptimizer whose rule does it.",
-    "to_keras": f"{_ANYWHERE}; or do it in apply_gradients, _resource_apply_dense or "
-    "_create_slots.",
-    "to_v1": "Do it in apply_gradients, or train with the Keras optimizer itself.",
-    "Keras 3": "Do it in apply_gradients or _transform_gradients, or train in tf_keras.",
+    "record": "change loss and gradients where you compute them, or write a RuleOptimizer.",
+    "to_keras": "do it in your own train_step or loop, in apply_gradients, or in another method "
+    "that is called: _resource_apply_dense, _create_slots.",
+    "to_v1": "do it in apply_gradients, or train with the Keras optimizer itself.",
+    "Keras 3": "do it in apply_gradients or _transform_gradients, or train in tf_keras.",
 }
 
 
 def is_of_user(cls):
     """Whether a class is neither TensorFlow's, nor Keras', nor of this package."""
     trusted = ("legacy_opt", "tensorflow", "tensorflow_core", "keras", "tf_keras")
-    is_made_by_to_v1 = ".keras_in_graphs" in cls.__module__  # its gradients are those of Keras
-    return is_made_by_to_v1 or cls.__module__.partition(".")[0] not in trusted
+    others = (".keras_in_graphs.", ".contrib.optimizer_v2.")  # their compute_gradients does more
+    is_trusted = cls.__module__.partition(".")[0] in trusted
+    return not is_trusted or any(each in cls.__module__ for each in others)
 
 
 def of_users(classes, method):
@@ -105,8 +105,8 @@ def check(exit_name, optimizer, error, ignored=()):
                     raise error(f"{name}.{method} cannot be called in Keras: {problem}.") from None
             if users and _is_refused(called, method, optimizer, users[0]):
                 raise error(
-                    f"{name} overrides {method}, which {exit_name} does not call, so it would "
-                    f"train differently. {_WAYS_OUT[exit_name]}"
+                    f"{name} overrides {method}, which {exit_name} does not call. To train alike, "
+                    f"{_WAYS_OUT[exit_name]} See `legacy-opt docs any_optimizer`."
                 )
 
 
@@ -142,7 +142,7 @@ def _passes_on(optimizer, is_function):
     with tf.Graph().as_default() as graph:
         tensor, variable = tf.zeros([]), tf.compat.v1.get_variable("v", [], use_resource=True)
         loss, tape = ((lambda: tensor), None) if is_function else (tf.zeros([]), object())
-        given = accepted(root.minimize, global_step=object(), grad_loss=object(), tape=tape)
+        given = accepted(root.minimize, global_step=object(), tape=tape)
         given = accepted(type(optimizer).minimize, **given)
         stubs = {compute: noting(compute, [(tensor, variable)])}
         stubs["apply_gradients"] = noting("apply_gradients", None)
@@ -150,13 +150,12 @@ def _passes_on(optimizer, is_function):
         for name, value in before.items():
             vars(probe)[name] = copy.copy(value) if type(value) in (dict, list, set) else value
         vars(probe).update(stubs)
+        variables = [[variable]]  # Keras passes the list by its position
         if compute == "compute_gradients":
-            probe.minimize(loss, var_list=[variable], **given)
-        else:  # Keras passes the list by its position
-            probe.minimize(loss, [variable], **given)
-        step = given.pop("global_step", None)
-        expected = [(compute, _ids(loss, variable, given))]
-        expected.append(("apply_gradients", _ids(tensor, variable, step)))
+            variables, given["var_list"] = [], [variable]
+        probe.minimize(loss, *variables, **given)
+        expected = [(compute, _ids(loss, variable, given.get("tape")))]
+        expected.append(("apply_gradients", _ids(tensor, variable, given.get("global_step"))))
         new = set(vars(probe)).difference(stubs)
         new = {each: vars(probe)[each] for each in new if vars(probe)[each] is not before.get(each)}
         changes = any(value and value != before[name] for name, value in new.items())
