@@ -359,16 +359,16 @@ class LooksUpInApply(LooksUp):
         return super().apply_gradients(pairs, global_step, name)
 
 
-@pytest.mark.parametrize("get", ["get_global_step", "get_or_create_global_step"])
 @pytest.mark.parametrize(
-    "cls, where",
+    "cls, where, get",
     [
-        (LooksUp, "_prepare"),
-        (LooksUp, "_resource_apply_dense"),
-        (LooksUpInApply, "apply_gradients"),
+        (LooksUp, "_prepare", "get_global_step"),
+        (LooksUp, "_prepare", "get_or_create_global_step"),
+        (LooksUp, "_resource_apply_dense", "get_global_step"),
+        (LooksUpInApply, "apply_gradients", "get_or_create_global_step"),
     ],
 )
-def test_the_step_that_is_looked_up_is_iterations(api, get, cls, where):
+def test_the_step_that_is_looked_up_is_iterations(api, cls, where, get):
     expected, _ = session(cls(get, where))
     for function in (False, True):
         actual, _ = eagerly(api.bridged(cls(get, where)), function)
