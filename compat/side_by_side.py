@@ -129,14 +129,14 @@ class SessionTraining:
     """The training of variables in the default graph, with the default Session.
 
     It has the methods of `FunctionTraining`. The optimizer may be a v1 optimizer, too; `arguments`
-    are the arguments of its `apply_gradients` after the pairs.
+    are the keyword arguments of its `apply_gradients`.
     """
 
-    def __init__(self, optimizer, problem, variables, *arguments):
+    def __init__(self, optimizer, problem, variables, **arguments):
         self.optimizer, self.variables = optimizer, variables
         self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
         pairs = problem.pairs(self._inputs, variables)
-        self._train = optimizer.apply_gradients(pairs, *arguments)
+        self._train = optimizer.apply_gradients(pairs, **arguments)
 
     def step(self, gradients):
         inputs = dict(zip(self._inputs, tf.nest.flatten(gradients)))

@@ -20,13 +20,15 @@ from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optiona
 import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, versions
-from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
+from legacy_opt.core import contract, duplicate_ids, dynamic_embeddings, gradient_checks
+from legacy_opt.core.global_step import found_as_global_step
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
+from legacy_opt.core.variable_access import after
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from ..v1_optimizers import copying, nesting, owned_state, schedules
+from ..v1_optimizers import copying, nesting, owned_state, schedules, supported
 from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import restore, with_attributes
 from . import refusals, sparse_updates_for_xla
@@ -182,30 +184,32 @@ class V1Driver:
 
     def _check_one_replica(self):
         if tf.distribute.has_strategy():
-            name = type(self.optimizer).__name__
-            if isinstance(self.optimizer, OptimizerWrapper):
-                raise ValueError(
-                    f"{name} wraps other optimizers, which to_keras supports in one replica only. "
-                    "Train without a distribution strategy."
-                )
+            is_wrapper = isinstance(self.optimizer, OptimizerWrapper)
+            what = "wraps other optimizers" if is_wrapper else "overrides apply_gradients"
             raise ValueError(
-                f"{name} overrides apply_gradients, which TensorFlow calls in one replica only. "
-                "Use it without a distribution strategy, or override _prepare or _finish instead."
+                f"{type(self.optimizer).__name__} {what}, which to_keras supports in one replica "
+                "only. Train without a distribution strategy, or override _prepare and _finish."
             )
 
     @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
     def apply_gradients(
         self, pairs: List[GradAndVar], global_step: Variable, name: Optional[str] = None
     ):
-        """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well.
+        """Calls the v1 optimizer's apply_gradients, and increments `global_step`.
 
-        If the argument of `to_keras` is None, it gets None, and the caller increments `iterations`.
+        If the argument of `to_keras` is None, the v1 optimizer gets None, too.
         """
         # For a leaf in a wrapper, `NestedStateInKeras._prepare` sets the hyperparameters.
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             step = None if self.global_step is None else global_step
-            return self.optimizer.apply_gradients(pairs, step, name)
+            function = supported.own_apply_gradients(self.optimizer)
+            given = contract.accepted(function, global_step=step, name=name)
+            done = self.optimizer.apply_gradients(pairs, **given)
+            if step is not None and not contract.ignores(function, "global_step"):
+                return done
+            with after(done):  # as BERT's: its users increment the step themselves
+                return global_step.assign_add(1, read_value=False)
 
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
@@ -406,8 +410,12 @@ class V1Driver:
         finally:
             self._steps_done = before
 
+    @contextlib.contextmanager
     def with_step_of(self, optimizer: V1Optimizer):
-        """Sets the global step of one optimizer, and what depends on it, within this scope."""
+        """Sets the global step of one optimizer, and what depends on it, within this scope.
+
+        Its own code finds this step with `tf.compat.v1.train.get_global_step`, too.
+        """
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values: Dict[str, Any] = {}
         for attribute, decay in inputs.decays:
@@ -416,11 +424,16 @@ class V1Driver:
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
                 values[attribute] = schedules.checked(value, self._check_follows)
+        step = steps_done.read()
         if self.global_step is not None:
             values.update(dict.fromkeys(inputs.counts, steps_done.variable))
             if inputs.step is not None:
-                values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
-        return with_attributes(optimizer, values)
+                step = values[inputs.step] = tf.cast(step, inputs.step_dtype)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(with_attributes(optimizer, values))
+            if isinstance(self.global_step, str):  # otherwise the graph's global step is right
+                stack.enter_context(found_as_global_step(step))
+            yield
 
 
 def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.hyperparameters import takes_nothing
 from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer, Variable
 
@@ -86,6 +86,7 @@ def compare_with_session(
     """
     argument_checks.positive_integer("steps", steps)
     supported.check_class(optimizer)
+    supported.check_methods(optimizer)  # so a Session that calls minimize would train alike
     wrapped = [type(each).__name__ for each in nesting.leaves(optimizer) if each is not optimizer]
     if wrapped:
         raise ValueError(
@@ -122,11 +123,8 @@ def _problem(optimizer: V1Optimizer, steps: int) -> side_by_side.Problem:
 
 def _has_sparse_update(optimizer: V1Optimizer) -> bool:
     cls, base = type(optimizer), inspection.BASE
-    return (
-        cls._resource_apply_sparse is not base._resource_apply_sparse
-        or cls._resource_apply_sparse_duplicate_indices
-        is not base._resource_apply_sparse_duplicate_indices
-    )
+    names = "_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"
+    return any(getattr(cls, name) is not getattr(base, name) for name in names)
 
 
 def _replica(optimizer: V1Optimizer, rates: Sequence[str], step: Optional[str]) -> V1Optimizer:
@@ -171,7 +169,8 @@ def _session_run(
         for attribute, value in vars(optimizer).items():
             if schedules.is_v1_decay(value):
                 vars(optimizer)[attribute] = schedules.in_plain_numbers(value.func)(step)
-        training = side_by_side.SessionTraining(optimizer, problem, variables, step)
+        given = contract.accepted(optimizer.apply_gradients, global_step=step)
+        training = side_by_side.SessionTraining(optimizer, problem, variables, **given)
         return _run(training, initialize, problem)
 
 

@@ -8,10 +8,11 @@ import threading
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import contract
 
 from .. import messages
 from ..keras_adapters import FACTORY, KERAS_2, adapter_of, adapter_of_api
-from ..v1_optimizers import graph_names, inspection, nesting, owned_state, schedules
+from ..v1_optimizers import copying, graph_names, inspection, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
 
@@ -46,6 +47,7 @@ def find(source):
         original = _bridged_from(source)
         if original is not None:
             return original
+        _check_methods(source)
         return _maker_from(source), _stable_name(source)
     if is_class or not callable(source):
         _refuse_unless_known(source)
@@ -61,6 +63,7 @@ def checked(optimizer):
     """
     if versions.api_of(optimizer) is None:
         _refuse_unless_known(optimizer)
+    _check_methods(optimizer)
     if graph_names.is_bridged(optimizer) and not isinstance(optimizer._v1.global_step, str):
         raise ValueError(
             f"{optimizer!r} was made with global_step={optimizer._v1.global_step!r}, but to_v1's "
@@ -68,6 +71,13 @@ def checked(optimizer):
             "got."
         )
     return optimizer
+
+
+def _check_methods(optimizer):
+    scales = hasattr(optimizer, "get_scaled_loss")  # by methods of the optimizer in it
+    for each in versions.with_wrapped(optimizer) if scales else [optimizer]:
+        if versions.api_of(each) == "optimizer_v2":
+            contract.check("to_v1", each, ValueError)
 
 
 def _refuse_unless_known(source):
@@ -203,7 +213,7 @@ def _maker_from(optimizer):
 
     def make():
         # Copy the settings, because `from_config` of some versions of Keras changes its argument.
-        arguments = {key: _copied(value) for key, value in settings.items()}
+        arguments = copying.copied(settings)
         inner = arguments.get("inner_optimizer")
         if callable(inner):
             return cls(**dict(arguments, inner_optimizer=inner()))
@@ -221,12 +231,6 @@ def _maker_from(optimizer):
             f"{FACTORY % cls.__name__}"
         ) from error
     return make
-
-
-def _copied(value):
-    if isinstance(value, dict):
-        return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
 
 
 def _settings_of(optimizer):

@@ -4,9 +4,9 @@ import inspect
 
 import tensorflow as tf
 
-from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer
+from legacy_opt import DecoupledWeightDecayExtension, RuleOptimizer
+from legacy_opt.core import contract
 from legacy_opt.native.updates.acceleration import Accelerated
-from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE, attributes
 from .nesting import nested_optimizers
@@ -17,8 +17,7 @@ def check_class(optimizer):
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
-      ValueError: `optimizer` contains another optimizer but is not an `OptimizerWrapper`, or it
-        overrides compute_gradients.
+      ValueError: `optimizer` contains another optimizer but is not an `OptimizerWrapper`.
     """
     if not isinstance(optimizer, BASE):
         raise TypeError(
@@ -38,13 +37,8 @@ def _check_one_class(optimizer, wrapped):
                 f"{cls.__name__}.{attribute} is another optimizer, whose state would not be in a "
                 "Keras checkpoint. Pass that optimizer to to_keras."
             )
-    if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
-        raise ValueError(
-            f"{cls.__name__} overrides compute_gradients, which Keras never calls, because Keras "
-            "computes the gradients itself. Change the gradients after the tape has computed them "
-            "and before apply_gradients, in your own train_step or loop."
-        )
-    if not wrapped and cls._resource_apply_dense is BASE._resource_apply_dense:
+    has_updates = cls._resource_apply_dense is not BASE._resource_apply_dense
+    if not (wrapped or has_updates or own_apply_gradients(optimizer)):
         raise TypeError(
             f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
             "so it cannot update resource variables, which Keras uses. Define this method (and "
@@ -53,11 +47,12 @@ def _check_one_class(optimizer, wrapped):
         )
 
 
-# Methods that only compute gradients. A wrapper's method calls compute_gradients of the nested
-# optimizers, whose classes are checked as well.
-_COMPUTE_NOTHING_ELSE = tuple(
-    cls.compute_gradients for cls in (BASE, OptimizerWrapper, MultiOptimizer)
-)
+def check_methods(optimizer):
+    """Raises a ValueError if `to_keras` would not call an overridden method as TensorFlow does."""
+    for nested, _ in nested_optimizers(optimizer):
+        # A wrapper calls no minimize, and calls apply_gradients in Keras as in a Session.
+        ignored = () if nested is optimizer else ("minimize", "apply_gradients")
+        contract.check("to_keras", nested, ValueError, ignored)
 
 
 def check_untrained(optimizer):
@@ -136,19 +131,7 @@ _ONLY_PREPARE = tuple(
 )
 
 
-def overrides_apply_gradients(optimizer):
-    """Whether the optimizer's class overrides apply_gradients, so that `to_keras` must call it.
-
-    Raises:
-      ValueError: the overriding method has no parameter `global_step`.
-    """
+def own_apply_gradients(optimizer):
+    """Returns the function of apply_gradients that `to_keras` must call as a whole, or None."""
     functions = [vars(cls).get("apply_gradients") for cls in type(optimizer).__mro__]
-    overriding = [function for function in functions if function and function not in _ONLY_PREPARE]
-    if not overriding:
-        return False
-    if "global_step" not in inspect.signature(overriding[0]).parameters:
-        raise ValueError(
-            f"{type(optimizer).__name__}.apply_gradients has no parameter global_step, so the "
-            "Keras optimizer cannot pass its iterations."
-        )
-    return True
+    return next((each for each in functions if each and each not in _ONLY_PREPARE), None)

@@ -57,6 +57,18 @@ def checked_for_overflow(optimizer_name, step):
         return tf.identity(step)
 
 
+@contextlib.contextmanager
+def found_as_global_step(step):
+    """Scope in which TensorFlow finds a tensor or variable as the current graph's global step."""
+    steps = v1.get_default_graph().get_collection_ref(v1.GraphKeys.GLOBAL_STEP)
+    before = steps[:]
+    steps[:] = [step]
+    try:
+        yield
+    finally:
+        steps[:] = before
+
+
 def find_global_step():
     """Returns the global step of the current graph or of an outer graph, or None."""
     step = _found_in(v1.get_default_graph())

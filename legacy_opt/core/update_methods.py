@@ -8,6 +8,7 @@ from typing import ClassVar, Iterator, List, Optional, Sequence
 import tensorflow as tf
 
 from legacy_opt.core import duplicate_ids
+from legacy_opt.core.contract import of_users
 from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels, kernels_for
 from legacy_opt.core.types import GradAndVar, Operation, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable
@@ -47,9 +48,11 @@ class UpdateMethods:
 
     def _prepare(self):
         super()._prepare()
-        self._step_kernels = kernels_for(
-            self, self._step_pairs, UpdateMethods, self._step_waits_for
-        )
+        classes = type(self).__mro__
+        # A user's apply_gradients may change the gradients after `applying` has got them.
+        changes = of_users(classes[classes.index(UpdateMethods) :], "apply_gradients")
+        pairs = () if changes else self._step_pairs
+        self._step_kernels = kernels_for(self, pairs, UpdateMethods, self._step_waits_for)
 
     def _apply_dense(self, grad, var):
         return self._run_update(super()._apply_dense, grad, var, WholeVariable(), grad, var)

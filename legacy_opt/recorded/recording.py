@@ -22,7 +22,7 @@ from typing import (
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, contract
 from legacy_opt.core.global_step import NewStep
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot
@@ -58,6 +58,7 @@ def record(
             f"record takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}"
         )
+    contract.check("record", optimizer, RecordError)
     if type(optimizer) is ClipByGlobalNormOptimizer:
         return _with_clipping(
             record(optimizer.wrapped[0], variables, dtype, decay_var_list), optimizer
@@ -122,7 +123,7 @@ def _check_decay(
 def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[Group]) -> None:
     """Raises an UnsupportedError if variables of other shapes or ranks are updated otherwise."""
     probes = [[[size + 2 for size in shape] for shape in _SHAPES]]
-    if not _is_known(type(optimizer)):
+    if contract.is_of_user(type(optimizer)):
         probes.append([[1] * len(shape) for shape in _SHAPES] + [[2, 3, 2, 3, 2]])
     for shapes in probes:
         named = {f"rank_{len(shape)}": shape for shape in shapes}
@@ -136,15 +137,10 @@ def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[
                 )
 
 
-def _is_known(cls: type) -> bool:
-    """Whether a class is TensorFlow's, or of this package."""
-    return cls.__module__.partition(".")[0] in ("tensorflow", "legacy_opt", "tensorflow_core")
-
-
 def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
     """Returns the method or attribute by which an optimizer may look at names of variables."""
     for cls in type(optimizer).__mro__:
-        for name, method in vars(cls).items() if not _is_known(cls) else ():
+        for name, method in vars(cls).items() if contract.is_of_user(cls) else ():
             code = getattr(method, "__code__", None)
             if code and _OF_VARIABLES.intersection(code.co_varnames[: code.co_argcount]):
                 return f"its method {name}"

@@ -69,8 +69,8 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
         Mutation(
             "the global step stays 0",
             "V1Driver.with_step_of",
-            "values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)",
-            "values[inputs.step] = tf.zeros([], inputs.step_dtype)",
+            "step = values[inputs.step] = tf.cast(step, inputs.step_dtype)",
+            "step = values[inputs.step] = tf.zeros([], inputs.step_dtype)",
             step,
         ),
         Mutation(

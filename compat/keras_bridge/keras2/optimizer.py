@@ -24,7 +24,6 @@ from legacy_opt.core.types import (
     V1Optimizer,
     Variable,
 )
-from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
 from ...v1_optimizers.study import study
@@ -144,7 +143,7 @@ class BridgedOptimizer(Keras2State):
         )
         with step:
             if self._v1.settings.delegates_apply_gradients:
-                return self._apply_all(pairs, kwargs.get("name"))
+                return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
             done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
             finished = self._v1.finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
@@ -154,14 +153,6 @@ class BridgedOptimizer(Keras2State):
             for item in distribution.experimental_local_results(value):
                 ops += [op for op in tf.nest.flatten(item) if op is not None]
         return tf.group(*ops)
-
-    def _apply_all(self, pairs: List[GradAndVar], name: Optional[str]):
-        """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step."""
-        done = self._v1.apply_gradients(pairs, self.iterations, name)
-        if self._v1.global_step is not None:
-            return done
-        with after(done):
-            return self.iterations.assign_add(1, read_value=False)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)

@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, Iterator
+from typing import Any, Callable, Dict
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import contract
 from legacy_opt.core.types import KerasOptimizer
 
 from ...v1_optimizers import copying, graph_names
-
-# Keras 2 calls these methods in `fit`; Keras 3 computes the gradients itself.
-_NOT_CALLED = (
-    "get_gradients",
-    "get_updates",
-    "_compute_gradients",
-    "_get_gradients",
-    "_transform_loss",
-)
 
 
 def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
@@ -28,7 +20,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
       TypeError: Keras 3 would not call methods that the class overrides.
       ValueError: the optimizer has trained, scales the loss, or was made by `to_keras`.
     """
-    name, base = type(optimizer).__name__, versions.optimizer_v2()
+    name = type(optimizer).__name__
     if versions.for_a_session():
         raise ValueError(
             "Keras 3 has no Session: convert an OptimizerV2 where TensorFlow executes eagerly."
@@ -46,7 +38,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
         )
     for own_name, value in vars(optimizer).items():
         is_container = isinstance(value, (list, tuple, dict)) and not own_name.startswith("_self_")
-        if is_container and any(map(_is_optimizer_v2, _items_of(value))):
+        if is_container and any(map(_is_optimizer_v2, tf.nest.flatten(value))):
             raise ValueError(
                 f"{name} has optimizers in the container {own_name}. In Keras 3, each optimizer "
                 "that it wraps must be an attribute of its own."
@@ -57,14 +49,7 @@ def untrained_copy(optimizer: KerasOptimizer) -> KerasOptimizer:
                 f"{name} creates the variable {own_name!r} in its constructor, which no file of "
                 "Keras 3 would contain. Create it in _create_slots."
             )
-    for method in ("minimize", *_NOT_CALLED):
-        if getattr(type(optimizer), method, None) is not getattr(base, method, None):
-            if method == "minimize" and _minimize_adds_nothing(optimizer):
-                continue
-            raise TypeError(
-                f"{name} overrides {method}, which Keras 3 does not call, so it would train "
-                "differently. Compute the same in apply_gradients or _transform_gradients."
-            )
+    contract.check("Keras 3", optimizer, TypeError)
     if any(map(_has_trained, versions.with_wrapped(optimizer))):
         raise ValueError(
             f"This {name} has trained already, and the result of to_keras would start with new "
@@ -81,35 +66,6 @@ def check_is_alone(name: str):
             f"{name} is an OptimizerV2, which to_keras supports in Keras 3 in one replica only. "
             "Train without a distribution strategy, or in tf_keras."
         )
-
-
-def _items_of(value: Any) -> Iterator[Any]:
-    """Yields the items of a container, and of the containers in it."""
-    if isinstance(value, dict):
-        value = list(value.values())
-    if isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _items_of(each)
-    else:
-        yield value
-
-
-def _minimize_adds_nothing(optimizer: KerasOptimizer) -> bool:
-    """Whether `minimize` passes the gradients to `apply_gradients`, and computes nothing else.
-
-    TensorFlow Addons' AdamW, for example, overrides `minimize` to add an optional argument.
-    """
-    probe, pairs, applied = copy_without_variables(optimizer), [object()], []
-    vars(probe).update(
-        _compute_gradients=lambda *args, **kwargs: pairs,
-        apply_gradients=lambda given, *args, **kwargs: applied.append(given),
-    )
-    with tf.Graph().as_default() as graph:
-        try:
-            probe.minimize(object(), [], tape=object())
-        except Exception:  # it computes with the loss, for example
-            return False
-    return len(applied) == 1 and applied[0] is pairs and not graph.get_operations()
 
 
 def _has_trained(optimizer: KerasOptimizer) -> bool:

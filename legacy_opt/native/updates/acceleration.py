@@ -8,9 +8,9 @@ import inspect
 import math
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple, Type
 
-from legacy_opt.core import gradient_pairs
+from legacy_opt.core import contract, gradient_pairs
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
+from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.native.updates.optimizers import has_stock_rule, may_have_kernels
 from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
@@ -127,6 +127,7 @@ def _like_contrib(optimizer: V1Optimizer) -> V1Optimizer:
             f"accelerate: the given {cls.__name__} has created slots already. Call accelerate "
             "before minimize and apply_gradients."
         )
+    contract.check("accelerate", optimizer, TypeError)
     # Most arguments are in attributes of the same names, with an underscore in front.
     arguments = {name[1:]: value for name, value in state.items()}
     if "lr" in arguments:
@@ -143,19 +144,15 @@ class Accelerated(UpdateMethods):
     """Mixin that `accelerate` adds to the class of an optimizer."""
 
     def apply_gradients(
-        self,
-        grads_and_vars: GradsAndVars,
-        global_step: Optional[Variable] = None,
-        name: Optional[str] = None,
-        **options: Any,
+        self, grads_and_vars: GradsAndVars, *args: Any, **kwargs: Any
     ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`."""
         class_name = type(self).__name__
         with contextlib.ExitStack() as stack:
             stack.enter_context(alone(self, Accelerated))
             pairs = stack.enter_context(gradient_pairs.protected(class_name, grads_and_vars))
-            stack.enter_context(self.applying(pairs, global_step))
-            return super().apply_gradients(pairs, global_step=global_step, name=name, **options)
+            stack.enter_context(self.applying(pairs))
+            return super().apply_gradients(pairs, *args, **kwargs)
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return _restored, (type(self).__bases__[1],), vars(self).copy()

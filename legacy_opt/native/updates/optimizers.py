@@ -6,6 +6,7 @@ from typing import Any, Callable, Sequence
 
 import tensorflow as tf
 
+from legacy_opt.core.contract import UPDATE_METHODS
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import V1Optimizer
 from legacy_opt.core.update_methods import UpdateMethods
@@ -15,16 +16,6 @@ from legacy_opt.native.updates.stock import StockFormulas
 from legacy_opt.native.updates.weight_decay import DecayedFormulas
 from legacy_opt.optimizers import stock_rules
 from legacy_opt.optimizers.decoupled_weight_decay import DecoupledWeightDecayExtension
-
-# The methods by which TensorFlow's v1 optimizers update variables.
-UPDATE_METHODS = (
-    "_apply_dense",
-    "_apply_sparse",
-    "_apply_sparse_duplicate_indices",
-    "_resource_apply_dense",
-    "_resource_apply_sparse",
-    "_resource_apply_sparse_duplicate_indices",
-)
 
 
 def formulas_of(optimizer: V1Optimizer) -> Formulas:

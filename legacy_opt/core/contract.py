@@ -1,0 +1,168 @@
+"""Which methods of an optimizer are called, and how, where TensorFlow itself does not train.
+
+An exit is a function of this package that copies or replaces an optimizer. If a class overrides a
+method that an exit does not call, the result would train differently: `check` refuses the class.
+"""
+
+import copy
+import dis
+import inspect
+
+import tensorflow as tf
+
+CALLED, WHOLE, REFUSED = "called", "called as a whole", "refused"
+ARGUMENTS = "refused, unless it only adds arguments"
+IN_RULES = "called in a `RuleOptimizer`, else refused"
+WITH_RESOURCE = "refused, unless the class overrides its `_resource` form, too"
+# The methods by which TensorFlow's v1 optimizers update variables.
+_RESOURCE = "_resource_apply_dense _resource_apply_sparse _resource_apply_sparse_duplicate_indices"
+_REF = "_apply_dense _apply_sparse _apply_sparse_duplicate_indices"
+UPDATE_METHODS = tuple(f"{_RESOURCE} {_REF}".split())
+# For the exits of v1 optimizers, and of OptimizerV2s: how they call the methods.
+TABLE = {
+    ("to_keras", "record", "accelerate"): {
+        "minimize": (ARGUMENTS, ARGUMENTS, CALLED),
+        "compute_gradients _scale_loss": (REFUSED, REFUSED, CALLED),
+        "apply_gradients": (WHOLE, REFUSED, CALLED),
+        "_distributed_apply": (REFUSED, REFUSED, CALLED),
+        "_create_slots _prepare": (CALLED, CALLED, CALLED),
+        "_finish": (CALLED, REFUSED, CALLED),
+        _RESOURCE: (CALLED, REFUSED, IN_RULES),
+        _REF: (WITH_RESOURCE, REFUSED, IN_RULES),
+        "_zeros_slot _get_or_make_slot _get_or_make_slot_with_initializer get_slot "
+        "_create_non_slot_variable _get_non_slot_variable": (REFUSED, CALLED, CALLED),
+    },
+    ("to_v1", "Keras 3"): {
+        "minimize": (ARGUMENTS, ARGUMENTS),
+        "_compute_gradients _get_gradients get_gradients get_updates": (REFUSED, REFUSED),
+        "_transform_loss": (REFUSED, REFUSED),
+        "apply_gradients": (WHOLE, WHOLE),
+        "_transform_unaggregated_gradients _aggregate_gradients _transform_gradients "
+        f"_create_slots _prepare {_RESOURCE}": (CALLED, CALLED),
+    },
+}
+_WAYS_OUT = {
+    "record": "change loss and gradients where you compute them, or write a RuleOptimizer.",
+    "to_keras": "do it in your own train_step or loop, in apply_gradients, or in another method "
+    "that is called: _resource_apply_dense, _create_slots.",
+    "to_v1": "do it in apply_gradients, or train with the Keras optimizer itself.",
+    "Keras 3": "do it in apply_gradients or _transform_gradients, or train in tf_keras.",
+}
+
+
+def is_of_user(cls):
+    """Whether a class is neither TensorFlow's, nor Keras', nor of this package."""
+    trusted = ("legacy_opt", "tensorflow", "tensorflow_core", "keras", "tf_keras")
+    others = (".keras_in_graphs.", ".contrib.optimizer_v2.")  # their compute_gradients does more
+    is_trusted = cls.__module__.partition(".")[0] in trusted
+    return not is_trusted or any(each in cls.__module__ for each in others)
+
+
+def of_users(classes, method):
+    """Returns those of the classes that define a method, and are users' own."""
+    return [each for each in classes if method in vars(each) and is_of_user(each)]
+
+
+def accepted(function, **given):
+    """Returns those of the keyword arguments that a function takes."""
+    parameters = inspect.signature(function).parameters
+    if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        return given
+    return {name: value for name, value in given.items() if name in parameters}
+
+
+def ignores(function, argument):
+    """Whether a function takes an argument of that name, and does not read it."""
+    code = dis.get_instructions(inspect.unwrap(function))
+    is_read = any("LOAD" in e.opname and argument in e.argrepr.split(", ") for e in code)
+    return argument in inspect.signature(function).parameters and not is_read
+
+
+def check(exit_name, optimizer, error, ignored=()):
+    """Refuses an optimizer with a method that an exit does not call as TensorFlow does.
+
+    Args:
+      exit_name: the name of the exit in `TABLE`.
+      optimizer: the optimizer.
+      error: the class of the error.
+      ignored: methods that are not called where the optimizer trains at present, either.
+    """
+    exits, rows = next(each for each in TABLE.items() if exit_name in each[0])
+    name, classes = type(optimizer).__name__, type(optimizer).__mro__
+    given = {"global_step": None} if exit_name == "to_keras" else {}
+    for methods, how in rows.items():
+        called = how[exits.index(exit_name)]
+        for method in [each for each in methods.split() if each not in ignored]:
+            users = of_users(classes, method)
+            if method in vars(optimizer):
+                raise error(f"{name}.{method} was set on the object: define it in a subclass.")
+            if users and called == WHOLE:
+                function = vars(users[0])[method]
+                try:
+                    options = dict(accepted(function, name=None), **given)
+                    inspect.signature(function).bind(None, [], **options)
+                except TypeError as problem:
+                    raise error(f"{name}.{method} cannot be called in Keras: {problem}.") from None
+            if users and _is_refused(called, method, optimizer, users[0]):
+                raise error(
+                    f"{name} overrides {method}, which {exit_name} does not call. To train alike, "
+                    f"{_WAYS_OUT[exit_name]} See `legacy-opt docs any_optimizer`."
+                )
+
+
+def _is_refused(called, method, optimizer, user_class):
+    classes = type(optimizer).__mro__
+    derived = classes[: classes.index(user_class) + 1]
+    return (
+        called == REFUSED
+        or (called == ARGUMENTS and not _only_adds(optimizer))
+        or (called == WITH_RESOURCE and not any("_resource" + method in vars(e) for e in derived))
+    )
+
+
+def _only_adds(optimizer):
+    """Whether `minimize` passes on the very objects that it gets, and does nothing else.
+
+    For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`.
+    """
+    try:
+        return all(_passes_on(optimizer, is_function) for is_function in (False, True))
+    except Exception:  # it computes with what it gets
+        return False
+
+
+def _passes_on(optimizer, is_function):
+    root = [each for each in type(optimizer).__mro__ if "minimize" in vars(each)][-1]
+    compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
+    before, calls = vars(optimizer), []
+
+    def noting(method, result):
+        return lambda *args, **kwargs: calls.append((method, _ids(args, kwargs))) or result
+
+    with tf.Graph().as_default() as graph:
+        tensor, variable = tf.zeros([]), tf.compat.v1.get_variable("v", [], use_resource=True)
+        loss, tape = ((lambda: tensor), None) if is_function else (tf.zeros([]), object())
+        given = accepted(root.minimize, global_step=object(), tape=tape)
+        given = accepted(type(optimizer).minimize, **given)
+        stubs = {compute: noting(compute, [(tensor, variable)])}
+        stubs["apply_gradients"] = noting("apply_gradients", None)
+        probe, size = object.__new__(type(optimizer)), len(graph.get_operations())
+        for name, value in before.items():
+            vars(probe)[name] = copy.copy(value) if type(value) in (dict, list, set) else value
+        vars(probe).update(stubs)
+        variables = [[variable]]  # Keras passes the list by its position
+        if compute == "compute_gradients":
+            variables, given["var_list"] = [], [variable]
+        probe.minimize(loss, *variables, **given)
+        expected = [(compute, _ids(loss, variable, given.get("tape")))]
+        expected.append(("apply_gradients", _ids(tensor, variable, given.get("global_step"))))
+        new = set(vars(probe)).difference(stubs)
+        new = {each: vars(probe)[each] for each in new if vars(probe)[each] is not before.get(each)}
+        changes = any(value and value != before[name] for name, value in new.items())
+        return calls == expected and not changes and len(graph.get_operations()) == size
+
+
+def _ids(*values):
+    """Returns the ids of all objects in nested values, but for options such as a name."""
+    leaves = tf.nest.flatten(values)
+    return {id(each) for each in leaves if not isinstance(each, (type(None), bool, int, str))}
