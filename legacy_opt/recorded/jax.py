@@ -18,6 +18,7 @@ from legacy_opt.recorded import clipping
 from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.interpreter import (
     check_gradient,
+    check_slots,
     given_hyperparameters,
     run_function,
     stored_shape,
@@ -207,6 +208,7 @@ class JaxOptimizer:
                 results.append(unchanged(value))
                 continue
             own = {slot: slots[slot][i] for slot in group.slots}
+            check_slots(name, group, value.shape, own, dtype_of)
             result, own = update(library, group, name, value, gradient, own, scalars)
             results.append(result)
             for slot, new in own.items():

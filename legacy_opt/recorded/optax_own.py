@@ -161,10 +161,14 @@ def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str,
 
 
 def _train(
-    state: SavedState, setting: Setting, gradients: Sequence[Mapping[str, np.ndarray]]
+    state: SavedState,
+    setting: Setting,
+    gradients: Sequence[Mapping[str, np.ndarray]],
+    rates: Sequence[float],
 ) -> Dict[str, np.ndarray]:
-    transformation, opt_state, params = _optimizer(state, setting)
-    for each in gradients:
+    _, opt_state, params = _optimizer(state, setting)
+    for each, rate in zip(gradients, rates):
+        transformation = getattr(optax, setting.name)(**dict(setting.arguments, learning_rate=rate))
         grads = {name: jnp.asarray(each[name]) for name in params}
         updates, opt_state = transformation.update(grads, opt_state, params)
         params = optax.apply_updates(params, updates)

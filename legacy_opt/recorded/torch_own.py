@@ -158,14 +158,17 @@ def _optimizer(state: SavedState, setting: Setting, parameters: Mapping[str, Any
 
 
 def _train(
-    state: SavedState, setting: Setting, gradients: Sequence[Mapping[str, np.ndarray]]
+    state: SavedState,
+    setting: Setting,
+    gradients: Sequence[Mapping[str, np.ndarray]],
+    rates: Sequence[float],
 ) -> Dict[str, np.ndarray]:
     parameters = {
         name: torch.nn.Parameter(torch.from_numpy(np.array(array)))
         for name, array in state.variables.items()
     }
     optimizer = _optimizer(state, setting, parameters)
-    for each in gradients:
+    for each, optimizer.param_groups[0]["lr"] in zip(gradients, rates):
         for name, parameter in parameters.items():
             parameter.grad = torch.from_numpy(np.array(each[name]))
         optimizer.step()

@@ -128,7 +128,7 @@ def check_native_level():
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad_dtype = None
     parameter.grad = torch.ones(3, dtype=torch.float64)
-    refused("but its gradient", RecordedOptimizer([parameter], native[1].record).step)
+    refused("the gradient is float64", RecordedOptimizer([parameter], native[1].record).step)
     copied = copy.deepcopy(native[1])
     for one, other in zip(native[1].param_groups, copied.param_groups):
         for parameter in one["params"] + other["params"]:
