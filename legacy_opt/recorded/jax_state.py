@@ -142,11 +142,13 @@ def _parameters(
     """
     leaves, _ = leaves_of(params)
     names_of = {path: name for name, path in (names or {}).items()}
-    for path in sorted(set(names_of) - {path for path, _ in leaves}):
-        raise RecordError(f"names has {path!r}, but there is no such parameter")
     tables = [
         {slot: dict(leaves_of(tree)[0]) for slot, tree in own.slots.items()} for own in states
     ]
+    known = {path for table in tables for its in table.values() for path in its}
+    for path in sorted({*names_of, *known} - {path for path, _ in leaves}):
+        where = "names" if path in names_of else "the state"
+        raise RecordError(f"{where} has {path!r}, but there is no such parameter")
     found = []
     for name, path, value in distinct((names_of.get(pair[0], pair[0]), *pair) for pair in leaves):
         rows = [{slot: its[path] for slot, its in each.items() if path in its} for each in tables]
