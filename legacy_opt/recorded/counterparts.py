@@ -14,12 +14,13 @@ import numpy as np
 
 from legacy_opt.recorded.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import SavedState, state_of
 
-_Arrays = Mapping[str, np.ndarray]
-_Gradients = Sequence[_Arrays]
-_Rates = Sequence[float]
+Arrays = Mapping[str, np.ndarray]
+Gradients = Sequence[Arrays]
+Rates = Sequence[float]
 EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
 _BEFORE, _AFTER = 10, 20  # steps before and after the translation
 _SCALES = (1.0, 1e-2, 1e-4, 1e-6, 1e-7)  # of the gradients
@@ -62,7 +63,7 @@ class Setting(NamedTuple):
 
 
 _SettingsOf = Callable[[SavedState, Mapping[str, float]], List[Setting]]
-_Train = Callable[[SavedState, Setting, _Gradients, _Rates], _Arrays]
+_Train = Callable[[SavedState, Setting, Gradients, Rates], Arrays]
 
 
 def adam_settings(name: str, state: SavedState, hyper: Mapping[str, float]) -> Setting:
@@ -97,8 +98,7 @@ def chosen(
 ) -> Tuple[Setting, Grade]:
     """Chooses the optimizer of another library that is nearest to a rule.
 
-    It is measured with dense gradients of several scales, also that of the state, and with rates
-    that fall. The worst case counts.
+    It is measured with dense gradients of several scales and falling rates. The worst case counts.
 
     Args:
       state: the state to translate. Its shared variables and global step are used.
@@ -106,8 +106,8 @@ def chosen(
       called: what an optimizer of the library is called, a format such as "optax.{}".
       settings: a dict from names of rules to functions that take a state and hyperparameters, and
         return the settings that may be the same.
-      train: a function that translates a state, trains on gradients with the learning rates of
-        the steps, and returns the variables.
+      train: a function that translates a state, trains on gradients with rates, and returns the
+        variables.
       hyperparameters: other values of hyperparameters.
 
     Raises:
@@ -129,14 +129,16 @@ def chosen(
         ) from error
 
     def grade_of(number: int) -> Grade:
-        def go_on(small: SavedState, gradients: _Gradients, rates: _Rates) -> _Arrays:
+        def go_on(small: SavedState, gradients: Gradients, rates: Rates) -> Arrays:
             return train(small, settings_of(small, hyper)[number], gradients, rates)
 
-        cases = itertools.product([*_SCALES, *_scale_of(state)], (False, True))
-        return max((_measured(state, hyper, go_on, *case) for case in cases), key=_badness)
+        can_fall = record.hyperparameters["learning_rate"].dtype not in INTEGERS
+        cases = itertools.product([*_SCALES, *_scale_of(state)], {False, can_fall})
+        grades = [_measured(state, hyper, go_on, *case) for case in cases]
+        return max(grades, key=lambda grade: grade.share)
 
     found = [(setting, grade_of(number)) for number, setting in enumerate(possible)]
-    setting, grade = min(found, key=lambda pair: _badness(pair[1]))
+    setting, grade = min(found, key=lambda pair: pair[1].share)
     if grade.name == DIFFERS:
         raise RecordError(
             f"{called.format(setting.name)} is another optimizer than {record.optimizer}: "
@@ -146,17 +148,11 @@ def chosen(
     return setting, grade
 
 
-def _badness(grade: Grade) -> float:
-    return math.inf if math.isnan(grade.share) else grade.share
-
-
 def _scale_of(state: SavedState) -> List[float]:
     """Returns the scale of the gradients that the slots of a state show, if they do."""
-    squares = [
-        slots[name].ravel() for slots in state.slots.values() for name in _SQUARES if name in slots
-    ]
-    seen = [each[each > 0] for each in squares if np.any(each > 0)]
-    return [float(np.sqrt(np.median(np.concatenate(seen)) / _full(state)))] if seen else []
+    found = [slots[name] for slots in state.slots.values() for name in _SQUARES if name in slots]
+    squares = np.concatenate([each[each > 0] for each in found]) if found else np.zeros(0)
+    return [float(np.sqrt(np.median(squares) / _full(state)))] if squares.size else []
 
 
 def _full(state: SavedState) -> float:
@@ -165,11 +161,7 @@ def _full(state: SavedState) -> float:
 
 
 def _measured(
-    state: SavedState,
-    hyper: Mapping[str, Any],
-    go_on: Callable[..., _Arrays],
-    scale: float,
-    falls: bool,
+    state: SavedState, hyper: Mapping[str, Any], go_on: Any, scale: float, falls: bool
 ) -> Grade:
     draw, dtype = np.random.RandomState(0), state.record.dtype
     record, shapes = _small(state.record)
@@ -224,18 +216,13 @@ def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
     return record._replace(groups=tuple(groups)), shapes
 
 
-def _grade(
-    start: Mapping[str, np.ndarray],
-    expected: Mapping[str, np.ndarray],
-    found: Mapping[str, np.ndarray],
-    case: str,
-) -> Grade:
+def _grade(start: Arrays, expected: Arrays, found: Arrays, case: str) -> Grade:
     if all(np.array_equal(found[name], expected[name]) for name in expected):
         return Grade(EXACT, 0.0, case)
     shares = []
     for name, end in expected.items():
         way = np.max(np.abs(end - start[name]))
-        difference = np.max(np.abs(found[name] - end))
+        difference = np.nan_to_num(np.max(np.abs(found[name] - end)), nan=math.inf)
         shares.append(float(difference / way) if way else math.inf if difference else 0.0)
         if shares[-1] > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
             shares[-1] = _LARGEST_SHARE  # most of the way is lost in the last digits

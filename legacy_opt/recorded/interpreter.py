@@ -278,21 +278,9 @@ def check_array(what: str, array: Any, dtype: Any, shape: Sequence[int]) -> None
 
 
 def check_slots(
-    name: str,
-    group: Group,
-    shape: Sequence[int],
-    slots: Mapping[str, Any],
-    dtype_of: Callable[[str], Any] = str,
+    name: str, group: Group, shape: Sequence[int], slots: Mapping[str, Any], dtype_of: Any = str
 ) -> None:
-    """Raises a RecordError if the slots of a variable do not fit its shape.
-
-    Args:
-      name: the name of the variable.
-      group: its group.
-      shape: its shape.
-      slots: a dict from names to arrays of any library.
-      dtype_of: a function that returns the library's dtype for the name of a dtype.
-    """
+    """Raises a RecordError if slots, arrays of any library, do not fit a variable of this shape."""
     for slot_name, slot in group.slots.items():
         if slot_name not in slots:
             raise RecordError(f"{name!r} has no slot {slot_name!r}")
@@ -301,11 +289,7 @@ def check_slots(
 
 
 def whole_step(step: Any) -> int:
-    """Returns a global step as an integer.
-
-    Raises:
-      RecordError: it is no whole number.
-    """
+    """Returns a global step as an integer; raises a RecordError if it is no whole number."""
     if step // 1 != step:
         raise RecordError(f"the global step must be a whole number, got {step}")
     return int(step)

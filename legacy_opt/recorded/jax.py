@@ -197,7 +197,10 @@ class JaxOptimizer:
         hyperparams = self._hyperparams(state.hyperparams, state.count)
         zero = hidden_zero(jnp.asarray(state.count), *jax.tree.leaves(grads)[:1])
         library = JaxLibrary(self._level, zero)
-        given = self._given(library, hyperparams, state.shared, state.count)
+        inputs = {**hyperparams, **state.shared}
+        given = {name: library.array(each) for name, each in inputs.items()}
+        if self.record.global_step is not None:
+            given["global_step"] = library.cast(state.count, self.record.global_step)
         if self.record.clipping is not None:
             grads = self._clipped(library, grads, given[CLIP_NORM])
         scalars = run_function(library, self.record.before, given)
@@ -239,19 +242,6 @@ class JaxOptimizer:
             name: jnp.asarray(value, dtype_of(scalars[name].dtype))
             for name, value in values.items()
         }
-
-    def _given(
-        self,
-        library: JaxLibrary,
-        hyperparams: Mapping[str, Any],
-        shared: Mapping[str, Any],
-        count: Any,
-    ) -> Dict[str, Any]:
-        """Returns the inputs of `Record.before` as arrays of a library."""
-        given = {name: library.array(each) for name, each in {**hyperparams, **shared}.items()}
-        if self.record.global_step is not None:
-            given["global_step"] = library.cast(count, self.record.global_step)
-        return given
 
     def _clipped(self, library: JaxLibrary, gradients: List[Any], limit: Any) -> List[Any]:
         """Returns the gradients, multiplied so that their global norm is at most a limit."""

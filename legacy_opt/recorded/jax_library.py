@@ -65,16 +65,13 @@ class Exact:
         is_float = jnp.issubdtype(array.dtype, jnp.floating)
         return Exact(_hidden(array, self.zero) if is_float else array, self.zero)
 
-    def _quotient(self, a: Any, b: Any) -> Exact:
+    def __truediv__(self, other: Any) -> Exact:
         # XLA would multiply by the reciprocal of a scalar, but not of an array.
-        a, b = jnp.broadcast_arrays(a, b)
+        a, b = jnp.broadcast_arrays(self.array, plain(other))
         return self.made(a / _hidden(b, _bits(a) & self.zero))
 
-    def __truediv__(self, other: Any) -> Exact:
-        return self._quotient(self.array, plain(other))
-
     def __rtruediv__(self, other: Any) -> Exact:
-        return self._quotient(plain(other), self.array)
+        return Exact(other, self.zero) / self
 
     @property
     def shape(self) -> Any:

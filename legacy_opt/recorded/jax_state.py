@@ -97,23 +97,23 @@ def load_state(
         elif name in saved.variables:
             check_array(repr(name), saved.variables[name], value.dtype, value.shape)
     name_of = {path: name for path, name, *_ in found}
+    shared = {name: _loaded(value) for name, value in saved.shared.items()}
 
-    def loaded(own: Any) -> Any:
-        if not any(own is each for each in states):
-            return own
-        slots = {}
-        for slot, old in own.slots.items():
-            leaves, tree = leaves_of(old)
-            slots[slot] = tree.unflatten(
-                _loaded(saved.slots[name_of[path]][slot]) for path, _ in leaves
-            )
-        count = jnp.asarray(saved.global_step, own.count.dtype)
-        shared = {name: _loaded(value) for name, value in saved.shared.items()}
-        return State(count, own.hyperparams, shared, slots)
+    def loaded(slot: str, old: Any) -> Any:
+        leaves, tree = leaves_of(old)
+        return tree.unflatten(_loaded(saved.slots[name_of[path]][slot]) for path, _ in leaves)
 
+    new = {
+        id(own): own._replace(
+            count=jnp.asarray(saved.global_step, own.count.dtype),
+            shared=shared,
+            slots={slot: loaded(slot, old) for slot, old in own.slots.items()},
+        )
+        for own in states
+    }
     values = (_loaded(saved.variables.get(name, value)) for _, name, value, _ in found)
-    params = leaves_of(params)[1].unflatten(values)
-    return jax.tree.map(loaded, state, is_leaf=_is_state), params
+    state = jax.tree.map(lambda each: new.get(id(each), each), state, is_leaf=_is_state)
+    return state, leaves_of(params)[1].unflatten(values)
 
 
 def _is_state(x: Any) -> bool:

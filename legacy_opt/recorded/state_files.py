@@ -127,17 +127,13 @@ def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
 
 
 def distinct(named: Iterable[Tuple[Any, ...]]) -> Iterator[Tuple[Any, ...]]:
-    """Yields tuples that begin with the name of a parameter.
-
-    Raises:
-      RecordError: a parameter has no name, or two have the same.
-    """
+    """Yields tuples that begin with a name; raises a RecordError for None and repeated names."""
     seen = set()
     for each in named:
         if each[0] is None:
             raise RecordError("a parameter has no name: pass names={name: parameter}")
         if each[0] in seen:
-            raise RecordError(f"two parameters have the name {each[0]!r}: pass names for them")
+            raise RecordError(f"two parameters have the name {each[0]!r}: pass other names")
         seen.add(each[0])
         yield each
 

@@ -44,6 +44,7 @@ from legacy_opt.recorded.records import (
     Program,
     Record,
     RecordError,
+    Scalar,
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
@@ -124,11 +125,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         # Tensors, because torch.compile would compile the step again for each number.
-        initial = {"global_step": torch.tensor(0)}
-        for name, scalar in self.record.shared.items():
-            initial[name] = self._library.constant(scalar.value, scalar.dtype)
-        for name, value in initial.items():
-            group.setdefault(name, self.param_groups[0].get(name, value).clone())
+        shared = {"global_step": Scalar("int64", 0), **self.record.shared}
+        for name, (dtype, value) in shared.items():
+            first = self.param_groups[0].get(name, self._library.constant(value, dtype))
+            group.setdefault(name, first.clone())
         for name, parameter in named(group):
             its_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
@@ -230,8 +230,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 found = state_dict["state"].get(number, {})
                 missing += sorted(set(its_group.slots) ^ set(found)) if found else []
                 if found and not missing:
-                    shape = _shape(parameter, group["axes"])
-                    check_slots(name or "a parameter", its_group, shape, found)
+                    check_slots(f"{name}", its_group, _shape(parameter, group["axes"]), found)
             if missing:
                 raise RecordError(
                     f"the state belongs to another optimizer: {missing[0]!r} is only in one of them"

@@ -75,7 +75,7 @@ def train_arrays(folder):
         [*cache.find_compiler("C", "CC", "cc"), "-print-file-name=libasan.so"],
         check=True,
         stdout=subprocess.PIPE,
-        universal_newlines=True,
+        text=True,
     )
     settings = {
         cache.FOLDER_VARIABLE: os.path.join(folder, "arrays"),
