@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from legacy_opt.recorded import state_files
+from legacy_opt.recorded import interpreter, state_files
 from legacy_opt.recorded.records import RecordError
 
 from ..arrays import slices
@@ -28,7 +28,7 @@ def export_state(path, record, destination, name_map=None):
     """
     checkpoint = PlainCheckpoint(path)
     plan = recorded_state.plan(checkpoint, record, name_map)
-    step = 0 if plan.step is None else int(checkpoint.read(plan.step))
+    step = 0 if plan.step is None else interpreter.whole_step(checkpoint.read(plan.step))
 
     def arrays():
         yield state_files.RECORD, state_files.record_bytes(record)

@@ -6,6 +6,7 @@ small problem trains with the rule, its state is translated, and both go on.
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
@@ -13,15 +14,17 @@ import numpy as np
 
 from legacy_opt.recorded.interpreter import given_hyperparameters
 from legacy_opt.recorded.numpy import NumpyOptimizer
+from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import Record, RecordError
 from legacy_opt.recorded.state_files import SavedState, state_of
 
-_Arrays = Mapping[str, np.ndarray]
-_Gradients = Sequence[_Arrays]
-_GoOn = Callable[[SavedState, _Gradients], _Arrays]
+Arrays = Mapping[str, np.ndarray]
+Gradients = Sequence[Arrays]
+Rates = Sequence[float]
 EXACT, ROUNDING, DIFFERS = "exact", "rounding", "differs"
 _BEFORE, _AFTER = 10, 20  # steps before and after the translation
-_SCALES = (1.0, 0.01)  # of the gradients
+_SCALES = (1.0, 1e-2, 1e-4, 1e-6, 1e-7)  # of the gradients
+_SQUARES = ("v", "rms", "accum")  # slots with means of squares of gradients
 _LARGEST_SHARE = 1e-4  # of the way that the weights went
 
 
@@ -32,13 +35,15 @@ class Grade(NamedTuple):
       name: "exact": all weights are equal to the bit; "rounding": they differ by less than a
         ten-thousandth of the way that they went, or by their last digits; or "differs".
       share: the largest difference of a weight as a share of the way.
+      case: the gradients and rates with which the difference is largest.
     """
 
     name: str
     share: float
+    case: str
 
     def __str__(self) -> str:
-        return f"{self.name} ({self.share:.1e} of the way of {_AFTER} steps)"
+        return f"{self.name} ({self.share:.1e} of the way of {_AFTER} steps, {self.case})"
 
 
 class Setting(NamedTuple):
@@ -58,7 +63,7 @@ class Setting(NamedTuple):
 
 
 _SettingsOf = Callable[[SavedState, Mapping[str, float]], List[Setting]]
-_Train = Callable[[SavedState, Setting, _Gradients], _Arrays]
+_Train = Callable[[SavedState, Setting, Gradients, Rates], Arrays]
 
 
 def adam_settings(name: str, state: SavedState, hyper: Mapping[str, float]) -> Setting:
@@ -93,7 +98,7 @@ def chosen(
 ) -> Tuple[Setting, Grade]:
     """Chooses the optimizer of another library that is nearest to a rule.
 
-    It is measured with dense gradients of about 1 and 0.01.
+    It is measured with dense gradients of several scales and falling rates. The worst case counts.
 
     Args:
       state: the state to translate. Its shared variables and global step are used.
@@ -101,7 +106,8 @@ def chosen(
       called: what an optimizer of the library is called, a format such as "optax.{}".
       settings: a dict from names of rules to functions that take a state and hyperparameters, and
         return the settings that may be the same.
-      train: a function that translates a state, trains on gradients, and returns the variables.
+      train: a function that translates a state, trains on gradients with rates, and returns the
+        variables.
       hyperparameters: other values of hyperparameters.
 
     Raises:
@@ -123,10 +129,12 @@ def chosen(
         ) from error
 
     def grade_of(number: int) -> Grade:
-        def go_on(small: SavedState, gradients: _Gradients) -> _Arrays:
-            return train(small, settings_of(small, hyper)[number], gradients)
+        def go_on(small: SavedState, gradients: Gradients, rates: Rates) -> Arrays:
+            return train(small, settings_of(small, hyper)[number], gradients, rates)
 
-        grades = [_measured(state, hyper, go_on, scale) for scale in _SCALES]
+        can_fall = record.hyperparameters["learning_rate"].dtype not in INTEGERS
+        cases = itertools.product([*_SCALES, *_scale_of(state)], {False, can_fall})
+        grades = [_measured(state, hyper, go_on, *case) for case in cases]
         return max(grades, key=lambda grade: grade.share)
 
     found = [(setting, grade_of(number)) for number, setting in enumerate(possible)]
@@ -134,13 +142,27 @@ def chosen(
     if grade.name == DIFFERS:
         raise RecordError(
             f"{called.format(setting.name)} is another optimizer than {record.optimizer}: "
-            f"weights differ by {grade.share:.2g} of the way of {_AFTER} steps. Train with the "
-            "record instead"
+            f"weights differ by {grade.share:.2g} of the way of {_AFTER} steps, {grade.case}. "
+            "Train with the record instead"
         )
     return setting, grade
 
 
-def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: float) -> Grade:
+def _scale_of(state: SavedState) -> List[float]:
+    """Returns the scale of the gradients that the slots of a state show, if they do."""
+    found = [slots[name] for slots in state.slots.values() for name in _SQUARES if name in slots]
+    squares = np.concatenate([each[each > 0] for each in found]) if found else np.zeros(0)
+    return [float(np.sqrt(np.median(squares) / _full(state)))] if squares.size else []
+
+
+def _full(state: SavedState) -> float:
+    """Returns the part of the mean of squares that Adam's slot has reached; 1 for other rules."""
+    return 1.0 - float(state.shared.get("beta2_power", 0.0))
+
+
+def _measured(
+    state: SavedState, hyper: Mapping[str, Any], go_on: Any, scale: float, falls: bool
+) -> Grade:
     draw, dtype = np.random.RandomState(0), state.record.dtype
     record, shapes = _small(state.record)
 
@@ -154,12 +176,18 @@ def _measured(state: SavedState, hyper: Mapping[str, Any], go_on: _GoOn, scale: 
     optimizer = NumpyOptimizer(record, weights, **hyper)
     optimizer.state.shared.update(state.shared)
     optimizer.state.global_step = state.global_step
+    for slots in optimizer.state.slots.values():
+        for name in set(_SQUARES) & set(slots):
+            slots[name].fill(scale**2 * _full(state))
     for each in gradients[:_BEFORE]:
         optimizer.step(each)
-    between = state_of(optimizer)
-    for each in gradients[_BEFORE:]:
+    between, rate = state_of(optimizer), hyper["learning_rate"]
+    rates = [rate * (1 - i / _AFTER) if falls else rate for i in range(_AFTER)]
+    for each, optimizer.hyperparameters["learning_rate"] in zip(gradients[_BEFORE:], rates):
         optimizer.step(each)
-    return _grade(between.variables, weights, go_on(between, gradients[_BEFORE:]))
+    found = go_on(between, gradients[_BEFORE:], rates)
+    case = f"with gradients of {scale:.2g}" + (" and a falling rate" if falls else "")
+    return _grade(between.variables, weights, found, case)
 
 
 def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
@@ -188,21 +216,17 @@ def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
     return record._replace(groups=tuple(groups)), shapes
 
 
-def _grade(
-    start: Mapping[str, np.ndarray],
-    expected: Mapping[str, np.ndarray],
-    found: Mapping[str, np.ndarray],
-) -> Grade:
+def _grade(start: Arrays, expected: Arrays, found: Arrays, case: str) -> Grade:
     if all(np.array_equal(found[name], expected[name]) for name in expected):
-        return Grade(EXACT, 0.0)
-    shares, fits = [], True
+        return Grade(EXACT, 0.0, case)
+    shares = []
     for name, end in expected.items():
         way = np.max(np.abs(end - start[name]))
-        difference = np.max(np.abs(found[name] - end))
+        difference = np.nan_to_num(np.max(np.abs(found[name] - end)), nan=math.inf)
         shares.append(float(difference / way) if way else math.inf if difference else 0.0)
-        last_digits = 4 * np.spacing(np.max(np.abs(end)))
-        fits = fits and (shares[-1] < _LARGEST_SHARE or difference <= last_digits)
-    return Grade(ROUNDING if fits else DIFFERS, max(shares))
+        if shares[-1] > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
+            shares[-1] = _LARGEST_SHARE  # most of the way is lost in the last digits
+    return Grade(ROUNDING if max(shares) <= _LARGEST_SHARE else DIFFERS, max(shares), case)
 
 
 def slot_arrays(state: SavedState, setting: Setting) -> Dict[str, Dict[str, np.ndarray]]:

@@ -264,11 +264,35 @@ def check_gradient(name: str, gradient: Any, variable: Any) -> None:
                 f"{name!r}: ids must be integers of shape [n], got {ids.dtype} {ids.shape}"
             )
         expected = (ids.size, *variable.shape[1:])
-    if values.shape != expected or values.dtype != variable.dtype:
+    check_array(f"{name!r}: the gradient", values, variable.dtype, expected)
+
+
+def check_array(what: str, array: Any, dtype: Any, shape: Sequence[int]) -> None:
+    """Raises a RecordError if an array of any library does not have a shape and dtype."""
+    found, expected = (str(each).rpartition(".")[2] for each in (array.dtype, dtype))
+    if found != expected or tuple(array.shape) != tuple(shape):
         raise RecordError(
-            f"{name!r}: the gradient is {values.dtype} of the shape {list(values.shape)}, expected "
-            f"{variable.dtype} of the shape {list(expected)}"
+            f"{what} is {found} of the shape {list(array.shape)}, expected {expected} of the shape "
+            f"{list(shape)}"
         )
+
+
+def check_slots(
+    name: str, group: Group, shape: Sequence[int], slots: Mapping[str, Any], dtype_of: Any = str
+) -> None:
+    """Raises a RecordError if slots, arrays of any library, do not fit a variable of this shape."""
+    for slot_name, slot in group.slots.items():
+        if slot_name not in slots:
+            raise RecordError(f"{name!r} has no slot {slot_name!r}")
+        what, its_shape = repr(f"{name}/{slot_name}"), stored_shape(slot.layout, shape)
+        check_array(what, slots[slot_name], dtype_of(slot.dtype), its_shape)
+
+
+def whole_step(step: Any) -> int:
+    """Returns a global step as an integer; raises a RecordError if it is no whole number."""
+    if step // 1 != step:
+        raise RecordError(f"the global step must be a whole number, got {step}")
+    return int(step)
 
 
 def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:

@@ -18,11 +18,12 @@ from legacy_opt.recorded import clipping
 from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.interpreter import (
     check_gradient,
+    check_slots,
     given_hyperparameters,
     run_function,
     stored_shape,
 )
-from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, plain
+from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, hidden_zero, plain
 from legacy_opt.recorded.jax_updates import Rows, updated
 from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.operations import INTEGERS, SUMS
@@ -96,7 +97,7 @@ class JaxOptimizer:
         check_level(level)
         check_x64(record, level)
         self.record = record
-        self.library = JaxLibrary(level)
+        self._level = level
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
         # A schedule needs a number in its place to be checked.
         numbers = {name: 1 if callable(each) else each for name, each in hyperparameters.items()}
@@ -114,7 +115,7 @@ class JaxOptimizer:
         slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
         count = jnp.zeros((), dtype_of("int64"))
         shared = {
-            name: plain(self.library.constant(scalar.value, scalar.dtype))
+            name: jnp.asarray(scalar.value, dtype_of(scalar.dtype))
             for name, scalar in self.record.shared.items()
         }
         return State(count, self._hyperparams(self._numbers, count), shared, slots)
@@ -194,10 +195,15 @@ class JaxOptimizer:
             for each, (name, value) in zip(tree.flatten_up_to(gradients), leaves)
         ]
         hyperparams = self._hyperparams(state.hyperparams, state.count)
-        given = self.given(hyperparams, state.shared, state.count)
+        zero = hidden_zero(jnp.asarray(state.count), *jax.tree.leaves(grads)[:1])
+        library = JaxLibrary(self._level, zero)
+        inputs = {**hyperparams, **state.shared}
+        given = {name: library.array(each) for name, each in inputs.items()}
+        if self.record.global_step is not None:
+            given["global_step"] = library.cast(state.count, self.record.global_step)
         if self.record.clipping is not None:
-            grads = self.clipped(grads, given[CLIP_NORM])
-        scalars = run_function(self.library, self.record.before, given)
+            grads = self._clipped(library, grads, given[CLIP_NORM])
+        scalars = run_function(library, self.record.before, given)
         results = []
         for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
             group = self.group_of(name, value)
@@ -205,11 +211,12 @@ class JaxOptimizer:
                 results.append(unchanged(value))
                 continue
             own = {slot: slots[slot][i] for slot in group.slots}
-            result, own = update(self.library, group, name, value, gradient, own, scalars)
+            check_slots(name, group, value.shape, own, dtype_of)
+            result, own = update(library, group, name, value, gradient, own, scalars)
             results.append(result)
             for slot, new in own.items():
                 slots[slot][i] = new
-        after = run_function(self.library, self.record.after, given)
+        after = run_function(library, self.record.after, given)
         shared = dict(state.shared, **{name: plain(each) for name, each in after.items()})
         new_slots = {name: tree.unflatten(each) for name, each in slots.items()}
         return tree.unflatten(results), State(state.count + 1, hyperparams, shared, new_slots)
@@ -236,21 +243,11 @@ class JaxOptimizer:
             for name, value in values.items()
         }
 
-    def given(
-        self, hyperparams: Mapping[str, Any], shared: Mapping[str, Any], count: Any
-    ) -> Dict[str, Any]:
-        """Returns the inputs of `Record.before` as arrays of `library`."""
-        given = {name: self.library.array(each) for name, each in {**hyperparams, **shared}.items()}
-        if self.record.global_step is not None:
-            given["global_step"] = self.library.cast(count, self.record.global_step)
-        return given
-
-    def clipped(self, gradients: List[Any], limit: Any) -> List[Any]:
+    def _clipped(self, library: JaxLibrary, gradients: List[Any], limit: Any) -> List[Any]:
         """Returns the gradients, multiplied so that their global norm is at most a limit."""
         given = [each for each in gradients if each is not None]
-        found = iter(
-            clipping.clipped_by_global_norm(self.library, self.record, given, [limit] * len(given))
-        )
+        limits = [limit] * len(given)
+        found = iter(clipping.clipped_by_global_norm(library, self.record, given, limits))
         return [each if each is None else next(found) for each in gradients]
 
 

@@ -11,24 +11,38 @@ import jax.numpy as jnp
 from legacy_opt.recorded.library import Library
 
 
-def rounded(x: Any) -> Any:
-    """Hides from XLA how floats were computed, so that it rounds them, and rewrites nothing."""
-    return jax.lax.optimization_barrier(x) if jnp.issubdtype(x.dtype, jnp.floating) else x
+def hidden_zero(*arrays: Any) -> Any:
+    """Returns an integer that is zero, because no square has the remainder 2 when divided by 3.
+
+    A compiler does not know that. One of the arrays must not be a constant of the program.
+    """
+    firsts = [each[(slice(1),) * each.ndim].sum().astype("int32") for each in arrays]
+    number = sum(firsts) & 0xFFF
+    return number * number % 3 // 2
 
 
-def _quotient(a: Any, b: Any) -> Any:
-    # XLA would multiply by the reciprocal of a scalar, but not of an array.
-    shape = jnp.broadcast_shapes(jnp.shape(a), jnp.shape(b))
-    a, b = (rounded(jnp.broadcast_to(each, shape)) for each in (a, b))
-    return a / b
+def _bits(x: Any) -> Any:
+    return jax.lax.bitcast_convert_type(x, f"int{8 * x.dtype.itemsize}")
+
+
+# XLA removes `jax.lax.optimization_barrier`, in some versions before LLVM merges operations.
+@jax.custom_jvp
+def _hidden(x: Any, zero: Any) -> Any:
+    """Hides from the compiler how floats were computed, so that it rounds them."""
+    bits = _bits(x)
+    # Twice the exclusive or would cancel itself; twice this one does not.
+    return jax.lax.bitcast_convert_type(bits | zero.astype(bits.dtype), x.dtype)
+
+
+_hidden.defjvp(lambda values, tangents: (_hidden(*values), tangents[0]))
 
 
 def _operator(function: Callable[[Any, Any], Any]) -> Any:
-    return lambda self, other: Exact(rounded(function(self.array, plain(other))))
+    return lambda self, other: self.made(function(self.array, plain(other)))
 
 
 def _reflected(function: Callable[[Any, Any], Any]) -> Any:
-    return lambda self, other: Exact(rounded(function(plain(other), self.array)))
+    return lambda self, other: self.made(function(plain(other), self.array))
 
 
 class Exact:
@@ -38,12 +52,27 @@ class Exact:
 
     Attributes:
       array: the array of JAX.
+      zero: an integer that is zero, which the compiler does not know.
     """
 
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: Any, zero: Any) -> None:
         self.array = array
+        self.zero = zero
+
+    def made(self, array: Any) -> Exact:
+        """Returns a rounded result."""
+        is_float = jnp.issubdtype(array.dtype, jnp.floating)
+        return Exact(_hidden(array, self.zero) if is_float else array, self.zero)
+
+    def __truediv__(self, other: Any) -> Exact:
+        # XLA would multiply by the reciprocal of a scalar, but not of an array.
+        a, b = jnp.broadcast_arrays(self.array, plain(other))
+        return self.made(a / _hidden(b, _bits(a) & self.zero))
+
+    def __rtruediv__(self, other: Any) -> Exact:
+        return Exact(other, self.zero) / self
 
     @property
     def shape(self) -> Any:
@@ -52,18 +81,17 @@ class Exact:
 
     def reshape(self, *shape: Any) -> Exact:
         """Returns the array with another shape."""
-        return Exact(self.array.reshape(*shape))
+        return Exact(self.array.reshape(*shape), self.zero)
 
     def __getitem__(self, place: Any) -> Exact:
-        return Exact(self.array[place])
+        return Exact(self.array[place], self.zero)
 
     def __neg__(self) -> Exact:
-        return Exact(-self.array)
+        return Exact(-self.array, self.zero)
 
     __add__, __radd__ = _operator(operator.add), _reflected(operator.add)
     __sub__, __rsub__ = _operator(operator.sub), _reflected(operator.sub)
     __mul__, __rmul__ = _operator(operator.mul), _reflected(operator.mul)
-    __truediv__, __rtruediv__ = _operator(_quotient), _reflected(_quotient)
     __floordiv__, __mod__ = _operator(operator.floordiv), _operator(operator.mod)
     __and__, __or__ = _operator(operator.and_), _operator(operator.or_)
     __lshift__, __rshift__ = _operator(operator.lshift), _operator(operator.rshift)
@@ -87,6 +115,7 @@ class JaxLibrary(Library):
 
     Args:
       level: "exact" or "fast". With "exact", all arrays are `Exact`.
+      zero: see `Exact`; None if nothing is rounded.
     """
 
     fast_functions = {
@@ -99,14 +128,18 @@ class JaxLibrary(Library):
         "Tanh": jnp.tanh,
     }
 
+    def __init__(self, level: str, zero: Any = None) -> None:
+        super().__init__(level)
+        self._zero = zero
+
     def array(self, x: Any) -> Any:
-        return Exact(rounded(x)) if self._is_exact else x
+        return Exact(x, self._zero).made(x) if self._is_exact else x
 
     def plain(self, x: Any) -> Any:
         return plain(x)
 
     def _made(self, x: Any) -> Any:
-        return Exact(x) if self._is_exact else x
+        return Exact(x, self._zero) if self._is_exact else x
 
     def constant(self, value: Any, dtype: str) -> Any:
         return self._made(jnp.asarray(value, dtype_of(dtype)))
@@ -118,14 +151,13 @@ class JaxLibrary(Library):
             inside = jnp.abs(x) < 2.0 ** (jnp.iinfo(whole).bits - 1)
             whole_x = jnp.where(inside, x, 0).astype(whole)
             return self._made(jnp.where(inside, whole_x, jnp.iinfo(whole).min))
-        x = x.astype(dtype_of(dtype))
-        return Exact(rounded(x)) if self._is_exact else x
+        return self.array(x.astype(dtype_of(dtype)))
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
         return self._made(jnp.where(plain(condition), plain(x), plain(y)))
 
     def sqrt(self, x: Any) -> Any:
-        return Exact(rounded(jnp.sqrt(plain(x)))) if self._is_exact else jnp.sqrt(x)
+        return self.array(jnp.sqrt(plain(x)))
 
     def copied(self, x: Any) -> Any:
         return x
@@ -163,6 +195,9 @@ class JaxLibrary(Library):
             parts,
         )
         return self._made(total)
+
+    def summed_in_place(self, rows: Any) -> Any:
+        return rows.summed_in_place(self)
 
     def padded(self, x: Any, multiple: int) -> Any:
         x = plain(x)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any, Iterator, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Tuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from legacy_opt.recorded.interpreter import check_array, check_slots
 from legacy_opt.recorded.jax import State, leaves_of
 from legacy_opt.recorded.jax_library import dtype_of
 from legacy_opt.recorded.records import Record, RecordError
-from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable
+from legacy_opt.recorded.state_files import (
+    SavedState,
+    check_rule,
+    check_variable,
+    distinct,
+    group_of,
+)
 
 
 def state_of(
@@ -28,28 +35,35 @@ def state_of(
 
     Args:
       record: the `Record`.
-      state: a `legacy_opt.recorded.jax.State`, or a state of optax in which there is one.
+      state: a `legacy_opt.recorded.jax.State`, or a state of optax in which there is one. Of
+        `optax.multi_transform`, all states of this rule are joined, and parameters without such a
+        state are variables that are not trained.
       params: the tree of parameters.
       names: a dict from names of TensorFlow's variables to those of the parameters, which are the
         keys of the path to a parameter, joined by "/". By default, they are the same.
 
     Raises:
-      RecordError: there is no such state or more than one, or `names` does not fit the parameters.
+      RecordError: there is no such state, a parameter has more than one, states have completed
+        different steps, two parameters have the same name, or `names` does not fit them.
     """
-    own = _own(state)
+    first, *others = states = _own(record, state)
     variables, slots = {}, {}
-    for i, (name, value) in enumerate(_named(params, names)):
+    for _, name, value, own in _parameters(record, states, params, names):
         variables[name] = np.array(value)
-        layouts = record.group_of(name, value.shape, value.dtype).slots
-        slots[name] = {
-            slot: np.array(_tree_of(params).flatten_up_to(own.slots[slot])[i], layout.dtype)
-            for slot, layout in layouts.items()
-        }
+        if own is not None:
+            group = record.group_of(name, value.shape, value.dtype)
+            check_slots(name, group, value.shape, own, dtype_of)
+            slots[name] = {
+                each: np.array(own[each], slot.dtype) for each, slot in group.slots.items()
+            }
     shared = {
-        name: np.asarray(own.shared[name], scalar.dtype)[()]
+        name: np.asarray(first.shared[name], scalar.dtype)[()]
         for name, scalar in record.shared.items()
     }
-    return SavedState(record, int(own.count), shared, variables, slots)
+    for other in others:
+        if other.count != first.count or any(other.shared[name] != shared[name] for name in shared):
+            raise RecordError("states of the same rule have completed different steps")
+    return SavedState(record, np.asarray(first.count).item(), shared, variables, slots)
 
 
 def load_state(
@@ -74,50 +88,78 @@ def load_state(
       RecordError: as in `state_of`; or the saved state belongs to another rule, or does not have a
         variable with the parameter's shape.
     """
-    own, tree = _own(state), _tree_of(params)
     check_rule(saved, record)
-    named = list(_named(params, names))
-    for name, value in named:
-        check_variable(saved, name, value.shape)
-    slots = {
-        slot: tree.unflatten(_loaded(saved.slots[name].get(slot)) for name, _ in named)
-        for slot in own.slots
+    states = _own(record, state)
+    found = _parameters(record, states, params, names)
+    for _, name, value, own in found:
+        if own is not None:
+            check_variable(saved, name, value.shape)
+        elif name in saved.variables:
+            check_array(repr(name), saved.variables[name], value.dtype, value.shape)
+    name_of = {path: name for path, name, *_ in found}
+    shared = {name: _loaded(value) for name, value in saved.shared.items()}
+
+    def loaded(slot: str, old: Any) -> Any:
+        leaves, tree = leaves_of(old)
+        return tree.unflatten(_loaded(saved.slots[name_of[path]][slot]) for path, _ in leaves)
+
+    new = {
+        id(own): own._replace(
+            count=jnp.asarray(saved.global_step, own.count.dtype),
+            shared=shared,
+            slots={slot: loaded(slot, old) for slot, old in own.slots.items()},
+        )
+        for own in states
     }
-    new = State(
-        jnp.asarray(saved.global_step, own.count.dtype),
-        own.hyperparams,
-        {name: _loaded(value) for name, value in saved.shared.items()},
-        slots,
-    )
-    params = tree.unflatten(_loaded(saved.variables[name]) for name, _ in named)
-    is_own = lambda each: isinstance(each, State)  # noqa: E731
-    return jax.tree.map(lambda each: new if is_own(each) else each, state, is_leaf=is_own), params
+    values = (_loaded(saved.variables.get(name, value)) for _, name, value, _ in found)
+    state = jax.tree.map(lambda each: new.get(id(each), each), state, is_leaf=_is_state)
+    return state, leaves_of(params)[1].unflatten(values)
 
 
-def _own(state: Any) -> State:
-    """Returns the state of a recorded rule in a state of optax."""
+def _is_state(x: Any) -> bool:
+    return isinstance(x, State)
+
+
+def _own(record: Record, state: Any) -> List[State]:
+    """Returns the states of a rule in a state of optax."""
+    names = {slot for group in record.groups for slot in group.slots}
     found = [
         each
-        for each in jax.tree.leaves(state, is_leaf=lambda each: isinstance(each, State))
-        if isinstance(each, State)
+        for each in filter(_is_state, jax.tree.leaves(state, is_leaf=_is_state))
+        if set(each.hyperparams) == set(record.hyperparameters) and set(each.slots) == names
     ]
-    if len(found) != 1:
-        raise RecordError(f"state has {len(found)} states of recorded rules, expected 1")
-    return found[0]
+    if not found:
+        raise RecordError(f"state has 0 states of the rule of {record.optimizer}")
+    return found
 
 
-def _named(params: Any, names: Optional[Mapping[str, str]]) -> Iterator[Tuple[str, Any]]:
-    """Yields the TensorFlow name and the array of each parameter."""
+def _parameters(
+    record: Record, states: List[State], params: Any, names: Optional[Mapping[str, str]]
+) -> List[Tuple[str, str, Any, Optional[Dict[str, Any]]]]:
+    """Returns the path, the name, the array and the slots of each parameter.
+
+    Slots are None if no state has them: optax leaves masked parameters out of a state.
+    """
     leaves, _ = leaves_of(params)
     names_of = {path: name for name, path in (names or {}).items()}
-    for path in sorted(set(names_of) - {path for path, _ in leaves}):
-        raise RecordError(f"names has {path!r}, but there is no such parameter")
-    for path, value in leaves:
-        yield names_of.get(path, path), value
-
-
-def _tree_of(params: Any) -> Any:
-    return leaves_of(params)[1]
+    tables = [
+        {slot: dict(leaves_of(tree)[0]) for slot, tree in own.slots.items()} for own in states
+    ]
+    known = {path for table in tables for its in table.values() for path in its}
+    for path in sorted({*names_of, *known} - {path for path, _ in leaves}):
+        where = "names" if path in names_of else "the state"
+        raise RecordError(f"{where} has {path!r}, but there is no such parameter")
+    found = []
+    for name, path, value in distinct((names_of.get(pair[0], pair[0]), *pair) for pair in leaves):
+        rows = [{slot: its[path] for slot, its in each.items() if path in its} for each in tables]
+        rows = [row for row in rows if row]
+        group = group_of(record, name, value.dtype, value.shape)
+        if len(rows) > 1:
+            raise RecordError(f"state has {len(rows)} states of {name!r}, expected 1")
+        if not rows and group is not None and not group.slots:
+            rows = [{}]
+        found.append((path, name, value, rows[0] if rows else None))
+    return found
 
 
 def _loaded(value: Any) -> Any:

@@ -7,7 +7,7 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 import jax.numpy as jnp
 
 from legacy_opt.recorded.interpreter import program_for, run_program, shape_in_program
-from legacy_opt.recorded.jax_library import JaxLibrary, plain, rounded
+from legacy_opt.recorded.jax_library import JaxLibrary, plain
 from legacy_opt.recorded.records import (
     ELEMENT,
     FLAT,
@@ -46,12 +46,14 @@ class Rows(NamedTuple):
 
     def in_range(self, rows: int) -> Rows:
         """Returns the gradient with zeros where no row has the id."""
-        is_row = (self.ids >= 0) & (self.ids < rows)
-        ids = jnp.where(is_row, self.ids, _NOWHERE).astype(jnp.int32)
+        # Small integers cannot be compared with large numbers of rows.
+        ids = self.ids.astype(jnp.int32) if self.ids.dtype.itemsize < 4 else self.ids
+        is_row = (ids >= 0) & (ids < rows)
+        ids = jnp.where(is_row, ids, _NOWHERE).astype(jnp.int32)
         is_row = is_row.reshape(-1, *[1] * (self.values.ndim - 1))
         return Rows(ids, jnp.where(is_row, self.values, 0))
 
-    def _distinct(self) -> Tuple[Any, Any, Any]:
+    def _distinct(self, library: JaxLibrary) -> Tuple[Any, Any, Any]:
         """Returns the distinct ids, their first positions, and their sums."""
         ids, first, inverse = jnp.unique(
             self.ids,
@@ -60,19 +62,20 @@ class Rows(NamedTuple):
             size=len(self.ids),
             fill_value=_NOWHERE,
         )
-        # Adding to -0 changes no number, and no sign of a zero. Without `rounded`, XLA would begin
-        # with the number to which the sums are added later.
-        sums = jnp.full_like(self.values, -0.0).at[inverse.reshape(-1)].add(rounded(self.values))
-        return ids, first, rounded(sums)
+        # Adding to -0 changes no number, and no sign of a zero. If nothing were hidden, XLA would
+        # begin with the number to which the sums are added later.
+        values = plain(library.array(self.values))
+        sums = jnp.full_like(values, -0.0).at[inverse.reshape(-1)].add(values)
+        return ids, first, plain(library.array(sums))
 
-    def summed(self) -> Rows:
+    def summed(self, library: JaxLibrary) -> Rows:
         """Returns distinct ids, and the sums of their rows in the order of the ids."""
-        ids, _, sums = self._distinct()
+        ids, _, sums = self._distinct(library)
         return Rows(ids, sums)
 
-    def summed_in_place(self) -> Rows:
+    def summed_in_place(self, library: JaxLibrary) -> Rows:
         """Returns the same ids, with the sum of an id's rows in the first of them, else zeros."""
-        ids, first, sums = self._distinct()
+        ids, first, sums = self._distinct(library)
         first = jnp.where(ids == _NOWHERE, _NOWHERE, first)
         return Rows(self.ids, jnp.zeros_like(sums).at[first].set(sums, mode="drop"))
 
@@ -103,7 +106,7 @@ def updated(
     program = program_for(group, isinstance(gradient, Rows), name)
     if not isinstance(gradient, Rows):
         return _run(library, group, program, value, gradient, slots, scalars)
-    ids, gradient = gradient.summed()
+    ids, gradient = gradient.summed(library)
     if group.first is not None:
         first = group._replace(slots={})
         value, _ = _run(library, first, group.first, value, gradient, {}, scalars, ids)

@@ -9,7 +9,7 @@ import numpy as np
 
 from legacy_opt.recorded.keras import RecordedOptimizer
 from legacy_opt.recorded.records import RecordError
-from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable
+from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, distinct
 
 
 def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = None) -> SavedState:
@@ -28,7 +28,7 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
         are the paths of Keras.
 
     Raises:
-      RecordError: the optimizer is not built.
+      RecordError: the optimizer is not built, or two variables have the same name.
     """
     record, variables, slots = optimizer.record, {}, {}
     for name, variable in _named(optimizer, names):
@@ -69,13 +69,14 @@ def load_state(
 
 def _named(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
-) -> Iterator[Tuple[str, Any]]:
-    """Yields the names and the variables of Keras."""
+) -> Iterator[Tuple[Any, ...]]:
+    """Returns the names and the variables of Keras."""
     if not optimizer.built:
         raise RecordError("the optimizer has no state: call optimizer.build(variables)")
     given: Dict[int, str] = {id(variable): name for name, variable in (names or {}).items()}
-    for variable in optimizer.trained:
-        yield given.get(id(variable)) or str(variable.path), variable
+    return distinct(
+        (given.get(id(variable)) or str(variable.path), variable) for variable in optimizer.trained
+    )
 
 
 def _array(variable: Any) -> Any:

@@ -8,6 +8,7 @@ to `legacy_opt.recorded.torch.RecordedOptimizer`.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import os
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Tuple
 
@@ -15,8 +16,8 @@ import numpy as np
 
 from legacy_opt.native.compiler.program import UnsupportedError, check
 from legacy_opt.native.runtime import compiled_kernels, standalone
-from legacy_opt.recorded.interpreter import stored_shape
-from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+from legacy_opt.recorded.interpreter import check_array, check_gradient, check_slots
+from legacy_opt.recorded.numpy import NumpyOptimizer, Rows, check_ids
 from legacy_opt.recorded.operations import SUMS
 from legacy_opt.recorded.records import ELEMENT, SCALAR, Group, Program, Record, RecordError, Slot
 from legacy_opt.recorded.traced import traced_program
@@ -58,7 +59,7 @@ class NativeOptimizer(NumpyOptimizer):
         super().__init__(record, variables, True, **hyperparameters)
         self._kernels = Kernels(record.dtype, threads)
         for name, array in self.variables.items():
-            _check_array(name, array, record.dtype, array.shape)
+            _check_memory({name: array})
             self._kernels.compile(record.group_of(name, array.shape, array.dtype))
 
     def __getstate__(self) -> Dict[str, Any]:
@@ -73,22 +74,17 @@ class NativeOptimizer(NumpyOptimizer):
         scalars: Mapping[str, Any],
     ) -> None:
         variable, slots = self.variables[name], self.state.slots[name]
-        # Kernels get addresses. The arrays are public, and may be others than in the last step.
-        _check_array(name, variable, self.record.dtype, variable.shape)
-        for slot_name, slot in group.slots.items():
-            shape = stored_shape(slot.layout, variable.shape)
-            _check_array(f"{name}/{slot_name}", slots[slot_name], slot.dtype, shape)
-        self._kernels.update(group, program, variable, slots, gradient, scalars)
+        self._kernels.update(name, group, program, variable, slots, gradient, scalars)
 
 
-def _check_array(name: str, array: np.ndarray, dtype: str, shape: Sequence[int]) -> None:
-    if not array.flags.c_contiguous or not array.flags.writeable:
-        raise RecordError(f"{name!r} is not a contiguous array that can be written")
-    if array.dtype != np.dtype(dtype) or array.shape != tuple(shape):
-        raise RecordError(
-            f"{name!r} is {array.dtype} of the shape {list(array.shape)}, not {dtype} of the shape "
-            f"{list(shape)}"
-        )
+def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
+    """Raises a RecordError if kernels cannot change these arrays."""
+    for name, array in arrays.items():
+        if not array.flags.carray:
+            raise RecordError(f"{name!r} is not a contiguous array that can be written")
+    for one, other in itertools.combinations(arrays, 2):
+        if np.may_share_memory(arrays[one], arrays[other]):
+            raise RecordError(f"{one!r} and {other!r} are the same memory: copy one of them")
 
 
 def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
@@ -137,6 +133,7 @@ class Kernels:
 
     def update(
         self,
+        name: str,
         group: Group,
         program: Program,
         value: np.ndarray,
@@ -146,19 +143,31 @@ class Kernels:
     ) -> None:
         """Updates a variable and its slots in place.
 
+        Kernels get addresses, so everything is checked here.
+
         Args:
+          name: the name of the variable.
           group: the group of the variable.
           program: one of the group's programs, for this kind of gradient.
           value: the variable, contiguous.
           slots: a dict from names to arrays, contiguous.
-          gradient: an array of the variable's shape, or `Rows` with ids of existing rows.
+          gradient: an array of the variable's shape, or `Rows`.
           scalars: the results of `Record.before`.
+
+        Raises:
+          RecordError: an array does not fit, or cannot be changed in place.
         """
+        check_array(repr(name), value, self._dtype, value.shape)
+        check_slots(name, group, value.shape, slots)
+        check_gradient(name, gradient, value)
+        arrays = {f"{name}/{slot}": slots[slot] for slot in group.slots}
+        arrays[name] = value
+        _check_memory(arrays)
         if not value.size:
             return
         if isinstance(gradient, Rows):
-            if any(np.may_share_memory(gradient.values, each) for each in (value, *slots.values())):
-                gradient = gradient._replace(values=gradient.values.copy())
+            check_ids(name, gradient.ids, value)
+            gradient = gradient._replace(values=_own(gradient.values, arrays))
             if group.first is not None:
                 first = self._kernel(group.first, {})
                 self._update_rows(first, value, {}, gradient, scalars, False)
@@ -170,7 +179,7 @@ class Kernels:
             gradient = np.zeros_like(value)
             gradient[ids] = rows
         kernel = self._kernel(program, group.slots)
-        gradient = np.ascontiguousarray(gradient)
+        gradient = _own(gradient, arrays)
         rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
         standalone.library().legacy_opt_update_array(
             *_pointers(kernel, value, slots, gradient),
@@ -179,6 +188,7 @@ class Kernels:
 
     def update_tensors(
         self,
+        name: str,
         group: Group,
         program: Program,
         variable: Any,
@@ -192,9 +202,9 @@ class Kernels:
             gradient = Rows(*(each.detach().numpy() for each in gradient))
         else:
             gradient = gradient.detach().numpy()
-        arrays = {name: tensor.numpy() for name, tensor in slots.items()}
-        numbers = {name: tensor.numpy() for name, tensor in scalars.items()}
-        self.update(group, program, value.numpy(), arrays, gradient, numbers)
+        arrays = {each: tensor.numpy() for each, tensor in slots.items()}
+        numbers = {each: tensor.numpy() for each, tensor in scalars.items()}
+        self.update(name, group, program, value.numpy(), arrays, gradient, numbers)
         if value.data_ptr() != variable.data_ptr():
             variable.copy_(value)
 
@@ -211,13 +221,18 @@ class Kernels:
         scalars: Mapping[str, Any],
         all_rows: bool,
     ) -> None:
-        ids = np.ascontiguousarray(gradient.ids, np.int64)
-        rows = np.ascontiguousarray(gradient.values)
+        ids = np.require(gradient.ids, np.int64, "CA")
         standalone.library().legacy_opt_update_rows(
-            *_pointers(kernel, value, slots, rows),
+            *_pointers(kernel, value, slots, gradient.values),
             *[ids.ctypes.data, ids.size, len(value), all_rows],
             *[_scalars(kernel, scalars), self._threads],
         )
+
+
+def _own(gradient: np.ndarray, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Returns a gradient in contiguous memory, which these arrays do not share."""
+    shares = any(np.may_share_memory(gradient, each) for each in arrays.values())
+    return gradient.copy() if shares else np.require(gradient, requirements="CA")
 
 
 def _needs_dense(program: Program) -> bool:
@@ -240,7 +255,7 @@ def _pointers(
 
 def _scalars(kernel: compiled_kernels.Kernel, scalars: Mapping[str, Any]) -> Any:
     inputs = kernel.program.scalars
-    return _addresses([np.asarray(scalars[each.name], each.dtype) for each in inputs])
+    return _addresses([np.asarray(scalars[each.name], each.dtype).reshape(()) for each in inputs])
 
 
 def _addresses(arrays: Sequence[np.ndarray]) -> Any:

@@ -12,10 +12,12 @@ import numpy as np
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_gradient,
+    check_slots,
     given_hyperparameters,
     program_for,
     run_function,
     stored_shape,
+    whole_step,
 )
 from legacy_opt.recorded.library import Library
 from legacy_opt.recorded.records import (
@@ -237,8 +239,8 @@ class NumpyOptimizer:
 
         Raises:
           RecordError: the record has no update for such a gradient, the gradient does not have the
-            variable's shape and dtype, a row does not exist, or `hyperparameters` has an unknown
-            name or an unsuitable value. Nothing has been changed.
+            variable's shape and dtype, a row does not exist, a slot does not fit its variable, or
+            `hyperparameters` has an unknown name or an unsuitable value. Nothing has been changed.
         """
         gradients = {name: _as_arrays(each) for name, each in gradients.items() if each is not None}
         updates = {}
@@ -249,7 +251,8 @@ class NumpyOptimizer:
             group = self.record.group_of(name, variable.shape, variable.dtype)
             check_gradient(name, gradient, variable)
             if isinstance(gradient, Rows):
-                _check_ids(name, gradient.ids, variable)
+                check_ids(name, gradient.ids, variable)
+            check_slots(name, group, variable.shape, self.state.slots[name])
             updates[name] = group, program_for(group, isinstance(gradient, Rows), name)
         scalars, given = self._scalars()
         with np.errstate(all="ignore"):
@@ -275,7 +278,9 @@ class NumpyOptimizer:
         }
         given.update(self.state.shared)
         if record.global_step is not None:
-            step = np.int64(self.state.global_step)  # an int32 overflows, as in TensorFlow
+            step = np.int64(
+                whole_step(self.state.global_step)
+            )  # an int32 overflows, as in TensorFlow
             given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given
@@ -301,7 +306,7 @@ def _as_arrays(gradient: Any) -> Any:
     return Rows(*map(np.asarray, gradient)) if isinstance(gradient, Rows) else np.asarray(gradient)
 
 
-def _check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:
+def check_ids(name: str, ids: np.ndarray, variable: np.ndarray) -> None:
     """Raises a RecordError for an id that is no row; NumPy would take negative ids from the end."""
     rows = variable.shape[0] if variable.ndim else 0
     wrong = ids[(ids < 0) | (ids >= rows)]

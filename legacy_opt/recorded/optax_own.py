@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ import numpy as np
 import optax
 
 from legacy_opt.recorded import counterparts
-from legacy_opt.recorded.counterparts import Grade, Setting
+from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
 from legacy_opt.recorded.writing import PathLike
@@ -160,11 +160,10 @@ def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str,
     return transformation, filled(transformation.init(params)), params
 
 
-def _train(
-    state: SavedState, setting: Setting, gradients: Sequence[Mapping[str, np.ndarray]]
-) -> Dict[str, np.ndarray]:
-    transformation, opt_state, params = _optimizer(state, setting)
-    for each in gradients:
+def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rates) -> Arrays:
+    _, opt_state, params = _optimizer(state, setting)
+    for each, rate in zip(gradients, rates):
+        transformation = getattr(optax, setting.name)(**dict(setting.arguments, learning_rate=rate))
         grads = {name: jnp.asarray(each[name]) for name in params}
         updates, opt_state = transformation.update(grads, opt_state, params)
         params = optax.apply_updates(params, updates)

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
-from legacy_opt.recorded.interpreter import stored_shape
+from legacy_opt.recorded.interpreter import check_array, check_slots, stored_shape, whole_step
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Group, Record, RecordError
@@ -93,8 +93,9 @@ def check_rule(state: SavedState, record: Record) -> None:
     """Checks that a state belongs to a rule; the values of hyperparameters may be others.
 
     Raises:
-      RecordError: the state belongs to another rule.
+      RecordError: the state belongs to another rule, or its step is no whole number.
     """
+    whole_step(state.global_step)
     if _without_values(state.record) != _without_values(record):
         raise RecordError(
             f"the state belongs to another rule, of {state.record.optimizer}, and not to this rule "
@@ -108,7 +109,7 @@ def _without_values(record: Record) -> Record:
 
 
 def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
-    """Checks that a state has a variable of this shape, and its slots.
+    """Checks that a state has a variable of this shape, and slots that fit it.
 
     Raises:
       RecordError: it has not.
@@ -122,6 +123,19 @@ def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
         raise RecordError(
             f"{name!r} has the shape {list(shape)}, but the shape {list(found)} in the state"
         )
+    check_slots(name, state.record.group_of(name, found), found, state.slots[name])
+
+
+def distinct(named: Iterable[Tuple[Any, ...]]) -> Iterator[Tuple[Any, ...]]:
+    """Yields tuples that begin with a name; raises a RecordError for None and repeated names."""
+    seen = set()
+    for each in named:
+        if each[0] is None:
+            raise RecordError("a parameter has no name: pass names={name: parameter}")
+        if each[0] in seen:
+            raise RecordError(f"two parameters have the name {each[0]!r}: pass other names")
+        seen.add(each[0])
+        yield each
 
 
 def write(path: PathLike, state: SavedState) -> None:
@@ -141,7 +155,7 @@ def write(path: PathLike, state: SavedState) -> None:
 def arrays_of(state: SavedState) -> Iterator[Tuple[str, Any]]:
     """Yields the pairs (name, array) of a file."""
     yield RECORD, record_bytes(state.record)
-    yield GLOBAL_STEP, np.int64(state.global_step)
+    yield GLOBAL_STEP, np.int64(whole_step(state.global_step))
     for name, value in state.shared.items():
         yield SHARED + name, value
     for name, array in state.variables.items():
@@ -165,7 +179,20 @@ def write_arrays(path: PathLike, arrays: Iterable[Tuple[str, Any]]) -> None:
     path = Path(path)
     save = _save_safetensors if _is_safetensors(path) else _save_npz
     with replaced(path) as temporary:
-        save(temporary, arrays)
+        save(temporary, _checked(arrays))
+
+
+def _checked(arrays: Iterable[Tuple[str, Any]]) -> Iterator[Tuple[str, np.ndarray]]:
+    """Yields the pairs (name, array) that a file can have, in this machine's order of bytes."""
+    names = set()
+    for name, array in arrays:
+        if name in names or "\0" in name or len(name.encode("utf-8")) > 60_000:
+            raise RecordError(f"the file cannot have an array {name[:80]!r}")
+        names.add(name)
+        array = np.asarray(array)
+        if array.dtype.kind not in "fiubc":
+            raise RecordError(f"the file cannot have {name!r}, of the dtype {array.dtype}")
+        yield name, array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _is_safetensors(path: Path) -> bool:
@@ -175,15 +202,8 @@ def _is_safetensors(path: Path) -> bool:
 
 
 def _save_npz(path: Path, arrays: Iterable[Tuple[str, Any]]) -> None:
-    names = set()
     with zipfile.ZipFile(str(path), "w") as archive:
         for name, array in arrays:
-            if name in names or "\0" in name or len(name.encode("utf-8")) > 60_000:
-                raise RecordError(f"the file cannot have an array {name[:80]!r}")
-            names.add(name)
-            array = np.asarray(array)
-            if array.dtype.kind not in "fiubc":
-                raise RecordError(f"the file cannot have {name!r}, of the dtype {array.dtype}")
             with archive.open(name + ".npy", "w", force_zip64=True) as member:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
@@ -311,13 +331,8 @@ def _taken(arrays: Dict[str, np.ndarray], name: str, dtype: str, shape: Tuple[in
     """Removes an array from a dict, checks it, and returns it."""
     if name not in arrays:
         raise RecordError(f"{name!r} is missing")
-    array = arrays.pop(name)
-    if array.dtype != dtype or array.shape != shape:
-        raise RecordError(
-            f"{name!r} is {array.dtype} of the shape {list(array.shape)}, but should be {dtype} of "
-            f"the shape {list(shape)}"
-        )
-    return array
+    check_array(repr(name), arrays[name], dtype, shape)
+    return arrays.pop(name)
 
 
 def _some(names: Iterable[str]) -> str:

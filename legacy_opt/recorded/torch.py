@@ -28,7 +28,9 @@ import torch
 
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
+    check_array,
     check_integer,
+    check_slots,
     given_hyperparameters,
     program_for,
     run_function,
@@ -42,6 +44,7 @@ from legacy_opt.recorded.records import (
     Program,
     Record,
     RecordError,
+    Scalar,
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
@@ -111,6 +114,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def add_param_group(self, param_group: Dict[str, Any]) -> None:
         """Adds a parameter group; see `torch.optim.Optimizer`.
 
+        A later group goes on with the step and the shared variables of the first.
+
         Raises:
           RecordError: the record does not fit a parameter, a name occurs twice, or the group has
             the key "learning_rate" in place of "lr".
@@ -120,9 +125,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         # Tensors, because torch.compile would compile the step again for each number.
-        group.setdefault("global_step", torch.tensor(0))
-        for name, scalar in self.record.shared.items():
-            group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
+        shared = {"global_step": Scalar("int64", 0), **self.record.shared}
+        for name, (dtype, value) in shared.items():
+            first = self.param_groups[0].get(name, self._library.constant(value, dtype))
+            group.setdefault(name, first.clone())
         for name, parameter in named(group):
             its_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
@@ -214,14 +220,17 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Restores the state; see `torch.optim.Optimizer`.
 
         Raises:
-          RecordError: it is the state of another optimizer. Nothing has been changed.
+          RecordError: it is the state of another optimizer, or of parameters of other shapes.
+            Nothing has been changed.
         """
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             missing = sorted(set(group) - set(saved) - _OPTIONAL)
             for (name, parameter), number in zip(named(group), saved["params"]):
-                slots = self._group_of(name, parameter, group["axes"]).slots
+                its_group = self._group_of(name, parameter, group["axes"])
                 found = state_dict["state"].get(number, {})
-                missing += sorted(set(slots) ^ set(found)) if found else []
+                missing += sorted(set(its_group.slots) ^ set(found)) if found else []
+                if found and not missing:
+                    check_slots(f"{name}", its_group, _shape(parameter, group["axes"]), found)
             if missing:
                 raise RecordError(
                     f"the state belongs to another optimizer: {missing[0]!r} is only in one of them"
@@ -240,12 +249,11 @@ class RecordedOptimizer(torch.optim.Optimizer):
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
         """Returns the update of a parameter, which has a gradient, without changing anything."""
         group = self._group_of(name, parameter, axes)
-        gradient = parameter.grad
-        if gradient.dtype != parameter.dtype:
-            raise RecordError(
-                f"{name or 'a parameter'!r} is {parameter.dtype}, but its gradient {gradient.dtype}"
-            )
-        program = program_for(group, gradient.is_sparse, name or "a parameter")
+        gradient, known = parameter.grad, name or "a parameter"
+        check_array(f"{known!r}: the gradient", gradient, parameter.dtype, parameter.shape)
+        slots = self.slots(parameter, name)
+        check_slots(known, group, _shape(parameter, axes), slots)
+        program = program_for(group, gradient.is_sparse, known)
         if gradient.is_sparse:
             if axes:
                 raise RecordError("a parameter with a sparse gradient cannot have axes")
@@ -253,7 +261,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         else:
             gradient = in_tensorflow(gradient, axes)
         variable = in_tensorflow(parameter, axes)
-        return _Update(group, program, variable, gradient, self.slots(parameter, name))
+        return _Update(known, group, program, variable, gradient, slots)
 
     def _clipped(
         self, updates: List[List[_Update]], given: Sequence[Mapping[str, Any]]
@@ -265,7 +273,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         return [[each._replace(gradient=next(found)) for each in group] for group in updates]
 
     def _apply(self, update: _Update, scalars: Mapping[str, Any]) -> None:
-        group, program, variable, gradient, slots = update
+        _, group, program, variable, gradient, slots = update
         if not variable.numel():
             return
         if self._kernels is not None:
@@ -320,8 +328,9 @@ class _Rows(NamedTuple):
 
 
 class _Update(NamedTuple):
-    """The update of a parameter: its group in the record, and what `_apply` needs of it."""
+    """The update of a parameter: its name, its group, and what else `_apply` needs of it."""
 
+    name: str
     group: Group
     program: Program
     variable: Any

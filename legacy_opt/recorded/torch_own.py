@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple
 
 import numpy as np
 import torch
 
 from legacy_opt.recorded import counterparts
-from legacy_opt.recorded.counterparts import Grade, Setting
+from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Rates, Setting
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState
 from legacy_opt.recorded.writing import PathLike, replaced
@@ -157,15 +157,13 @@ def _optimizer(state: SavedState, setting: Setting, parameters: Mapping[str, Any
     return optimizer
 
 
-def _train(
-    state: SavedState, setting: Setting, gradients: Sequence[Mapping[str, np.ndarray]]
-) -> Dict[str, np.ndarray]:
+def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rates) -> Arrays:
     parameters = {
         name: torch.nn.Parameter(torch.from_numpy(np.array(array)))
         for name, array in state.variables.items()
     }
     optimizer = _optimizer(state, setting, parameters)
-    for each in gradients:
+    for each, optimizer.param_groups[0]["lr"] in zip(gradients, rates):
         for name, parameter in parameters.items():
             parameter.grad = torch.from_numpy(np.array(each[name]))
         optimizer.step()

@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
 import torch
 
 from legacy_opt.recorded.records import RecordError
-from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable
+from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, distinct
 from legacy_opt.recorded.torch import RecordedOptimizer, in_tensorflow, named
 
 
@@ -70,19 +70,14 @@ def load_state(
 
 def _named_parameters(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
-) -> Iterator[Tuple[str, Any, Any]]:
-    """Yields the name, the parameter and the axes of each parameter."""
-    seen = set()
+) -> Iterator[Tuple[Any, ...]]:
+    """Returns the name, the parameter and the axes of each parameter."""
     given: Dict[int, str] = {id(parameter): name for name, parameter in (names or {}).items()}
-    for group in optimizer.param_groups:
-        for name, parameter in named(group):
-            name = given.get(id(parameter), name)
-            if name is None:
-                raise RecordError("a parameter has no name: pass names={name: parameter}")
-            if name in seen:
-                raise RecordError(f"two parameters have the name {name!r}")
-            seen.add(name)
-            yield name, parameter, group["axes"]
+    return distinct(
+        (given.get(id(parameter), name), parameter, group["axes"])
+        for group in optimizer.param_groups
+        for name, parameter in named(group)
+    )
 
 
 def _array(tensor: Any) -> Any:

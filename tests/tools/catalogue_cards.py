@@ -74,8 +74,8 @@ CARDS = (
         "legacy_opt.LazyAdamOptimizer(0.001)",
         _SAME,
         f"`Adam`: the same for dense gradients, up to rounding; {_ROWS}; {_REPEATED}",
-        "`Adam`: the same for dense gradients, up to rounding, if epsilon is converted, as "
-        "`legacy-opt export --to torch-own` does; `SparseAdam` for embeddings",
+        "`Adam`: the same for dense gradients, up to rounding, after some 2,000 steps, if epsilon "
+        "is converted, as `legacy-opt export --to torch-own` does; `SparseAdam` for embeddings",
         "adam_family.md",
     ),
     Card(

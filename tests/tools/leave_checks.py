@@ -29,14 +29,14 @@ def run(checks):
 
 
 def own_trainings(names):
-    """Trains rules 300 steps, and then 100.
+    """Trains rules 3000 steps, and then 100.
 
     Args:
       names: the names of recorded optimizers.
 
     Yields:
-      For each rule its name, the state after 300 steps, its momentum, if there is one, as a dict of
-      arguments, the gradients of the last steps, and a function that checks the weights after them.
+      For each rule its name, the state after 3000 steps, its momentum, if there is one, as a dict
+      of arguments, the gradients of the last steps, and a function that checks the weights after.
     """
     draw = np.random.RandomState(0)
     for name in names:
@@ -44,20 +44,34 @@ def own_trainings(names):
         momentum = {"momentum": 0.9} if "momentum" in record.hyperparameters else {}
         weights = {"w": draw.randn(4, 3).astype("f4")}
         optimizer = NumpyOptimizer(record, weights, **momentum)
-        gradients = [draw.randn(4, 3).astype("f4") for _ in range(400)]
-        for gradient in gradients[:300]:
+        gradients = [draw.randn(4, 3).astype("f4") for _ in range(3100)]
+        for gradient in gradients[:3000]:
             optimizer.step({"w": gradient})
         state = state_files.state_of(optimizer)
-        for gradient in gradients[300:]:
+        for gradient in gradients[3000:]:
             optimizer.step({"w": gradient})
 
         def check(found, name=name, end=weights["w"], start=state.variables["w"]):
             assert np.abs(found - end).max() < 1e-4 * np.abs(end - start).max(), name
 
-        yield name, state, momentum, gradients[300:], check
+        yield name, state, momentum, gradients[3000:], check
 
 
-def new_state(name):
-    """Returns the state of a recorded optimizer before its first step."""
-    weights = {"w": np.zeros((4, 3), np.float32)}
-    return state_files.state_of(NumpyOptimizer(recorded.load(name), weights))
+def new_state(name, steps=0, scale=1.0):
+    """Returns the state of a recorded optimizer after some steps with gradients of this scale."""
+    draw, weights = np.random.RandomState(0), {"w": np.zeros((4, 3), np.float32)}
+    optimizer = NumpyOptimizer(recorded.load(name), weights)
+    for _ in range(steps):
+        optimizer.step({"w": (scale * draw.randn(4, 3)).astype("f4")})
+    return state_files.state_of(optimizer)
+
+
+def check_grades(grade_of):
+    """Checks that the worst case decides on a grade, and is named."""
+    late = new_state("AdamOptimizer", 3000)
+    for scale in (1.0, 1e-6, 1e-7):
+        refused("with gradients of ", grade_of, new_state("AdamOptimizer", 10, scale))
+    assert "with gradients of 1e-07)" in str(grade_of(late)), grade_of(late)
+    refused("and a falling rate", grade_of, new_state("AdamWOptimizer", 3000))
+    unusual = new_state("AdadeltaOptimizer", 100, 1e-3)
+    assert grade_of(unusual).name == "exact" and grade_of(unusual).case

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.tree_util import keystr
-from leave_checks import new_state, own_trainings, refused, run
+from leave_checks import check_grades, new_state, own_trainings, refused, run
 
 from legacy_opt import recorded
 from legacy_opt.recorded import jax_state, optax_own, state_files
@@ -223,7 +223,6 @@ GRADES = {
     "AdadeltaOptimizer": "exact",
     "AdagradOptimizer": "exact",
     "AdamOptimizer": "rounding",
-    "AdamWOptimizer": "rounding",
     "GradientDescentOptimizer": "exact",
     "MomentumOptimizer": "exact",
     "RMSPropOptimizer": "rounding",
@@ -250,6 +249,82 @@ def check_own_optimizers():
     state, other = new_state("AdamOptimizer"), new_state("NadamOptimizer")
     refused("optax.adam is another optimizer", optax_own.from_state, state, epsilon=0.1)
     refused("optax has no optimizer like NadamOptimizer", optax_own.from_state, other)
+
+
+def check_scales():
+    """The worst case decides on a grade: small gradients, or rates that fall."""
+    check_grades(lambda state: optax_own.from_state(state).grade)
+
+
+def through_a_file(*arguments):
+    """Returns a state that was written and read."""
+    with tempfile.TemporaryDirectory() as folder:
+        state_files.write(Path(folder, "state.npz"), jax_state.state_of(*arguments))
+        return state_files.read(Path(folder, "state.npz"))
+
+
+def check_parts_of_trees():
+    """States of masked and of several transformations are saved, and go on."""
+    adam, momentum = (recorded.load(name) for name in ("LazyAdamOptimizer", "MomentumOptimizer"))
+    params = {name: ones((3, 2)) * i for i, name in enumerate("abc")}
+    labels = {"a": "adam", "b": "momentum", "c": "adam too"}
+    transformations = {
+        "adam": from_record(adam),
+        "momentum": from_record(momentum),
+        "adam too": from_record(adam, learning_rate=0.5),
+    }
+    for optimizer, records in (
+        (optax.masked(from_record(adam), {"a": True, "b": False, "c": True}), {"ac": adam}),
+        (optax.multi_transform(transformations, labels), {"ac": adam, "b": momentum}),
+    ):
+
+        def go_on(params, state, steps, optimizer=optimizer):
+            for step in range(steps):
+                gradients = jax.tree.map(lambda each, step=step: each * 0 + step + 1, params)
+                updates, state = optimizer.update(gradients, state, params)
+                params = optax.apply_updates(params, updates)
+            return params, state
+
+        first, state = go_on(params, optimizer.init(params), 5)
+        expected, _ = go_on(first, state, 3)
+        new, new_state = params, optimizer.init(params)
+        for names, record in records.items():
+            saved = through_a_file(record, state, first)
+            assert set(saved.slots) == set(names) and set(saved.variables) == set("abc")
+            assert saved.global_step == 5
+            new_state, new = jax_state.load_state(record, saved, new_state, new)
+        found, _ = go_on(new, new_state, 3)
+        assert jax.tree.all(jax.tree.map(np.array_equal, found, expected))
+        refused("has 0 states", jax_state.state_of, recorded.load("FtrlOptimizer"), state, first)
+    inner = state.inner_states["adam"].inner_state
+    state.inner_states["adam"] = state.inner_states["adam"]._replace(
+        inner_state=inner._replace(count=inner.count + 1)
+    )
+    refused("completed different steps", jax_state.state_of, adam, state, first)
+
+
+def check_states_that_do_not_fit():
+    """Names that occur twice, slots of other shapes and steps that are no whole numbers."""
+    record = recorded.load("MomentumOptimizer")
+    optimizer = JaxOptimizer(record)
+    params = {"a": {"b": ones(2)}, "a/b": ones(2)}
+    state = optimizer.init(params)
+    refused("two parameters have the name 'a/b'", jax_state.state_of, record, state, params)
+    params = {"a": ones((4, 3)), "b": ones((4, 3))}
+    state = optimizer.init(params)
+    names = {"b": "a"}
+    refused("two parameters have the name 'b'", jax_state.state_of, record, state, params, names)
+    saved = jax_state.state_of(record, state, params)
+    slots = dict(saved.slots, a={"momentum": np.ones((3, 4), "f4")})
+    for problem, wrong in (
+        ("'a/momentum' is float32 of the shape [3, 4]", saved._replace(slots=slots)),
+        ("must be a whole number, got 1.5", saved._replace(global_step=1.5)),
+    ):
+        refused(problem, jax_state.load_state, record, wrong, state, params)
+    slots = {"momentum": dict(state.slots["momentum"], b=ones((3, 4)))}
+    refused("expected", optimizer.step, params, state._replace(slots=slots), params)
+    half = jax_state.state_of(record, state._replace(count=ones(()) * 1.5), params)
+    refused("whole number", state_files.write, "state.npz", half)
 
 
 def leaf_of(leaves, place, leaf):
@@ -288,7 +363,7 @@ def check_errors():
     saved = jax_state.state_of(record, state, params)
     other = recorded.load("MomentumOptimizer")
     refused("belongs to another rule", jax_state.load_state, other, saved, state, params)
-    refused("no variable 'x'", jax_state.load_state, record, saved, state, {"x": params["w"]})
+    refused("state has 'w', but", jax_state.load_state, record, saved, state, {"x": params["w"]})
     refused("has 'y', but there is no", jax_state.state_of, record, state, params, {"x": "y"})
     refused("has 0 states", jax_state.state_of, record, optax.adam(0.1).init(params), params)
     refused("has 2 states", jax_state.state_of, record, [state, state], params)
@@ -329,6 +404,9 @@ CHECKS = (
     check_trees,
     check_names,
     check_own_optimizers,
+    check_scales,
+    check_parts_of_trees,
+    check_states_that_do_not_fit,
     check_errors,
 )
 

@@ -205,6 +205,11 @@ def check_errors():
     refused("'half' has the dtype float16", RecordedOptimizer(record).build, [half])
     pair = [keras.Variable(np.ones(2, "f4"), name="w") for _ in range(2)]
     refused("two variables have the path 'w'", RecordedOptimizer(record).build, pair)
+    optimizer = RecordedOptimizer(record)
+    two = [keras.Variable(np.ones(2, "f4"), name=name) for name in "ab"]
+    optimizer.build(two)
+    names = {"b": two[0]}
+    refused("two parameters have the name 'b'", keras_state.state_of, optimizer, names)
     refused("tables has 'x'", RecordedOptimizer(record, tables=["x"]).build, pair[:1])
     refused("Argument(s) not recognized", RecordedOptimizer, record, learning_rat=0.1)
     backend, keras.backend.backend = keras.backend.backend, lambda: "tensorflow"

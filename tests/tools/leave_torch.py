@@ -3,13 +3,14 @@
 import copy
 import functools
 import io
+import itertools
 import json
 import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
-from leave_checks import new_state, own_trainings, refused, run
+from leave_checks import check_grades, new_state, own_trainings, refused, run
 
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files, torch_own, torch_state
@@ -128,7 +129,7 @@ def check_native_level():
     parameter = torch.nn.Parameter(torch.ones(3))
     parameter.grad_dtype = None
     parameter.grad = torch.ones(3, dtype=torch.float64)
-    refused("but its gradient", RecordedOptimizer([parameter], native[1].record).step)
+    refused("the gradient is float64", RecordedOptimizer([parameter], native[1].record).step)
     copied = copy.deepcopy(native[1])
     for one, other in zip(native[1].param_groups, copied.param_groups):
         for parameter in one["params"] + other["params"]:
@@ -207,7 +208,6 @@ GRADES = {
     "AdadeltaOptimizer": "exact",
     "AdagradOptimizer": "rounding",
     "AdamOptimizer": "rounding",
-    "AdamWOptimizer": "rounding",
     "GradientDescentOptimizer": "rounding",
     "MomentumOptimizer": "rounding",
 }
@@ -247,6 +247,78 @@ def check_own_optimizers():
     refused("PyTorch's AdamW is another optimizer", from_state, state, parameters)
     refused("no trained variable 'v'", from_state, state, {"v": parameters["w"]})
     assert not parameters["w"].any()
+
+
+def check_scales():
+    """The worst case decides on a grade: small gradients, or rates that fall."""
+    parameters = {"w": torch.nn.Parameter(torch.zeros(4, 3))}
+    check_grades(lambda state: torch_own.from_state(state, parameters).grade)
+
+
+def check_slots_that_do_not_fit():
+    """Kernels get no slots of parameters that have grown, and no stale gradients."""
+    for level, name in itertools.product(
+        ("native", "exact", "fast"),
+        ("AdamOptimizer", "LazyAdamOptimizer", "MomentumOptimizer", "AdafactorOptimizer"),
+    ):
+        record = recorded.load(name)
+
+        def trained(*shape, level=level, record=record):
+            parameter = torch.nn.Parameter(torch.ones(*shape))
+            optimizer = RecordedOptimizer([("w", parameter)], record, level=level)
+            parameter.grad = torch.ones(*shape)
+            optimizer.step()
+            return parameter, optimizer
+
+        parameter, optimizer = trained(4, 3)
+        shapes = [(90_000, 3), (3, 4), (2, 3)]
+        for shape in shapes if name.startswith("Adaf") else [*shapes, (4,), (12,), (1, 3)]:
+            other = trained(*shape)[1].state_dict()
+            refused("expected float32 of the shape", optimizer.load_state_dict, other)
+        before = copy.deepcopy(optimizer.state_dict())
+        parameter.data = torch.ones(90_000, 3)
+        refused("'w': the gradient is float32 of the shape [4, 3]", optimizer.step)
+        parameter.grad = torch.ones(90_000, 3)
+        refused("expected float32 of the shape", optimizer.step)
+        parameter.grad = torch.sparse_coo_tensor([[80_000]], [[1.0] * 3], (90_000, 3))
+        refused("expected float32 of the shape", optimizer.step)
+        assert torch.equal(parameter.detach(), torch.ones(90_000, 3))
+        assert str(optimizer.state_dict()) == str(before)
+        del optimizer.state[parameter]  # the way out
+        parameter.grad = torch.ones(90_000, 3)
+        optimizer.step()
+    parameter, optimizer = trained(4, 3, level="native", record=recorded.load("AdamOptimizer"))
+    for wrong in (
+        optimizer.state[parameter]["m"].t().contiguous().t(),
+        optimizer.state[parameter]["v"],
+        parameter.data,
+        torch.ones(4, 3, dtype=torch.float64),
+    ):
+        optimizer.state[parameter]["m"] = wrong
+        refused("'w/m'", optimizer.step)
+
+
+def check_groups_that_come_later():
+    """A group goes on with the step and the powers of the others, as variables of TensorFlow do."""
+    for level in ("exact", "native"):
+        record = recorded.load("AdamOptimizer")
+        weights = {name: np.ones((3, 2), "f4") for name in "ab"}
+        in_numpy = NumpyOptimizer(record, weights)
+        a, b = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
+        optimizer = RecordedOptimizer([("a", a)], record, level=level)
+        for step in range(20):
+            gradients = {"a": np.full((3, 2), step + 1, "f4")}
+            if step == 10:
+                optimizer.add_param_group({"params": [("b", b)]})
+            if step >= 10:
+                gradients["b"] = gradients["a"] / 2
+                b.grad = torch.from_numpy(gradients["b"])
+            a.grad = torch.from_numpy(gradients["a"])
+            optimizer.step()
+            in_numpy.step(gradients)
+        state = torch_state.state_of(optimizer)
+        assert state.global_step == 20
+        assert all(np.array_equal(state.variables[name], weights[name]) for name in "ab"), level
 
 
 def check_errors():
@@ -299,6 +371,9 @@ if __name__ == "__main__":
             check_order_of_equal_ids,
             check_empty,
             check_own_optimizers,
+            check_scales,
+            check_slots_that_do_not_fit,
+            check_groups_that_come_later,
             check_errors,
         ]
     )

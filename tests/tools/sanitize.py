@@ -1,11 +1,12 @@
 """Runs all kernels with sanitizers for addresses and undefined behaviour (`make sanitize`).
 
 A C++ program without TensorFlow and Python calls the checks in checks.h and the loops in update.h,
-which the library for TensorFlow uses, too.
+which the library for TensorFlow uses, too. Then sanitize_arrays.py trains NumPy arrays.
 """
 
 import contextlib
 import functools
+import os
 import subprocess
 import sys
 import tempfile
@@ -61,7 +62,32 @@ def main():
             done = subprocess.run([str(program), str(seed), *map(str, sorted(libraries))])
             if done.returncode:
                 return 1
-    return 0
+        return train_arrays(folder)
+
+
+def train_arrays(folder):
+    """Runs sanitize_arrays.py, with kernels in a folder; returns its exit code."""
+    compilers = {
+        variable: " ".join([*cache.find_compiler(language, variable, default), *SANITIZERS])
+        for language, variable, default in (("C", "CC", "cc"), ("C++", "CXX", "c++"))
+    }
+    runtime = subprocess.run(
+        [*cache.find_compiler("C", "CC", "cc"), "-print-file-name=libasan.so"],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    settings = {
+        cache.FOLDER_VARIABLE: os.path.join(folder, "arrays"),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "LD_PRELOAD": runtime.stdout.strip(),
+        "PYTHONMALLOC": "malloc",
+        "PYTHONPATH": str(ROOT),
+    }
+    return subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "tools" / "sanitize_arrays.py")],
+        env=dict(os.environ, **compilers, **settings),
+    ).returncode
 
 
 if __name__ == "__main__":
