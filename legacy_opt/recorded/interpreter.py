@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
+import numpy as np
+
 from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.library import Library
 from legacy_opt.recorded.operations import FLOATS, INTEGERS, SUMS
@@ -21,6 +23,7 @@ from legacy_opt.recorded.records import (
     Program,
     Record,
     RecordError,
+    Scalar,
     Slot,
     level_of,
 )
@@ -271,31 +274,78 @@ def check_gradient(name: str, gradient: Any, variable: Any) -> None:
         )
 
 
-def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
+def given_hyperparameters(
+    record: Record, given: Mapping[str, Any], may_be_functions: bool = False
+) -> Dict[str, Any]:
     """Returns the hyperparameters of a record, with some values replaced.
 
+    Args:
+      record: the record.
+      given: a dict from names to values.
+      may_be_functions: whether a value may be a function, such as a schedule.
+
     Raises:
-      RecordError: a name is unknown, a hyperparameter has no value, or its value is not of its
-        dtype.
+      RecordError: a name is unknown, the record does not follow a hyperparameter, a hyperparameter
+        has no value, or its value is not a number of its dtype.
     """
-    unknown = sorted(set(given) - set(record.hyperparameters))
-    if unknown:
-        raise RecordError(
-            f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
-            f"{', '.join(sorted(record.hyperparameters))}"
-        )
     values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
-    values.update(given)
+    for name, value in given.items():
+        if name in record.fixed:
+            check_fixed(record, name, value)
+        elif name not in values:
+            raise RecordError(
+                f"{record.optimizer} has no hyperparameter {name!r}, but "
+                f"{', '.join(sorted(values))}"
+            )
+        else:
+            values[name] = value
     for name, value in values.items():
         if value is None:
             raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
-        check_integer(name, value, record.hyperparameters[name].dtype)
+        if not (may_be_functions and callable(value)) or record.hyperparameters[name].nonzero:
+            check_number(name, value, record.hyperparameters[name])
     return values
 
 
-def check_integer(name: str, value: Any, dtype: str) -> None:
-    """Raises a RecordError if a hyperparameter is an integer, and a value is not."""
-    if dtype in INTEGERS and int(value) != value:
+def check_fixed(record: Record, name: str, value: Any) -> None:
+    """Raises a RecordError if a value is not that with which a record was made."""
+    dtype, fixed = record.fixed[name][:2]
+    if callable(value) or fixed is None or np.asarray(value, dtype) != fixed:
+        raise RecordError(
+            f"{name} was {fixed} when {record.optimizer} was recorded, and the record does not "
+            f"follow it: make another record, of the optimizer with {name}={value!r} "
+            "(legacy_opt.recorded.record)"
+        )
+
+
+def initial_value(record: Record, part: Any, values: Mapping[str, Any]) -> Any:
+    """Returns the initial value of a slot or a shared variable.
+
+    Args:
+      record: the record.
+      part: the `Slot`, or the `Scalar` of a shared variable.
+      values: a dict from names of hyperparameters to their values.
+    """
+    start = part.initial if isinstance(part, Slot) else part.value
+    if part.follows is None:
+        return start
+    value, recorded = values[part.follows], record.hyperparameters[part.follows].value
+    # The recorded value is rounded to the dtype of the hyperparameter.
+    return start if isinstance(value, (int, float)) and value == recorded else value
+
+
+def check_number(name: str, value: Any, scalar: Scalar) -> None:
+    """Raises a RecordError if a value is no number, or none that a hyperparameter can have."""
+    try:
+        number = float(0 + value)  # a text is no number
+    except (TypeError, ValueError):
+        raise RecordError(f"{name} must be a number, got {value!r}") from None
+    if scalar.nonzero and not number:
+        raise RecordError(
+            f"{name} cannot be 0, because it was {scalar.value} when it was recorded, and another "
+            f"rule is used for 0: record the optimizer with {name}=0"
+        )
+    if scalar.dtype in INTEGERS and number != int(number):
         raise RecordError(
             f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
             "optimizer with a float, such as 1.0"

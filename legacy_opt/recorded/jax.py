@@ -19,6 +19,7 @@ from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.interpreter import (
     check_gradient,
     given_hyperparameters,
+    initial_value,
     run_function,
     stored_shape,
 )
@@ -98,9 +99,7 @@ class JaxOptimizer:
         self.record = record
         self.library = JaxLibrary(level)
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
-        # A schedule needs a number in its place to be checked.
-        numbers = {name: 1 if callable(each) else each for name, each in hyperparameters.items()}
-        self._numbers = given_hyperparameters(record, numbers)
+        self._numbers = given_hyperparameters(record, hyperparameters, may_be_functions=True)
 
     def init(self, params: Any) -> State:
         """Returns the initial state.
@@ -110,22 +109,29 @@ class JaxOptimizer:
         """
         leaves, tree = leaves_of(params)
         groups = [self.group_of(name, value) for name, value in leaves]
-        names = sorted({name for group in self.record.groups for name in group.slots})
-        slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
         count = jnp.zeros((), dtype_of("int64"))
+        numbers = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
+
+        def start(part: Any) -> Any:
+            return initial_value(self.record, part, numbers)
+
+        def slot_of(name: str, group: Group, value: Any) -> Any:
+            slot = group.slots.get(name)
+            return slot and jnp.full(
+                stored_shape(slot.layout, value.shape), start(slot), dtype_of(slot.dtype)
+            )
+
+        slots = {
+            name: tree.unflatten(
+                [slot_of(name, group, value) for group, (_, value) in zip(groups, leaves)]
+            )
+            for name in sorted({name for group in self.record.groups for name in group.slots})
+        }
         shared = {
-            name: plain(self.library.constant(scalar.value, scalar.dtype))
+            name: plain(self.library.constant(start(scalar), scalar.dtype))
             for name, scalar in self.record.shared.items()
         }
-        return State(count, self._hyperparams(self._numbers, count), shared, slots)
-
-    def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
-        """Yields a slot for each parameter."""
-        for group, (_, value) in zip(groups, leaves):
-            slot = group.slots.get(name)
-            yield slot and jnp.full(
-                stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
-            )
+        return State(count, self._hyperparams(numbers, count), shared, slots)
 
     def group_of(self, name: str, value: Any) -> Group:
         """Returns the group of a parameter.

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import keras
 
-from legacy_opt.recorded.interpreter import given_hyperparameters, stored_shape
+from legacy_opt.recorded.interpreter import given_hyperparameters, initial_value, stored_shape
 from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
@@ -71,11 +71,14 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         record = loads(record) if isinstance(record, str) else record
         given = dict(hyperparameters or {})
+        for name in {*record.hyperparameters, *record.fixed}:
+            if kwargs.get(name) is not None:
+                raise RecordError(f"{name} is Keras' own here: pass hyperparameters={{{name!r}: …}}")
         if learning_rate is not None:
-            given[_RATE] = 1 if callable(learning_rate) else learning_rate
-        values = given_hyperparameters(record, given)
+            given[_RATE] = learning_rate
+        values = given_hyperparameters(record, given, may_be_functions=callable(learning_rate))
         rate = values.pop(_RATE, 0.0)
-        super().__init__(learning_rate if callable(learning_rate) else float(rate), **kwargs)
+        super().__init__(rate if callable(rate) else float(rate), **kwargs)
         # Keras would track, and copy, dicts in attributes.
         self._rule = _rule_of_backend()(record, level, values, tuple(tables))
 
@@ -83,6 +86,19 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     def record(self) -> Record:
         """The record."""
         return self._rule.record
+
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate of this step. If the record does not follow it, it cannot be set."""
+        return super().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: Any) -> None:
+        if _RATE not in self.record.hyperparameters:
+            raise AttributeError(
+                f"the record of {self.record.optimizer} does not follow a learning rate"
+            )
+        keras.optimizers.Optimizer.learning_rate.fset(self, rate)
 
     @property
     def shared(self) -> Mapping[str, Any]:
@@ -119,7 +135,8 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
                     f"tables has {path!r}, but the variables are {sorted(rule.slots)}"
                 )
         for name, scalar in self.record.shared.items():
-            rule.shared[name] = self._new((), scalar.value, scalar.dtype, name)
+            start = initial_value(self.record, scalar, self._values())
+            rule.shared[name] = self._new((), start, scalar.dtype, name)
         super().build(variables)
 
     def _new_slots(self, variable: Any) -> Dict[str, Any]:
@@ -129,8 +146,12 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         for name, slot in group.slots.items():
             shape = stored_shape(slot.layout, variable.shape)
             layout = getattr(variable, "_layout", None) if shape == variable.shape else None
-            slots[name] = self._new(shape, slot.initial, slot.dtype, f"{prefix}_{name}", layout)
+            start = initial_value(self.record, slot, self._values())
+            slots[name] = self._new(shape, start, slot.dtype, f"{prefix}_{name}", layout)
         return slots
+
+    def _values(self) -> Dict[str, Any]:
+        return {**self._rule.hyperparameters, _RATE: self.learning_rate}
 
     def _new(self, shape: Any, value: Any, dtype: str, name: str, layout: Any = None) -> Any:
         return self.add_variable(

@@ -13,6 +13,7 @@ from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_gradient,
     given_hyperparameters,
+    initial_value,
     program_for,
     run_function,
     stored_shape,
@@ -219,11 +220,17 @@ class NumpyOptimizer:
         for name, array in self.variables.items():
             group = record.group_of(name, array.shape, array.dtype)
             slots[name] = {
-                slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
+                slot_name: np.full(
+                    stored_shape(slot.layout, array.shape),
+                    initial_value(record, slot, self.hyperparameters),
+                    slot.dtype,
+                )
                 for slot_name, slot in group.slots.items()
             }
         shared = {
-            name: self._library.constant(scalar.value, scalar.dtype)
+            name: self._library.constant(
+                initial_value(record, scalar, self.hyperparameters), scalar.dtype
+            )
             for name, scalar in record.shared.items()
         }
         self.state = State(0, shared, slots)

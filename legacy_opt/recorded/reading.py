@@ -10,6 +10,8 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
+import numpy as np
+
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
@@ -41,6 +43,7 @@ from legacy_opt.recorded.records import (
     Slot,
     joined_level,
     level_of,
+    settled,
 )
 from legacy_opt.recorded.writing import number_text
 
@@ -99,24 +102,30 @@ class _Reader:
     def __init__(self) -> None:
         self._at: List[str] = []
         self._count = 0
+        self._version = VERSION
+        self._hyperparameters: Dict[str, Scalar] = {}
 
     def record(self, document: Any) -> Record:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise RecordError(f"not a record: there is no format {FORMAT!r}")
-        if document.get("version") != VERSION or isinstance(document["version"], bool):
+        self._version = document.get("version")
+        if self._version not in (1, VERSION) or isinstance(self._version, bool):
             raise RecordError(
-                f"version {_shown(document.get('version'))} of the format is not known: this "
-                f"legacy_opt reads version {VERSION}"
+                f"version {_shown(self._version)} of the format is not known: this legacy_opt "
+                f"reads version {VERSION}, and version 1"
             )
         names = "after before clipping dtype format global_step groups hyperparameters optimizer"
-        fields = self._fields(document, f"{names} shared version")
+        fields = self._fields(document, f"{names} shared version", "fixed")
         global_step = fields["global_step"]
         if global_step is not None:
             self._one_of("global_step", global_step, (*INTEGERS, "float32"))
-        hyperparameters = self._scalars("hyperparameters", fields["hyperparameters"], True)
-        shared = self._scalars("shared", fields["shared"], False)
+        hyperparameters = self._scalars("hyperparameters", fields["hyperparameters"], "nonzero")
+        fixed = self._scalars("fixed", fields.get("fixed", {}))
+        self._hyperparameters = hyperparameters
+        shared = self._scalars("shared", fields["shared"], "follows")
         given = dict(hyperparameters, **shared)
-        if len(given) < len(hyperparameters) + len(shared) or "global_step" in given:
+        names_of_all = [*hyperparameters, *fixed, *shared, "global_step"]
+        if len(set(names_of_all)) < len(names_of_all):
             self._refuse("a name has two meanings")
         dtypes = {name: scalar.dtype for name, scalar in given.items()}
         if global_step is not None:
@@ -134,7 +143,7 @@ class _Reader:
             self._one_of("clipping", clipping, CLIPPINGS)
             if CLIP_NORM not in hyperparameters or hyperparameters[CLIP_NORM].dtype != dtype:
                 self._refuse(f"clipping: there is no hyperparameter {CLIP_NORM!r} of this dtype")
-        return Record(
+        found = Record(
             self._name("optimizer", fields["optimizer"]),
             dtype,
             global_step,
@@ -144,7 +153,9 @@ class _Reader:
             after,
             tuple(self._group(i, each, dtype, scalars) for i, each in enumerate(groups)),
             clipping,
+            fixed,
         )
+        return settled(found)
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
@@ -163,12 +174,14 @@ class _Reader:
                 self._refuse(f"ranks: {_shown(ranks)} has no rank")
         slots = {}
         for name, slot in self._dict("slots", fields["slots"]).items():
-            parts = self._fields(slot, "dtype initial layout suffix")
+            parts = self._fields(slot, "dtype initial layout suffix", "follows")
+            initial = self._number(parts["initial"], parts["dtype"])
             slots[name] = Slot(
                 self._one_of("layout", parts["layout"], LAYOUTS),
                 self._one_of("dtype", parts["dtype"], DTYPES),
-                self._number(parts["initial"], parts["dtype"]),
+                initial,
                 self._name("suffix", parts["suffix"]),
+                self._followed(name, initial, parts),
             )
         dense = self._program("dense", fields["dense"], dtype, slots, scalars)
         sparse = self._program("sparse", fields["sparse"], dtype, slots, scalars)
@@ -317,8 +330,8 @@ class _Reader:
     def _refuse(self, problem: str) -> NoReturn:
         raise RecordError(": ".join([*self._at, problem]))
 
-    def _fields(self, value: Any, names: str) -> Dict[str, Any]:
-        wanted = names.split()
+    def _fields(self, value: Any, names: str, since_version_2: str = "") -> Dict[str, Any]:
+        wanted = f"{names} {since_version_2 if self._version > 1 else ''}".split()
         if not isinstance(value, dict) or sorted(value) != sorted(wanted):
             found = sorted(value) if isinstance(value, dict) else value
             self._refuse(f"expected the names {', '.join(wanted)}, got {_shown(found)}")
@@ -362,16 +375,34 @@ class _Reader:
             self._refuse(f"{what}: expected one of {', '.join(known)}, got {_shown(value)}")
         return value
 
-    def _scalars(self, what: str, value: Any, may_be_open: bool) -> Dict[str, Scalar]:
+    def _scalars(self, what: str, value: Any, more: str = "") -> Dict[str, Scalar]:
         scalars = {}
         for name, each in self._dict(what, value).items():
-            fields = self._fields(each, "dtype value")
+            fields = self._fields(each, "dtype value", more)
             dtype = self._one_of("dtype", fields["dtype"], DTYPES)
-            number = fields["value"]
-            if number is not None or not may_be_open:
+            number, nonzero, follows = fields["value"], fields.get("nonzero", False), None
+            if number is not None or what == "shared":
                 number = self._number(number, dtype)
-            scalars[name] = Scalar(dtype, number)
+            if not isinstance(nonzero, bool):
+                self._refuse(f"nonzero is {_shown(nonzero)}")
+            if what == "shared":
+                follows = self._followed(name, number, fields)
+            scalars[name] = Scalar(dtype, number, follows, nonzero)
         return scalars
+
+    def _followed(self, name: str, initial: Any, fields: Mapping[str, Any]) -> Optional[str]:
+        """Reads the hyperparameter that an initial value follows.
+
+        Version 1 does not say which: it has the same value, and a name that contains the other.
+        """
+        if self._version == 1:
+            for each, scalar in self._hyperparameters.items() if initial else ():
+                is_equal = np.array(initial, scalar.dtype) == scalar.value
+                if is_equal and (each in name or name in each):
+                    return each
+        elif fields["follows"] is not None:
+            return self._one_of("follows", fields["follows"], tuple(self._hyperparameters))
+        return None
 
     def _number(self, value: Any, dtype: Any) -> Number:
         """Reads a number; a float is hexadecimal text, so that no bit is lost."""

@@ -32,7 +32,7 @@ from legacy_opt.native.compiler.trace import trace_scalars
 from legacy_opt.native.updates.acceleration import accelerate
 from legacy_opt.native.updates.formulas import level_of
 from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
-from legacy_opt.recorded import records, step_scalars
+from legacy_opt.recorded import followed, records, step_scalars
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.traced import LEVELS, function_of, program_of
@@ -76,11 +76,19 @@ def record(
         )
     _check_decay(optimizer, variables, decay_var_list)
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
+
+    def traced(changed: Mapping[str, Any]) -> Record:
+        with tf.Graph().as_default():
+            some = _some_shapes(found)
+            recorder = _Recorder(_copy(optimizer, changed), some, dtype, decay_var_list, False)
+            return recorder.record(name, tuple(recorder.groups()))
+
     try:
         with tf.Graph().as_default():
             recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
             groups = recorder.groups()
             found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
+        found = followed.settled(found, recorder.attributes(), traced)
         if variables is None:
             _check_other_variables(optimizer, dtype, groups)
     # The optimizer's own code may raise them, too.
@@ -156,8 +164,25 @@ def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
     return None
 
 
-def _copy(optimizer: V1Optimizer) -> V1Optimizer:
+def _some_shapes(found: Record) -> Dict[str, Sequence[int]]:
+    """Returns the shape of one variable for each group of a record."""
+    shapes: Dict[str, Sequence[int]] = {}
+    for group in found.groups:
+        if group.ranks is None:
+            shapes.update([next(iter((group.variables or {}).items()))])
+        else:
+            low, high = group.ranks
+            rank = max(low, 2) if high is None else high
+            shapes[f"rank_{rank}"] = _SHAPES[rank]
+    return shapes
+
+
+def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:
     """Returns a copy without slots, whose updates may be native kernels.
+
+    Args:
+      optimizer: the optimizer.
+      changed: other values of attributes.
 
     Raises:
       UnsupportedError: the optimizer has no rule.
@@ -165,7 +190,9 @@ def _copy(optimizer: V1Optimizer) -> V1Optimizer:
     if getattr(optimizer, "wrapped", ()):
         raise UnsupportedError("it is a wrapper: record the optimizer inside it")
     clean = copy.copy(optimizer)
-    vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
+    vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={}, **changed)
+    if hasattr(clean, "_decays_at_zero"):
+        clean._decays_at_zero = True
     step = getattr(clean, "_global_step", None)
     has_step = argument_checks.is_tensor_like(step)
     new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
@@ -210,6 +237,7 @@ class _Recorder:
         shapes: Mapping[str, Sequence[int]],
         dtype: Any,
         decay_var_list: Optional[Collection[str]] = None,
+        has_numbers: bool = True,
     ) -> None:
         self._optimizer = optimizer
         self._dtype = dtype
@@ -218,8 +246,13 @@ class _Recorder:
             for name, shape in shapes.items()
         }
         optimizer._create_slots(list(self._variables.values()))
+        if not has_numbers:  # that are computed in Python where float32 would lose digits
+            optimizer._given_value = lambda name: optimizer._rule_step.tensors[name]
         optimizer._prepare()
         self._formulas = formulas_of(optimizer)
+        self._given = step_scalars.given(step_scalars.parts_of(self._formulas))
+        if not has_numbers and hasattr(optimizer, "_weight_decay_tensor"):
+            optimizer._weight_decay = optimizer._weight_decay_tensor
         self._decay_var_list = decay_var_list
         self._initial = self._initial_values()
 
@@ -233,10 +266,9 @@ class _Recorder:
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        parts = step_scalars.parts_of(self._formulas)
-        given = step_scalars.given(parts)
+        parts, given = step_scalars.parts_of(self._formulas), self._given
         dtypes = {
-            key: tensor.dtype.base_dtype for key, (tensor, _) in given.hyperparameters.items()
+            key: each[0].dtype.base_dtype for key, each in given.hyperparameters.items()
         }
         dtypes.update((key, each.dtype.base_dtype) for key, each in given.shared.items())
         if given.global_step is not None:
@@ -248,7 +280,7 @@ class _Recorder:
         after = trace_scalars(with_dtypes, lambda tensors: step_scalars.after(parts, tensors))
         hyperparameters = {
             key: Scalar(dtypes[key].name, step_scalars.number(value, dtypes[key]))
-            for key, (_, value) in given.hyperparameters.items()
+            for key, (_, value, _) in given.hyperparameters.items()
         }
         shared = {
             key: Scalar(dtypes[key].name, _only_value(key, self._initial[variable.op.name]))
@@ -265,12 +297,18 @@ class _Recorder:
             groups,
         )
 
+    def attributes(self) -> Dict[str, Tuple[str, Any]]:
+        """Returns the attribute and its value for each hyperparameter."""
+        found = {name: each[2] for name, each in self._given.hyperparameters.items()}
+        return {name: (each, getattr(self._optimizer, each, None)) for name, each in found.items()}
+
     def groups(self) -> List[Group]:
         """Returns a group for each variable."""
         if self._decay_var_list is None:
             return self._groups()
         # An empty list would mean all variables.
-        decayed = [self._variables[name] for name in self._decay_var_list] or [v1.Variable(0.0)]
+        known = [name for name in self._decay_var_list if name in self._variables]
+        decayed = [self._variables[name] for name in known] or [v1.Variable(0.0)]
         with self._optimizer.decaying_only(decayed):
             return self._groups()
 

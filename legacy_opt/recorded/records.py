@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Collection, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-FORMAT, VERSION = "legacy-opt rule", 1
+FORMAT, VERSION = "legacy-opt rule", 2
 
 # The level of a value: how many values there are for a variable.
 SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS = (
@@ -126,12 +126,14 @@ class Slot(NamedTuple):
       dtype: the name of the dtype.
       initial: the initial value of each element.
       suffix: in a checkpoint, the slot's name is the variable's name, "/" and this suffix.
+      follows: the hyperparameter to which the initial value is equal; None if it is constant.
     """
 
     layout: str
     dtype: str
     initial: Number
     suffix: str
+    follows: Optional[str] = None
 
 
 class Group(NamedTuple):
@@ -163,10 +165,14 @@ class Scalar(NamedTuple):
     Attributes:
       dtype: the name of the dtype.
       value: the value at the start; None for a hyperparameter that was no number.
+      follows: for a shared variable, see `Slot.follows`.
+      nonzero: whether a hyperparameter cannot become 0: with 0, Python decides for another rule.
     """
 
     dtype: str
     value: Optional[Number]
+    follows: Optional[str] = None
+    nonzero: bool = False
 
 
 class Record(NamedTuple):
@@ -183,13 +189,15 @@ class Record(NamedTuple):
       optimizer: the name of the optimizer's class.
       dtype: the dtype of the variables.
       global_step: the dtype of the global step; None if the rule does not read it.
-      hyperparameters: a dict from names to `Scalar`.
+      hyperparameters: a dict from names to `Scalar`: the values that may be others in a training.
       shared: a dict from names of shared (non-slot) variables to `Scalar`.
       before: the `Function` that computes the scalars of a training step.
       after: the `Function` that computes the new values of shared variables, after all updates.
       groups: the groups of variables.
       clipping: None; or one of `CLIPPINGS`: gradients are first clipped by their global norm, whose
         limit is the hyperparameter "clip_norm".
+      fixed: a dict from names to `Scalar`: hyperparameters that the record does not follow, because
+        their values decided something in Python when it was made, or nothing reads them.
     """
 
     optimizer: str
@@ -201,6 +209,13 @@ class Record(NamedTuple):
     after: Function
     groups: Tuple[Group, ...]
     clipping: Optional[str] = None
+    fixed: Mapping[str, Scalar] = {}
+
+    @property
+    def programs(self) -> Sequence[Program]:
+        """All programs of all groups."""
+        found = [each for group in self.groups for each in (group.dense, group.sparse, group.first)]
+        return [each for each in found if isinstance(each, Program)]
 
     def group_of(self, name: str, shape: Sequence[int], dtype: Optional[Any] = None) -> Group:
         """Returns the group of a variable.
@@ -235,6 +250,77 @@ class Record(NamedTuple):
             f"the record of {self.optimizer} has no update for a variable {name!r} with "
             f"{len(shape)} axes{hint}"
         )
+
+
+def settled(record: Record, decided: Collection[str] = ()) -> Record:
+    """Returns a record whose `hyperparameters` are only those that it follows.
+
+    Args:
+      record: a record that may compute scalars which no program reads.
+      decided: the names of hyperparameters whose values decided something in Python. They become
+        constants.
+    """
+    hyper = record.hyperparameters
+    constants = {name: hyper[name] for name in decided}
+    before = _needed(record.before, _scalars_of(*[each.nodes for each in record.programs]), constants)
+    after = _needed(record.after, record.after.results, constants)
+    start = [slot for group in record.groups for slot in group.slots.values()]
+    read = _scalars_of(before.nodes, after.nodes) | {
+        each.follows for each in [*start, *record.shared.values()]
+    }
+    read |= set() if record.clipping is None else {CLIP_NORM}
+    followed = {name: each for name, each in hyper.items() if name in read.difference(decided)}
+    fixed = {name: each for name, each in hyper.items() if name not in followed}
+    return record._replace(
+        hyperparameters=followed, before=before, after=after, fixed={**record.fixed, **fixed}
+    )
+
+
+def _scalars_of(*parts: Sequence[Node]) -> Set[Any]:
+    """Returns the names of the scalars that nodes read."""
+    nodes = [node for part in parts for node in part if node.operation == "Input"]
+    return {node.detail[1] for node in nodes if node.detail[0] == NUMBER}
+
+
+def _needed(
+    function: Function, names: Collection[str], constants: Mapping[str, Scalar]
+) -> Function:
+    """Returns a function with some of the results, in which some inputs are constants."""
+    results = {name: each for name, each in function.results.items() if name in names}
+    needed = set(results.values())
+    for number in reversed(range(len(function.nodes))):
+        needed.update(function.nodes[number].inputs if number in needed else ())
+    places = {old: new for new, old in enumerate(sorted(needed))}
+    nodes = []
+    for old in places:
+        node = function.nodes[old]
+        if node.operation == "Input" and node.detail[1] in constants:
+            value = constants[node.detail[1]].value
+            node = node._replace(operation="Const", detail=value)
+        nodes.append(node._replace(inputs=tuple(places[each] for each in node.inputs)))
+    return Function(tuple(nodes), {name: places[each] for name, each in results.items()})
+
+
+def without_values(record: Record) -> Record:
+    """Returns a record without values of hyperparameters, and without initial values."""
+
+    def dtypes(scalars: Mapping[str, Scalar]) -> Any:
+        return {name: scalar.dtype for name, scalar in scalars.items()}
+
+    groups = [
+        group._replace(
+            slots={
+                name: slot._replace(initial=0, follows=None) for name, slot in group.slots.items()
+            }
+        )
+        for group in record.groups
+    ]
+    return record._replace(
+        hyperparameters=dtypes(record.hyperparameters),
+        shared=dtypes(record.shared),
+        groups=tuple(groups),
+        fixed={},
+    )
 
 
 # The sums over parts of a variable, as (level of the operand, level of the sum).

@@ -28,20 +28,24 @@ import torch
 
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
-    check_integer,
+    check_fixed,
+    check_number,
     given_hyperparameters,
+    initial_value,
     program_for,
     run_function,
     stored_shape,
 )
 from legacy_opt.recorded.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
+from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import (
     CLIP_NORM,
     Group,
     Program,
     Record,
     RecordError,
+    Scalar,
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
@@ -113,16 +117,21 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
         Raises:
           RecordError: the record does not fit a parameter, a name occurs twice, or the group has
-            the key "learning_rate" in place of "lr".
+            another key than hyperparameters which the record follows (the rate is "lr").
         """
         if _RATE in param_group and self._key(_RATE) != _RATE:
             raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
+        known = {*_RESERVED, *self.record.shared, *map(self._key, self.record.hyperparameters)}
+        others = {key: value for key, value in param_group.items() if key not in known}
+        values = self._values({**self.defaults, **param_group})
+        given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         # Tensors, because torch.compile would compile the step again for each number.
         group.setdefault("global_step", torch.tensor(0))
         for name, scalar in self.record.shared.items():
-            group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
+            start = initial_value(self.record, scalar, self._values(group))
+            group.setdefault(name, self._library.constant(start, scalar.dtype))
         for name, parameter in named(group):
             its_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
@@ -138,6 +147,10 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Returns the key of a hyperparameter in parameter groups."""
         is_rate = name == _RATE and _NAME_OF_RATE not in self.record.hyperparameters
         return _NAME_OF_RATE if is_rate else name
+
+    def _values(self, group: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the values of the hyperparameters in a parameter group."""
+        return {name: group[self._key(name)] for name in self.record.hyperparameters}
 
     def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
@@ -173,19 +186,21 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         record = self.record
-        dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
-        dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
+        for name in record.fixed:
+            if name in group:
+                check_fixed(record, name, group[name])
+        scalars = {**record.hyperparameters, **record.shared}
         if record.global_step is not None:
-            dtypes["global_step"] = record.global_step
-        return {name: self._scalar(name, group[self._key(name)], dtypes[name]) for name in dtypes}
+            scalars["global_step"] = Scalar(record.global_step, None)
+        return {name: self._scalar(name, group[self._key(name)], scalars[name]) for name in scalars}
 
-    def _scalar(self, name: str, value: Any, dtype: str) -> Any:
+    def _scalar(self, name: str, value: Any, scalar: Scalar) -> Any:
         if not isinstance(value, torch.Tensor):
-            check_integer(name, value, dtype)
-            return self._library.constant(value, dtype)
-        if value.is_floating_point():
-            check_integer(name, value, dtype)
-        return self._library.cast(value.clone(), dtype)  # the step changes shared variables
+            check_number(name, value, scalar)
+            return self._library.constant(value, scalar.dtype)
+        if value.is_floating_point() and (scalar.nonzero or scalar.dtype in INTEGERS):
+            check_number(name, value, scalar)
+        return self._library.cast(value.clone(), scalar.dtype)  # the step changes shared variables
 
     def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
         """Returns the slots of a parameter, a dict from names to tensors; creates them if needed.
@@ -194,8 +209,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """
         state = self.state[parameter]
         if not state:
-            ((axes, its_name),) = [
-                (group["axes"], each_name)
+            ((axes, its_name, values),) = [
+                (group["axes"], each_name, self._values(group))
                 for group in self.param_groups
                 for each_name, each in named(group)
                 if each is parameter
@@ -204,7 +219,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, _shape(parameter, axes)),
-                    slot.initial,
+                    initial_value(self.record, slot, values),
                     dtype=getattr(torch, slot.dtype),
                     device=parameter.device,
                 )

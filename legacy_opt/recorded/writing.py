@@ -72,8 +72,9 @@ def _document(record: Record) -> Dict[str, Any]:
         "optimizer": record.optimizer,
         "dtype": record.dtype,
         "global_step": record.global_step,
-        "hyperparameters": _scalars(record.hyperparameters),
-        "shared": _scalars(record.shared),
+        "hyperparameters": _scalars(record.hyperparameters, "nonzero"),
+        "fixed": _scalars(record.fixed),
+        "shared": _scalars(record.shared, "follows"),
         "before": _function(record.before),
         "after": _function(record.after),
         "clipping": record.clipping,
@@ -81,11 +82,12 @@ def _document(record: Record) -> Dict[str, Any]:
     }
 
 
-def _scalars(scalars: Mapping[str, Scalar]) -> Dict[str, Any]:
+def _scalars(scalars: Mapping[str, Scalar], *more: str) -> Dict[str, Any]:
     return {
         name: {
             "dtype": each.dtype,
             "value": None if each.value is None else number_text(each.value, each.dtype),
+            **{field: getattr(each, field) for field in more},
         }
         for name, each in scalars.items()
     }
@@ -102,6 +104,7 @@ def _group(group: Group) -> Dict[str, Any]:
             "dtype": slot.dtype,
             "initial": number_text(slot.initial, slot.dtype),
             "suffix": slot.suffix,
+            "follows": slot.follows,
         }
         for name, slot in group.slots.items()
     }
