@@ -56,12 +56,6 @@ class StockRule(NamedTuple):
         """Returns the function for sparse or for dense gradients."""
         return self.sparse_function if sparse and self.sparse_function else self.function
 
-    def attribute_of(self, name: str, optimizer: V1Optimizer) -> str:
-        """Returns the attribute of an optimizer that is a hyperparameter."""
-        attributes = self.tensors[name]
-        attributes = (attributes,) if isinstance(attributes, str) else attributes
-        return next(each for each in attributes if hasattr(optimizer, each))
-
 
 def _gradient_descent(grad, value, slots, hyper):
     del slots
@@ -272,10 +266,11 @@ def updating_class(classes: Iterable[type], methods: Collection[str]) -> type:
 
 def scalars_of(rule: StockRule, optimizer: V1Optimizer) -> Dict[str, Tensor]:
     """Returns the hyperparameters of a training step, as a dict from name to tensor."""
-    scalars = {
-        name: tf.convert_to_tensor(getattr(optimizer, rule.attribute_of(name, optimizer)))
-        for name in rule.tensors
-    }
+    scalars = {}
+    for name, attributes in rule.tensors.items():
+        attributes = (attributes,) if isinstance(attributes, str) else attributes
+        attribute = next(each for each in attributes if hasattr(optimizer, each))
+        scalars[name] = tf.convert_to_tensor(getattr(optimizer, attribute))
     if rule.powers:
         powers = map(read_on_own_device, optimizer._get_beta_accumulators())
         scalars.update(zip(("beta1_power", "beta2_power"), powers))

@@ -2,145 +2,132 @@
 
 A rule may use the value of a hyperparameter in Python, as in `if self._momentum > 0` or
 `self._learning_rate * grad`; then the value is part of the nodes, or of another value. To find
-this, the rule is traced again with other values. An initial value is followed if it is equal to a
-hyperparameter.
+this, the rule is traced again with other values.
 """
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Dict, Mapping, Tuple
+from typing import Any, Callable, Collection, Dict, Mapping, Set
 
 import numpy as np
 
-from legacy_opt.core import argument_checks
-from legacy_opt.recorded import records
 from legacy_opt.recorded.operations import INTEGERS
-from legacy_opt.recorded.records import Record, RecordError, without_values
+from legacy_opt.recorded.records import (
+    CLIP_NORM,
+    NUMBER,
+    Function,
+    Node,
+    Program,
+    Record,
+    RecordError,
+)
 
-_SHARED = -1  # in place of the number of a group
 
-
-def settled(
-    record: Record,
-    attributes: Mapping[str, Tuple[str, Any]],
-    traced: Callable[[Mapping[str, Any]], Record],
-) -> Record:
-    """Returns a record whose `hyperparameters` are only those that it follows.
+def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Record:
+    """Returns a record that says which hyperparameters it follows.
 
     Args:
       record: the record.
-      attributes: a dict from names of hyperparameters to pairs: the attribute of the optimizer, and
-        its value.
-      traced: a function that takes other values of attributes, and records one variable of each
-        group, without numbers that are computed in Python only to lose no digits.
+      traced: a function that takes other values of hyperparameters, and records again, without
+        numbers that are computed in Python only to lose no digits.
 
     Raises:
       RecordError: a hyperparameter that was no number decides something in Python.
     """
-    trial = _Trial(traced, attributes)
-    others = {
-        name: trial.value(name, i) for i, name in enumerate(record.hyperparameters)
-    }
-    zeros = {
-        name: 0 * each for name, each in others.items() if not trial.is_open(name)
-    }
-    decided, nonzero = [], []
-    if not trial.passes(others):
-        decided = [name for name, other in others.items() if not trial.passes({name: other})]
-    if not trial.passes(zeros):
-        nonzero = [name for name, each in zeros.items() if not trial.passes({name: each})]
+    before, initial = traced({}), {}
+
+    def passes(changed: Mapping[str, Any]) -> bool:
+        """Whether a record with other values differs only by these values."""
+        try:
+            after = traced(changed)
+        except Exception:  # whatever the rule's own code raises
+            return False
+        for name, (dtype, value) in before.hyperparameters.items():
+            value = np.array(changed[name], dtype) if name in changed else value
+            if after.hyperparameters[name].value != value:
+                return False
+        if after.without_values() != before.without_values():
+            return False
+        follows: Dict[str, str] = dict(initial)
+        for (name, start, dtype), (_, old, _) in zip(after.starts, before.starts):
+            equal = [each for each in changed if np.array(changed[each], dtype) == start]
+            if start != old and equal:
+                follows.setdefault(name, equal[0])
+            other = changed.get(follows.get(name, ""))
+            if start != (old if other is None else np.array(other, dtype)):
+                return False
+        initial.update(follows)
+        return True
+
+    hyper = record.hyperparameters
+    others = {name: _other(*hyper[name], i) for i, name in enumerate(hyper)}
+    zeros = {name: 0 * each for name, each in others.items() if hyper[name].value is not None}
+    all_pass, zeros_pass = passes(others), passes(zeros)
+    decided = [name for name in others if not (all_pass or passes({name: others[name]}))]
+    nonzero = [name for name in zeros if not (zeros_pass or passes({name: zeros[name]}))]
     for name in decided:
-        if record.hyperparameters[name].value is None:
+        if hyper[name].value is None:
             raise RecordError(
                 f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
                 "something by it, or computes another value from it: pass a number"
             )
-    hyper = {
-        name: each._replace(nonzero=name in nonzero and name not in decided)
-        for name, each in record.hyperparameters.items()
-    }
-    record = _with_follows(record._replace(hyperparameters=hyper), trial.follows, decided)
-    return records.settled(record, decided)
+    return settled(
+        record._replace(
+            nonzero=tuple(name for name in nonzero if name not in decided),
+            initial={name: each for name, each in initial.items() if each not in decided},
+        ),
+        decided,
+    )
 
 
-class _Trial:
-    """Traces a rule with other values.
+def _other(dtype: str, value: Any, i: int) -> Any:
+    """Returns another value of a hyperparameter, the i-th, which differs from the others."""
+    other = (value or 0) + 2 + i if dtype in INTEGERS else (value or 1.0) * (0.5 + i / 64)
+    return other if dtype in ("float32", "int32") else np.dtype(dtype).type(other)
 
-    Attributes:
-      follows: a dict from pairs (number of a group, slot) or (`_SHARED`, shared variable) to the
-        hyperparameter to which the initial value is equal.
+
+def settled(record: Record, decided: Collection[str] = ()) -> Record:
+    """Returns a record whose `hyperparameters` are only those that it follows.
+
+    Args:
+      record: a record that may compute scalars which no program reads.
+      decided: the names of hyperparameters that become constants.
     """
-
-    def __init__(self, traced: Any, attributes: Mapping[str, Tuple[str, Any]]) -> None:
-        self._traced, self._attributes = traced, attributes
-        self._before = traced({})
-        self.follows: Dict[Tuple[int, str], str] = {}
-
-    def is_open(self, name: str) -> bool:
-        """Whether a hyperparameter is no number, so that Python cannot decide by its value."""
-        value = self._attributes[name][1]
-        return argument_checks.is_tensor_like(value) or callable(value)
-
-    def value(self, name: str, i: int) -> Any:
-        """Returns another value of a hyperparameter, the i-th, which differs from the others."""
-        dtype, value = self._before.hyperparameters[name][:2]
-        if dtype == "bool":
-            return not value
-        if dtype in INTEGERS:
-            other: Any = (value or 0) + 2 + i
-        else:
-            other = (value or 1.0) * (0.5 + i / 64)
-        of_python = type(self._attributes[name][1]) in (int, float)
-        return other if of_python else np.dtype(dtype).type(other)
-
-    def passes(self, changed: Mapping[str, Any]) -> bool:
-        """Whether a record with other values differs only by these values."""
-        before = self._before
-        try:
-            after = self._traced({self._attributes[key][0]: each for key, each in changed.items()})
-        except Exception:  # whatever the rule's own code raises
-            return False
-        expected = {name: each.value for name, each in before.hyperparameters.items()}
-        for name, each in changed.items():
-            expected[name] = np.array(each, before.hyperparameters[name].dtype)
-        found = {name: each.value for name, each in after.hyperparameters.items()}
-        if found != expected or without_values(after) != without_values(before):
-            return False
-        follows, starts = dict(self.follows), _starts(before)
-        for key, (start, dtype) in _starts(after).items():
-            equal = [name for name, each in changed.items() if start == np.array(each, dtype)]
-            if start != starts[key][0] and equal:
-                follows.setdefault(key, equal[0])
-            wanted = changed.get(follows.get(key, ""))
-            if start != (starts[key][0] if wanted is None else np.array(wanted, dtype)):
-                return False
-        self.follows.update(follows)
-        return True
+    hyper = record.hyperparameters
+    parts = [each for group in record.groups for each in (group.dense, group.sparse, group.first)]
+    scalars = _read(*[each for each in parts if isinstance(each, Program)])
+    constants = {name: hyper[name].value for name in decided}
+    before = _needed(record.before, scalars, constants)
+    after = _needed(record.after, record.after.results, constants)
+    read = {*_read(before, after), *record.initial.values()}
+    read |= set() if record.clipping is None else {CLIP_NORM}
+    fixed = {name: each for name, each in hyper.items() if name not in read}
+    return record._replace(
+        hyperparameters={name: each for name, each in hyper.items() if name in read},
+        before=before,
+        after=after,
+        fixed={**record.fixed, **fixed},
+    )
 
 
-def _starts(record: Record) -> Dict[Tuple[int, str], Tuple[Any, str]]:
-    """Returns the initial values of slots and shared variables, with their dtypes."""
-    found = {(_SHARED, name): (each.value, each.dtype) for name, each in record.shared.items()}
-    for i, group in enumerate(record.groups):
-        found.update(
-            ((i, name), (each.initial, each.dtype)) for name, each in group.slots.items()
-        )
-    return found
+def _read(*functions: Any) -> Set[Any]:
+    """Returns the names of the scalars that functions or programs read."""
+    inputs = [node.detail for each in functions for node in each.nodes if node.operation == "Input"]
+    return {name for kind, name in inputs if kind == NUMBER}
 
 
-def _with_follows(
-    record: Record, follows: Mapping[Tuple[int, str], str], decided: Collection[str]
-) -> Record:
-    """Returns a record whose slots and shared variables follow hyperparameters."""
+def _needed(function: Function, names: Collection[str], constants: Mapping[str, Any]) -> Function:
+    """Returns a function with some of the results, in which some inputs are constants."""
+    results = {name: each for name, each in function.results.items() if name in names}
+    needed = set(results.values())
+    for number in reversed(range(len(function.nodes))):
+        needed.update(function.nodes[number].inputs if number in needed else ())
+    places = {old: new for new, old in enumerate(sorted(needed))}
 
-    def following(number: int, parts: Mapping[str, Any]) -> Dict[str, Any]:
-        names = {name: follows.get((number, name)) for name in parts}
-        return {
-            name: each._replace(follows=None if names[name] in decided else names[name])
-            for name, each in parts.items()
-        }
+    def moved(node: Node) -> Node:
+        if node.operation == "Input" and node.detail[1] in constants:
+            node = node._replace(operation="Const", detail=constants[node.detail[1]])
+        return node._replace(inputs=tuple(places[each] for each in node.inputs))
 
-    groups = [
-        group._replace(slots=following(i, group.slots)) for i, group in enumerate(record.groups)
-    ]
-    return record._replace(shared=following(_SHARED, record.shared), groups=tuple(groups))
+    nodes = tuple(moved(function.nodes[old]) for old in places)
+    return Function(nodes, {name: places[each] for name, each in results.items()})

@@ -23,7 +23,6 @@ from legacy_opt.recorded.records import (
     Program,
     Record,
     RecordError,
-    Scalar,
     Slot,
     level_of,
 )
@@ -275,81 +274,73 @@ def check_gradient(name: str, gradient: Any, variable: Any) -> None:
 
 
 def given_hyperparameters(
-    record: Record, given: Mapping[str, Any], may_be_functions: bool = False
+    record: Record, given: Mapping[str, Any], functions: bool = False
 ) -> Dict[str, Any]:
     """Returns the hyperparameters of a record, with some values replaced.
 
     Args:
       record: the record.
       given: a dict from names to values.
-      may_be_functions: whether a value may be a function, such as a schedule.
+      functions: whether a value may be a function, such as a schedule.
 
     Raises:
-      RecordError: a name is unknown, the record does not follow a hyperparameter, a hyperparameter
-        has no value, or its value is not a number of its dtype.
+      RecordError: a name is unknown, the record does not follow a hyperparameter or has no value of
+        it, or a value is no number of its dtype.
     """
     values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
     for name, value in given.items():
-        if name in record.fixed:
-            check_fixed(record, name, value)
-        elif name not in values:
+        if name not in values and name not in record.fixed:
             raise RecordError(
                 f"{record.optimizer} has no hyperparameter {name!r}, but "
                 f"{', '.join(sorted(values))}"
             )
-        else:
-            values[name] = value
+        values[name] = value
     for name, value in values.items():
         if value is None:
             raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
-        if not (may_be_functions and callable(value)) or record.hyperparameters[name].nonzero:
-            check_number(name, value, record.hyperparameters[name])
-    return values
+        if not (functions and callable(value) and name in record.hyperparameters):
+            _check_number(record, name, value)
+    return {name: values[name] for name in record.hyperparameters}
 
 
-def check_fixed(record: Record, name: str, value: Any) -> None:
-    """Raises a RecordError if a value is not that with which a record was made."""
-    dtype, fixed = record.fixed[name][:2]
-    if callable(value) or fixed is None or np.asarray(value, dtype) != fixed:
-        raise RecordError(
-            f"{name} was {fixed} when {record.optimizer} was recorded, and the record does not "
-            f"follow it: make another record, of the optimizer with {name}={value!r} "
-            "(legacy_opt.recorded.record)"
-        )
-
-
-def initial_value(record: Record, part: Any, values: Mapping[str, Any]) -> Any:
-    """Returns the initial value of a slot or a shared variable.
-
-    Args:
-      record: the record.
-      part: the `Slot`, or the `Scalar` of a shared variable.
-      values: a dict from names of hyperparameters to their values.
-    """
-    start = part.initial if isinstance(part, Slot) else part.value
-    if part.follows is None:
-        return start
-    value, recorded = values[part.follows], record.hyperparameters[part.follows].value
-    # The recorded value is rounded to the dtype of the hyperparameter.
-    return start if isinstance(value, (int, float)) and value == recorded else value
-
-
-def check_number(name: str, value: Any, scalar: Scalar) -> None:
-    """Raises a RecordError if a value is no number, or none that a hyperparameter can have."""
+def _check_number(record: Record, name: str, value: Any) -> None:
+    """Raises a RecordError if a hyperparameter cannot have a value."""
+    dtype, recorded = {**record.hyperparameters, **record.fixed}[name]
+    must_be_read = name in {*record.fixed, *record.nonzero} or dtype in INTEGERS
+    if hasattr(value, "shape") and not must_be_read:
+        return  # an array, which may be in the memory of a GPU
     try:
-        number = float(0 + value)  # a text is no number
+        number = np.asarray(float(0 + value), dtype)  # a text is no number
     except (TypeError, ValueError):
-        raise RecordError(f"{name} must be a number, got {value!r}") from None
-    if scalar.nonzero and not number:
+        if name not in record.fixed:
+            raise RecordError(f"{name} must be a number, got {value!r}") from None
+        number = None
+    is_other = name in record.fixed and (number is None or number != recorded)
+    if is_other or (name in record.nonzero and not number):
         raise RecordError(
-            f"{name} cannot be 0, because it was {scalar.value} when it was recorded, and another "
-            f"rule is used for 0: record the optimizer with {name}=0"
+            f"{name} was {recorded} when {record.optimizer} was recorded, and the record does not "
+            f"follow it{'' if is_other else ' to 0'}: make another record, of the optimizer with "
+            f"{name}={value!r} (legacy_opt.recorded.record)"
         )
-    if scalar.dtype in INTEGERS and number != int(number):
+    if dtype in INTEGERS and number != value:
         raise RecordError(
             f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
             "optimizer with a float, such as 1.0"
         )
+
+
+def started(record: Record, values: Mapping[str, Any]) -> Record:
+    """Returns a record with the initial values for these values of hyperparameters."""
+    starts = {name: values[hyperparameter] for name, hyperparameter in record.initial.items()}
+    recorded = {name: record.hyperparameters[each].value for name, each in record.initial.items()}
+    # Recorded values are rounded to the dtype of the hyperparameter; initial values are not.
+    return record.with_starts(
+        {
+            name: each
+            for name, each in starts.items()
+            if not isinstance(each, (int, float)) or each != recorded[name]
+        }
+    )
 
 
 def program_for(group: Group, is_sparse: bool, name: str) -> Program:

@@ -19,8 +19,8 @@ from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.interpreter import (
     check_gradient,
     given_hyperparameters,
-    initial_value,
     run_function,
+    started,
     stored_shape,
 )
 from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, plain
@@ -99,7 +99,7 @@ class JaxOptimizer:
         self.record = record
         self.library = JaxLibrary(level)
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
-        self._numbers = given_hyperparameters(record, hyperparameters, may_be_functions=True)
+        self._numbers = given_hyperparameters(record, hyperparameters, functions=True)
 
     def init(self, params: Any) -> State:
         """Returns the initial state.
@@ -108,30 +108,25 @@ class JaxOptimizer:
           RecordError: the record does not fit a parameter.
         """
         leaves, tree = leaves_of(params)
-        groups = [self.group_of(name, value) for name, value in leaves]
         count = jnp.zeros((), dtype_of("int64"))
-        numbers = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
-
-        def start(part: Any) -> Any:
-            return initial_value(self.record, part, numbers)
-
-        def slot_of(name: str, group: Group, value: Any) -> Any:
-            slot = group.slots.get(name)
-            return slot and jnp.full(
-                stored_shape(slot.layout, value.shape), start(slot), dtype_of(slot.dtype)
-            )
-
-        slots = {
-            name: tree.unflatten(
-                [slot_of(name, group, value) for group, (_, value) in zip(groups, leaves)]
-            )
-            for name in sorted({name for group in self.record.groups for name in group.slots})
-        }
+        values = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
+        record = started(self.record, values)
+        groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
+        names = sorted({name for group in self.record.groups for name in group.slots})
+        slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
         shared = {
-            name: plain(self.library.constant(start(scalar), scalar.dtype))
-            for name, scalar in self.record.shared.items()
+            name: plain(self.library.constant(scalar.value, scalar.dtype))
+            for name, scalar in record.shared.items()
         }
-        return State(count, self._hyperparams(numbers, count), shared, slots)
+        return State(count, self._hyperparams(values, count), shared, slots)
+
+    def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
+        """Yields a slot for each parameter."""
+        for group, (_, value) in zip(groups, leaves):
+            slot = group.slots.get(name)
+            yield slot and jnp.full(
+                stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
+            )
 
     def group_of(self, name: str, value: Any) -> Group:
         """Returns the group of a parameter.

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import keras
 
-from legacy_opt.recorded.interpreter import given_hyperparameters, initial_value, stored_shape
+from legacy_opt.recorded.interpreter import given_hyperparameters, started, stored_shape
 from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
@@ -73,10 +73,12 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
         given = dict(hyperparameters or {})
         for name in {*record.hyperparameters, *record.fixed}:
             if kwargs.get(name) is not None:
-                raise RecordError(f"{name} is Keras' own here: pass hyperparameters={{{name!r}: …}}")
+                raise RecordError(
+                    f"{name} is Keras' own here: pass hyperparameters={{{name!r}: …}}"
+                )
         if learning_rate is not None:
             given[_RATE] = learning_rate
-        values = given_hyperparameters(record, given, may_be_functions=callable(learning_rate))
+        values = given_hyperparameters(record, given, functions=callable(learning_rate))
         rate = values.pop(_RATE, 0.0)
         super().__init__(rate if callable(rate) else float(rate), **kwargs)
         # Keras would track, and copy, dicts in attributes.
@@ -125,33 +127,29 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
           RecordError: the record does not fit a variable, or two variables have the same path.
         """
         rule = self._rule
+        record = started(rule.record, {**rule.hyperparameters, _RATE: self.learning_rate})
         for variable in variables:
             if variable.path in rule.slots:
                 raise RecordError(f"two variables have the path {variable.path!r}")
-            rule.slots[variable.path] = self._new_slots(variable)
+            rule.slots[variable.path] = self._new_slots(variable, record)
         for path in rule.tables:
             if path not in rule.slots:
                 raise RecordError(
                     f"tables has {path!r}, but the variables are {sorted(rule.slots)}"
                 )
-        for name, scalar in self.record.shared.items():
-            start = initial_value(self.record, scalar, self._values())
-            rule.shared[name] = self._new((), start, scalar.dtype, name)
+        for name, scalar in record.shared.items():
+            rule.shared[name] = self._new((), scalar.value, scalar.dtype, name)
         super().build(variables)
 
-    def _new_slots(self, variable: Any) -> Dict[str, Any]:
+    def _new_slots(self, variable: Any, record: Record) -> Dict[str, Any]:
         dtype = keras.backend.standardize_dtype(variable.dtype)
-        group = self.record.group_of(variable.path, variable.shape, dtype)
+        group = record.group_of(variable.path, variable.shape, dtype)
         prefix, slots = variable.path.replace("/", "_"), {}
         for name, slot in group.slots.items():
             shape = stored_shape(slot.layout, variable.shape)
             layout = getattr(variable, "_layout", None) if shape == variable.shape else None
-            start = initial_value(self.record, slot, self._values())
-            slots[name] = self._new(shape, start, slot.dtype, f"{prefix}_{name}", layout)
+            slots[name] = self._new(shape, slot.initial, slot.dtype, f"{prefix}_{name}", layout)
         return slots
-
-    def _values(self) -> Dict[str, Any]:
-        return {**self._rule.hyperparameters, _RATE: self.learning_rate}
 
     def _new(self, shape: Any, value: Any, dtype: str, name: str, layout: Any = None) -> Any:
         return self.add_variable(

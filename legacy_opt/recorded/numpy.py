@@ -13,9 +13,9 @@ from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_gradient,
     given_hyperparameters,
-    initial_value,
     program_for,
     run_function,
+    started,
     stored_shape,
 )
 from legacy_opt.recorded.library import Library
@@ -216,22 +216,16 @@ class NumpyOptimizer:
         self.variables = dict(variables)
         self.hyperparameters = given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
-        slots = {}
+        start, slots = started(record, self.hyperparameters), {}
         for name, array in self.variables.items():
-            group = record.group_of(name, array.shape, array.dtype)
+            group = start.group_of(name, array.shape, array.dtype)
             slots[name] = {
-                slot_name: np.full(
-                    stored_shape(slot.layout, array.shape),
-                    initial_value(record, slot, self.hyperparameters),
-                    slot.dtype,
-                )
+                slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
                 for slot_name, slot in group.slots.items()
             }
         shared = {
-            name: self._library.constant(
-                initial_value(record, scalar, self.hyperparameters), scalar.dtype
-            )
-            for name, scalar in record.shared.items()
+            name: self._library.constant(scalar.value, scalar.dtype)
+            for name, scalar in start.shared.items()
         }
         self.state = State(0, shared, slots)
 

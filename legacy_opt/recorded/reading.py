@@ -12,6 +12,7 @@ from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 import numpy as np
 
+from legacy_opt.recorded import followed
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
@@ -43,7 +44,6 @@ from legacy_opt.recorded.records import (
     Slot,
     joined_level,
     level_of,
-    settled,
 )
 from legacy_opt.recorded.writing import number_text
 
@@ -102,30 +102,30 @@ class _Reader:
     def __init__(self) -> None:
         self._at: List[str] = []
         self._count = 0
-        self._version = VERSION
-        self._hyperparameters: Dict[str, Scalar] = {}
 
     def record(self, document: Any) -> Record:
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise RecordError(f"not a record: there is no format {FORMAT!r}")
-        self._version = document.get("version")
-        if self._version not in (1, VERSION) or isinstance(self._version, bool):
+        version = document.get("version")
+        if version not in (1, VERSION) or isinstance(version, bool):
             raise RecordError(
-                f"version {_shown(self._version)} of the format is not known: this legacy_opt "
-                f"reads version {VERSION}, and version 1"
+                f"version {_shown(version)} of the format is not known: this legacy_opt reads "
+                f"version {VERSION}, and 1"
             )
-        names = "after before clipping dtype format global_step groups hyperparameters optimizer"
-        fields = self._fields(document, f"{names} shared version", "fixed")
+        if version == 1:
+            document = {**document, "fixed": {}, "nonzero": [], "initial": {}}
+        names = "after before clipping dtype fixed format global_step groups hyperparameters"
+        fields = self._fields(document, f"{names} initial nonzero optimizer shared version")
         global_step = fields["global_step"]
         if global_step is not None:
             self._one_of("global_step", global_step, (*INTEGERS, "float32"))
-        hyperparameters = self._scalars("hyperparameters", fields["hyperparameters"], "nonzero")
-        fixed = self._scalars("fixed", fields.get("fixed", {}))
-        self._hyperparameters = hyperparameters
-        shared = self._scalars("shared", fields["shared"], "follows")
+        hyperparameters = self._scalars("hyperparameters", fields["hyperparameters"], True)
+        shared = self._scalars("shared", fields["shared"], False)
+        fixed = self._scalars("fixed", fields["fixed"], True)
+        nonzero = self._list("nonzero", fields["nonzero"], MOST_NAMES)
         given = dict(hyperparameters, **shared)
-        names_of_all = [*hyperparameters, *fixed, *shared, "global_step"]
-        if len(set(names_of_all)) < len(names_of_all):
+        all_names = [*hyperparameters, *fixed, *shared, "global_step"]
+        if len(set(all_names)) < len(all_names):
             self._refuse("a name has two meanings")
         dtypes = {name: scalar.dtype for name, scalar in given.items()}
         if global_step is not None:
@@ -154,8 +154,14 @@ class _Reader:
             tuple(self._group(i, each, dtype, scalars) for i, each in enumerate(groups)),
             clipping,
             fixed,
+            tuple(self._one_of("nonzero", each, tuple(hyperparameters)) for each in nonzero),
+            self._dict("initial", fields["initial"]),
         )
-        return settled(found)
+        starts = {name for name, _, _ in found.starts}
+        for name, hyperparameter in found.initial.items():
+            self._one_of("initial", name, tuple(starts))
+            self._one_of("initial", hyperparameter, tuple(hyperparameters))
+        return followed.settled(_of_version_1(found) if version == 1 else found)
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
@@ -174,14 +180,12 @@ class _Reader:
                 self._refuse(f"ranks: {_shown(ranks)} has no rank")
         slots = {}
         for name, slot in self._dict("slots", fields["slots"]).items():
-            parts = self._fields(slot, "dtype initial layout suffix", "follows")
-            initial = self._number(parts["initial"], parts["dtype"])
+            parts = self._fields(slot, "dtype initial layout suffix")
             slots[name] = Slot(
                 self._one_of("layout", parts["layout"], LAYOUTS),
                 self._one_of("dtype", parts["dtype"], DTYPES),
-                initial,
+                self._number(parts["initial"], parts["dtype"]),
                 self._name("suffix", parts["suffix"]),
-                self._followed(name, initial, parts),
             )
         dense = self._program("dense", fields["dense"], dtype, slots, scalars)
         sparse = self._program("sparse", fields["sparse"], dtype, slots, scalars)
@@ -330,8 +334,8 @@ class _Reader:
     def _refuse(self, problem: str) -> NoReturn:
         raise RecordError(": ".join([*self._at, problem]))
 
-    def _fields(self, value: Any, names: str, since_version_2: str = "") -> Dict[str, Any]:
-        wanted = f"{names} {since_version_2 if self._version > 1 else ''}".split()
+    def _fields(self, value: Any, names: str) -> Dict[str, Any]:
+        wanted = names.split()
         if not isinstance(value, dict) or sorted(value) != sorted(wanted):
             found = sorted(value) if isinstance(value, dict) else value
             self._refuse(f"expected the names {', '.join(wanted)}, got {_shown(found)}")
@@ -375,34 +379,16 @@ class _Reader:
             self._refuse(f"{what}: expected one of {', '.join(known)}, got {_shown(value)}")
         return value
 
-    def _scalars(self, what: str, value: Any, more: str = "") -> Dict[str, Scalar]:
+    def _scalars(self, what: str, value: Any, may_be_open: bool) -> Dict[str, Scalar]:
         scalars = {}
         for name, each in self._dict(what, value).items():
-            fields = self._fields(each, "dtype value", more)
+            fields = self._fields(each, "dtype value")
             dtype = self._one_of("dtype", fields["dtype"], DTYPES)
-            number, nonzero, follows = fields["value"], fields.get("nonzero", False), None
-            if number is not None or what == "shared":
+            number = fields["value"]
+            if number is not None or not may_be_open:
                 number = self._number(number, dtype)
-            if not isinstance(nonzero, bool):
-                self._refuse(f"nonzero is {_shown(nonzero)}")
-            if what == "shared":
-                follows = self._followed(name, number, fields)
-            scalars[name] = Scalar(dtype, number, follows, nonzero)
+            scalars[name] = Scalar(dtype, number)
         return scalars
-
-    def _followed(self, name: str, initial: Any, fields: Mapping[str, Any]) -> Optional[str]:
-        """Reads the hyperparameter that an initial value follows.
-
-        Version 1 does not say which: it has the same value, and a name that contains the other.
-        """
-        if self._version == 1:
-            for each, scalar in self._hyperparameters.items() if initial else ():
-                is_equal = np.array(initial, scalar.dtype) == scalar.value
-                if is_equal and (each in name or name in each):
-                    return each
-        elif fields["follows"] is not None:
-            return self._one_of("follows", fields["follows"], tuple(self._hyperparameters))
-        return None
 
     def _number(self, value: Any, dtype: Any) -> Number:
         """Reads a number; a float is hexadecimal text, so that no bit is lost."""
@@ -420,6 +406,21 @@ class _Reader:
             if -(1 << bits) <= value < 1 << bits:
                 return value
         return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
+
+
+def _of_version_1(record: Record) -> Record:
+    """Returns a record with `initial`, which version 1 of the format did not have.
+
+    An initial value is a hyperparameter with the same value, if one name contains the other.
+    """
+    initial = {
+        name: hyperparameter
+        for name, start, _ in record.starts
+        for hyperparameter, (dtype, value) in record.hyperparameters.items()
+        if start and (hyperparameter in name or name in hyperparameter)
+        if np.array(start, dtype) == value
+    }
+    return record._replace(initial=initial)
 
 
 def _shown(value: Any) -> str:

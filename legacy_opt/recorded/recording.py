@@ -32,6 +32,7 @@ from legacy_opt.native.compiler.trace import trace_scalars
 from legacy_opt.native.updates.acceleration import accelerate
 from legacy_opt.native.updates.formulas import level_of
 from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
+from legacy_opt.native.updates.weight_decay import DecayedFormulas
 from legacy_opt.recorded import followed, records, step_scalars
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
@@ -78,17 +79,18 @@ def record(
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
 
     def traced(changed: Mapping[str, Any]) -> Record:
+        values = {recorder.attributes[key]: each for key, each in changed.items()}
+        some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
-            some = _some_shapes(found)
-            recorder = _Recorder(_copy(optimizer, changed), some, dtype, decay_var_list, False)
-            return recorder.record(name, tuple(recorder.groups()))
+            other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
+            return other.record(name, tuple(other.groups()))
 
     try:
         with tf.Graph().as_default():
             recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
             groups = recorder.groups()
             found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
-        found = followed.settled(found, recorder.attributes(), traced)
+        found = followed.found(found, traced)
         if variables is None:
             _check_other_variables(optimizer, dtype, groups)
     # The optimizer's own code may raise them, too.
@@ -164,25 +166,14 @@ def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
     return None
 
 
-def _some_shapes(found: Record) -> Dict[str, Sequence[int]]:
-    """Returns the shape of one variable for each group of a record."""
-    shapes: Dict[str, Sequence[int]] = {}
-    for group in found.groups:
-        if group.ranks is None:
-            shapes.update([next(iter((group.variables or {}).items()))])
-        else:
-            low, high = group.ranks
-            rank = max(low, 2) if high is None else high
-            shapes[f"rank_{rank}"] = _SHAPES[rank]
-    return shapes
+def _variable_of(group: Group) -> str:
+    """Returns the name of one of the variables for which a group was recorded."""
+    _, high = group.ranks or (0, None)
+    return next(iter(group.variables or [f"rank_{len(_SHAPES) - 1 if high is None else high}"]))
 
 
 def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:
-    """Returns a copy without slots, whose updates may be native kernels.
-
-    Args:
-      optimizer: the optimizer.
-      changed: other values of attributes.
+    """Returns a copy with some other attributes, no slots, and updates that may be native kernels.
 
     Raises:
       UnsupportedError: the optimizer has no rule.
@@ -246,12 +237,12 @@ class _Recorder:
             for name, shape in shapes.items()
         }
         optimizer._create_slots(list(self._variables.values()))
-        if not has_numbers:  # that are computed in Python where float32 would lose digits
+        if not has_numbers:  # the nodes do not contain numbers that `unrounded` computes in Python
             optimizer._given_value = lambda name: optimizer._rule_step.tensors[name]
         optimizer._prepare()
         self._formulas = formulas_of(optimizer)
         self._given = step_scalars.given(step_scalars.parts_of(self._formulas))
-        if not has_numbers and hasattr(optimizer, "_weight_decay_tensor"):
+        if not has_numbers and isinstance(self._formulas, DecayedFormulas):
             optimizer._weight_decay = optimizer._weight_decay_tensor
         self._decay_var_list = decay_var_list
         self._initial = self._initial_values()
@@ -267,9 +258,7 @@ class _Recorder:
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
         parts, given = step_scalars.parts_of(self._formulas), self._given
-        dtypes = {
-            key: each[0].dtype.base_dtype for key, each in given.hyperparameters.items()
-        }
+        dtypes = {key: each[0].dtype.base_dtype for key, each in given.hyperparameters.items()}
         dtypes.update((key, each.dtype.base_dtype) for key, each in given.shared.items())
         if given.global_step is not None:
             dtypes["global_step"] = tf.as_dtype(given.global_step)
@@ -297,10 +286,10 @@ class _Recorder:
             groups,
         )
 
-    def attributes(self) -> Dict[str, Tuple[str, Any]]:
-        """Returns the attribute and its value for each hyperparameter."""
-        found = {name: each[2] for name, each in self._given.hyperparameters.items()}
-        return {name: (each, getattr(self._optimizer, each, None)) for name, each in found.items()}
+    @property
+    def attributes(self) -> Dict[str, str]:
+        """A dict from hyperparameters to the optimizer's attributes that contain the values."""
+        return {name: each[2] for name, each in self._given.hyperparameters.items()}
 
     def groups(self) -> List[Group]:
         """Returns a group for each variable."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Collection, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 FORMAT, VERSION = "legacy-opt rule", 2
 
@@ -126,14 +126,12 @@ class Slot(NamedTuple):
       dtype: the name of the dtype.
       initial: the initial value of each element.
       suffix: in a checkpoint, the slot's name is the variable's name, "/" and this suffix.
-      follows: the hyperparameter to which the initial value is equal; None if it is constant.
     """
 
     layout: str
     dtype: str
     initial: Number
     suffix: str
-    follows: Optional[str] = None
 
 
 class Group(NamedTuple):
@@ -165,14 +163,10 @@ class Scalar(NamedTuple):
     Attributes:
       dtype: the name of the dtype.
       value: the value at the start; None for a hyperparameter that was no number.
-      follows: for a shared variable, see `Slot.follows`.
-      nonzero: whether a hyperparameter cannot become 0: with 0, Python decides for another rule.
     """
 
     dtype: str
     value: Optional[Number]
-    follows: Optional[str] = None
-    nonzero: bool = False
 
 
 class Record(NamedTuple):
@@ -189,7 +183,7 @@ class Record(NamedTuple):
       optimizer: the name of the optimizer's class.
       dtype: the dtype of the variables.
       global_step: the dtype of the global step; None if the rule does not read it.
-      hyperparameters: a dict from names to `Scalar`: the values that may be others in a training.
+      hyperparameters: a dict from names to `Scalar`: those that the record follows.
       shared: a dict from names of shared (non-slot) variables to `Scalar`.
       before: the `Function` that computes the scalars of a training step.
       after: the `Function` that computes the new values of shared variables, after all updates.
@@ -198,6 +192,10 @@ class Record(NamedTuple):
         limit is the hyperparameter "clip_norm".
       fixed: a dict from names to `Scalar`: hyperparameters that the record does not follow, because
         their values decided something in Python when it was made, or nothing reads them.
+      nonzero: the names of hyperparameters with which Python decides only whether they are 0. The
+        record is for other values.
+      initial: a dict from names of slots and shared variables to hyperparameters, which are their
+        initial values.
     """
 
     optimizer: str
@@ -210,12 +208,8 @@ class Record(NamedTuple):
     groups: Tuple[Group, ...]
     clipping: Optional[str] = None
     fixed: Mapping[str, Scalar] = {}
-
-    @property
-    def programs(self) -> Sequence[Program]:
-        """All programs of all groups."""
-        found = [each for group in self.groups for each in (group.dense, group.sparse, group.first)]
-        return [each for each in found if isinstance(each, Program)]
+    nonzero: Tuple[str, ...] = ()
+    initial: Mapping[str, str] = {}
 
     def group_of(self, name: str, shape: Sequence[int], dtype: Optional[Any] = None) -> Group:
         """Returns the group of a variable.
@@ -251,76 +245,32 @@ class Record(NamedTuple):
             f"{len(shape)} axes{hint}"
         )
 
+    @property
+    def starts(self) -> Sequence[Tuple[str, Optional[Number], str]]:
+        """The name, the initial value and the dtype of each shared variable and slot."""
+        found = [(name, each.value, each.dtype) for name, each in self.shared.items()]
+        for group in self.groups:
+            found += [(name, each.initial, each.dtype) for name, each in group.slots.items()]
+        return found
 
-def settled(record: Record, decided: Collection[str] = ()) -> Record:
-    """Returns a record whose `hyperparameters` are only those that it follows.
+    def with_starts(self, values: Mapping[str, Any]) -> Record:
+        """Returns a record with other initial values of slots and shared variables, by names."""
 
-    Args:
-      record: a record that may compute scalars which no program reads.
-      decided: the names of hyperparameters whose values decided something in Python. They become
-        constants.
-    """
-    hyper = record.hyperparameters
-    constants = {name: hyper[name] for name in decided}
-    before = _needed(record.before, _scalars_of(*[each.nodes for each in record.programs]), constants)
-    after = _needed(record.after, record.after.results, constants)
-    start = [slot for group in record.groups for slot in group.slots.values()]
-    read = _scalars_of(before.nodes, after.nodes) | {
-        each.follows for each in [*start, *record.shared.values()]
-    }
-    read |= set() if record.clipping is None else {CLIP_NORM}
-    followed = {name: each for name, each in hyper.items() if name in read.difference(decided)}
-    fixed = {name: each for name, each in hyper.items() if name not in followed}
-    return record._replace(
-        hyperparameters=followed, before=before, after=after, fixed={**record.fixed, **fixed}
-    )
-
-
-def _scalars_of(*parts: Sequence[Node]) -> Set[Any]:
-    """Returns the names of the scalars that nodes read."""
-    nodes = [node for part in parts for node in part if node.operation == "Input"]
-    return {node.detail[1] for node in nodes if node.detail[0] == NUMBER}
-
-
-def _needed(
-    function: Function, names: Collection[str], constants: Mapping[str, Scalar]
-) -> Function:
-    """Returns a function with some of the results, in which some inputs are constants."""
-    results = {name: each for name, each in function.results.items() if name in names}
-    needed = set(results.values())
-    for number in reversed(range(len(function.nodes))):
-        needed.update(function.nodes[number].inputs if number in needed else ())
-    places = {old: new for new, old in enumerate(sorted(needed))}
-    nodes = []
-    for old in places:
-        node = function.nodes[old]
-        if node.operation == "Input" and node.detail[1] in constants:
-            value = constants[node.detail[1]].value
-            node = node._replace(operation="Const", detail=value)
-        nodes.append(node._replace(inputs=tuple(places[each] for each in node.inputs)))
-    return Function(tuple(nodes), {name: places[each] for name, each in results.items()})
-
-
-def without_values(record: Record) -> Record:
-    """Returns a record without values of hyperparameters, and without initial values."""
-
-    def dtypes(scalars: Mapping[str, Scalar]) -> Any:
-        return {name: scalar.dtype for name, scalar in scalars.items()}
-
-    groups = [
-        group._replace(
-            slots={
-                name: slot._replace(initial=0, follows=None) for name, slot in group.slots.items()
+        def changed(parts: Mapping[str, Any], field: str) -> Any:
+            names = set(parts).intersection(values)
+            return {
+                **parts,
+                **{each: parts[each]._replace(**{field: values[each]}) for each in names},
             }
-        )
-        for group in record.groups
-    ]
-    return record._replace(
-        hyperparameters=dtypes(record.hyperparameters),
-        shared=dtypes(record.shared),
-        groups=tuple(groups),
-        fixed={},
-    )
+
+        groups = tuple(each._replace(slots=changed(each.slots, "initial")) for each in self.groups)
+        return self._replace(shared=changed(self.shared, "value"), groups=groups)
+
+    def without_values(self) -> Record:
+        """Returns the rule, without values of hyperparameters and initial values."""
+        hyper = {name: each._replace(value=None) for name, each in self.hyperparameters.items()}
+        rule = self.with_starts({name: None for name, _, _ in self.starts})
+        return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
 
 
 # The sums over parts of a variable, as (level of the operand, level of the sum).

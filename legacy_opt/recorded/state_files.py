@@ -17,7 +17,7 @@ import numpy as np
 from legacy_opt.recorded.interpreter import stored_shape
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
-from legacy_opt.recorded.records import Group, Record, RecordError, without_values
+from legacy_opt.recorded.records import Group, Record, RecordError
 from legacy_opt.recorded.writing import PathLike, dumps, replaced
 
 VARIABLE, SLOT, SHARED = "variable/", "slot/", "shared/"
@@ -95,7 +95,7 @@ def check_rule(state: SavedState, record: Record) -> None:
     Raises:
       RecordError: the state belongs to another rule.
     """
-    if without_values(state.record) != without_values(record):
+    if state.record.without_values() != record.without_values():
         raise RecordError(
             f"the state belongs to another rule, of {state.record.optimizer}, and not to this rule "
             f"of {record.optimizer}"

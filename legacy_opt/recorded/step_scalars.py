@@ -19,16 +19,14 @@ from legacy_opt.native.updates.weight_decay import DecayedFormulas
 
 v1 = tf.compat.v1
 _POWERS = ("beta1_power", "beta2_power")
-# What the name of an attribute with a tensor has more than that with the value.
-_OF_TENSOR = re.compile("^_adjusted|_tensor$|_t$")
 
 
 class Given(NamedTuple):
     """The scalars from which those of a training step are computed.
 
     Attributes:
-      hyperparameters: a dict from names to (tensor in the optimizer, value or None, name of the
-        optimizer's attribute that contains the value).
+      hyperparameters: a dict from names to (tensor in the optimizer, value or None, attribute of
+        the optimizer that has the value).
       shared: a dict from names to shared variables.
       global_step: the dtype of the global step, or None.
     """
@@ -69,8 +67,9 @@ def given(parts: Sequence[Formulas]) -> Given:
                 if name == "global_step":
                     global_step = tensor.dtype.base_dtype.name
                 elif name not in _POWERS:
-                    attribute = part.rule.attribute_of(name, optimizer)
-                    value = _OF_TENSOR.sub("", attribute)
+                    attributes = part.rule.tensors[name]
+                    last = attributes if isinstance(attributes, str) else attributes[-1]
+                    value = re.sub("_tensor$|_t$", "", last)
                     hyperparameters[name] = tensor, _evaluated(tensor), value
             if part.rule.powers:
                 powers = optimizer._get_beta_accumulators()

@@ -28,24 +28,20 @@ import torch
 
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
-    check_fixed,
-    check_number,
     given_hyperparameters,
-    initial_value,
     program_for,
     run_function,
+    started,
     stored_shape,
 )
 from legacy_opt.recorded.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
-from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import (
     CLIP_NORM,
     Group,
     Program,
     Record,
     RecordError,
-    Scalar,
 )
 from legacy_opt.recorded.torch_library import TorchLibrary
 
@@ -129,9 +125,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
         group = self.param_groups[-1]
         # Tensors, because torch.compile would compile the step again for each number.
         group.setdefault("global_step", torch.tensor(0))
-        for name, scalar in self.record.shared.items():
-            start = initial_value(self.record, scalar, self._values(group))
-            group.setdefault(name, self._library.constant(start, scalar.dtype))
+        for name, scalar in started(self.record, self._values(group)).shared.items():
+            group.setdefault(name, self._library.constant(scalar.value, scalar.dtype))
         for name, parameter in named(group):
             its_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
@@ -152,9 +147,12 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Returns the values of the hyperparameters in a parameter group."""
         return {name: group[self._key(name)] for name in self.record.hyperparameters}
 
-    def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
+    def _group_of(
+        self, name: Optional[str], parameter: Any, axes: Any, values: Any = None
+    ) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
-        return self.record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
+        record = self.record if values is None else started(self.record, values)
+        return record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -186,21 +184,18 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         record = self.record
-        for name in record.fixed:
-            if name in group:
-                check_fixed(record, name, group[name])
-        scalars = {**record.hyperparameters, **record.shared}
+        fixed = {name: group[name] for name in record.fixed if name in group}
+        given_hyperparameters(record, {**self._values(group), **fixed})
+        dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
+        dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
         if record.global_step is not None:
-            scalars["global_step"] = Scalar(record.global_step, None)
-        return {name: self._scalar(name, group[self._key(name)], scalars[name]) for name in scalars}
+            dtypes["global_step"] = record.global_step
+        return {name: self._scalar(group[self._key(name)], dtypes[name]) for name in dtypes}
 
-    def _scalar(self, name: str, value: Any, scalar: Scalar) -> Any:
+    def _scalar(self, value: Any, dtype: str) -> Any:
         if not isinstance(value, torch.Tensor):
-            check_number(name, value, scalar)
-            return self._library.constant(value, scalar.dtype)
-        if value.is_floating_point() and (scalar.nonzero or scalar.dtype in INTEGERS):
-            check_number(name, value, scalar)
-        return self._library.cast(value.clone(), scalar.dtype)  # the step changes shared variables
+            return self._library.constant(value, dtype)
+        return self._library.cast(value.clone(), dtype)  # the step changes shared variables
 
     def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
         """Returns the slots of a parameter, a dict from names to tensors; creates them if needed.
@@ -215,11 +210,11 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 for each_name, each in named(group)
                 if each is parameter
             ]
-            group = self._group_of(name or its_name, parameter, axes)
+            group = self._group_of(name or its_name, parameter, axes, values)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
                     stored_shape(slot.layout, _shape(parameter, axes)),
-                    initial_value(self.record, slot, values),
+                    slot.initial,
                     dtype=getattr(torch, slot.dtype),
                     device=parameter.device,
                 )

@@ -72,9 +72,11 @@ def _document(record: Record) -> Dict[str, Any]:
         "optimizer": record.optimizer,
         "dtype": record.dtype,
         "global_step": record.global_step,
-        "hyperparameters": _scalars(record.hyperparameters, "nonzero"),
+        "hyperparameters": _scalars(record.hyperparameters),
         "fixed": _scalars(record.fixed),
-        "shared": _scalars(record.shared, "follows"),
+        "nonzero": list(record.nonzero),
+        "shared": _scalars(record.shared),
+        "initial": dict(record.initial),
         "before": _function(record.before),
         "after": _function(record.after),
         "clipping": record.clipping,
@@ -82,12 +84,11 @@ def _document(record: Record) -> Dict[str, Any]:
     }
 
 
-def _scalars(scalars: Mapping[str, Scalar], *more: str) -> Dict[str, Any]:
+def _scalars(scalars: Mapping[str, Scalar]) -> Dict[str, Any]:
     return {
         name: {
             "dtype": each.dtype,
             "value": None if each.value is None else number_text(each.value, each.dtype),
-            **{field: getattr(each, field) for field in more},
         }
         for name, each in scalars.items()
     }
@@ -104,7 +105,6 @@ def _group(group: Group) -> Dict[str, Any]:
             "dtype": slot.dtype,
             "initial": number_text(slot.initial, slot.dtype),
             "suffix": slot.suffix,
-            "follows": slot.follows,
         }
         for name, slot in group.slots.items()
     }

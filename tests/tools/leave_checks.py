@@ -57,6 +57,27 @@ def own_trainings(names):
         yield name, state, momentum, gradients[300:], check
 
 
+def with_other_hyperparameters():
+    """Trains each rule of the catalogue with other values of all hyperparameters.
+
+    Yields:
+      For each rule its record, the hyperparameters, the gradients, and the weights after them.
+    """
+    draw = np.random.RandomState(0)
+    for name in recorded.catalogue():
+        record = recorded.load(name)
+        values = [0.5, 0.625, 0.375, 0.75, 0.875]
+        hyper = {each: values[i % 5] for i, each in enumerate(sorted(record.hyperparameters))}
+        if "learning_rate_power" in hyper:
+            hyper["learning_rate_power"] = -0.625
+        gradients = [draw.randn(4, 3).astype("f4") for _ in range(4)]
+        weights = {"w": np.ones((4, 3), "f4")}
+        optimizer = NumpyOptimizer(record, weights, **hyper)
+        for gradient in gradients:
+            optimizer.step({"w": gradient})
+        yield record, hyper, gradients, weights["w"]
+
+
 def new_state(name):
     """Returns the state of a recorded optimizer before its first step."""
     weights = {"w": np.zeros((4, 3), np.float32)}
