@@ -306,23 +306,21 @@ def given_hyperparameters(
 def _check_number(record: Record, name: str, value: Any) -> None:
     """Raises a RecordError if a hyperparameter cannot have a value."""
     dtype, recorded = {**record.hyperparameters, **record.fixed}[name]
-    must_be_read = name in {*record.fixed, *record.nonzero} or dtype in INTEGERS
-    if hasattr(value, "shape") and not must_be_read:
+    is_fixed, is_nonzero = name in record.fixed, name in record.nonzero
+    if hasattr(value, "shape") and not (is_fixed or is_nonzero or dtype in INTEGERS):
         return  # an array, which may be in the memory of a GPU
     try:
-        number = np.asarray(float(0 + value), dtype)  # a text is no number
+        number = None if is_fixed and callable(value) else float(0 + value)  # a text is no number
     except (TypeError, ValueError):
-        if name not in record.fixed:
-            raise RecordError(f"{name} must be a number, got {value!r}") from None
-        number = None
-    is_other = name in record.fixed and (number is None or number != recorded)
-    if is_other or (name in record.nonzero and not number):
+        raise RecordError(f"{name} must be a number, got {value!r}") from None
+    is_other = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
+    if is_other or (is_nonzero and not number):
         raise RecordError(
             f"{name} was {recorded} when {record.optimizer} was recorded, and the record does not "
             f"follow it{'' if is_other else ' to 0'}: make another record, of the optimizer with "
             f"{name}={value!r} (legacy_opt.recorded.record)"
         )
-    if dtype in INTEGERS and number != value:
+    if dtype in INTEGERS and int(value) != value:
         raise RecordError(
             f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
             "optimizer with a float, such as 1.0"
@@ -331,16 +329,13 @@ def _check_number(record: Record, name: str, value: Any) -> None:
 
 def started(record: Record, values: Mapping[str, Any]) -> Record:
     """Returns a record with the initial values for these values of hyperparameters."""
-    starts = {name: values[hyperparameter] for name, hyperparameter in record.initial.items()}
-    recorded = {name: record.hyperparameters[each].value for name, each in record.initial.items()}
-    # Recorded values are rounded to the dtype of the hyperparameter; initial values are not.
-    return record.with_starts(
-        {
-            name: each
-            for name, each in starts.items()
-            if not isinstance(each, (int, float)) or each != recorded[name]
-        }
-    )
+    starts = {}
+    for name, hyperparameter in record.initial.items():
+        value, recorded = values[hyperparameter], record.hyperparameters[hyperparameter].value
+        # A recorded value is rounded to the dtype of the hyperparameter, an initial value is not.
+        if not isinstance(value, (int, float)) or value != recorded:
+            starts[name] = value
+    return record.with_starts(starts)
 
 
 def program_for(group: Group, is_sparse: bool, name: str) -> Program:

@@ -79,7 +79,7 @@ def record(
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
 
     def traced(changed: Mapping[str, Any]) -> Record:
-        values = {recorder.attributes[key]: each for key, each in changed.items()}
+        values = {recorder.given.hyperparameters[key][2]: each for key, each in changed.items()}
         some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
             other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
@@ -241,7 +241,7 @@ class _Recorder:
             optimizer._given_value = lambda name: optimizer._rule_step.tensors[name]
         optimizer._prepare()
         self._formulas = formulas_of(optimizer)
-        self._given = step_scalars.given(step_scalars.parts_of(self._formulas))
+        self.given = step_scalars.given(step_scalars.parts_of(self._formulas))
         if not has_numbers and isinstance(self._formulas, DecayedFormulas):
             optimizer._weight_decay = optimizer._weight_decay_tensor
         self._decay_var_list = decay_var_list
@@ -257,7 +257,7 @@ class _Recorder:
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        parts, given = step_scalars.parts_of(self._formulas), self._given
+        parts, given = step_scalars.parts_of(self._formulas), self.given
         dtypes = {key: each[0].dtype.base_dtype for key, each in given.hyperparameters.items()}
         dtypes.update((key, each.dtype.base_dtype) for key, each in given.shared.items())
         if given.global_step is not None:
@@ -285,11 +285,6 @@ class _Recorder:
             function_of(after),
             groups,
         )
-
-    @property
-    def attributes(self) -> Dict[str, str]:
-        """A dict from hyperparameters to the optimizer's attributes that contain the values."""
-        return {name: each[2] for name, each in self._given.hyperparameters.items()}
 
     def groups(self) -> List[Group]:
         """Returns a group for each variable."""

@@ -147,12 +147,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """Returns the values of the hyperparameters in a parameter group."""
         return {name: group[self._key(name)] for name in self.record.hyperparameters}
 
-    def _group_of(
-        self, name: Optional[str], parameter: Any, axes: Any, values: Any = None
-    ) -> Group:
+    def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
-        record = self.record if values is None else started(self.record, values)
-        return record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
+        return self.record.group_of(name or "a parameter", _shape(parameter, axes), dtype)
 
     @torch.no_grad()
     def step(self, closure: Optional[Callable[[], Any]] = None) -> Any:
@@ -210,10 +207,11 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 for each_name, each in named(group)
                 if each is parameter
             ]
-            group = self._group_of(name or its_name, parameter, axes, values)
+            name, shape = name or its_name or "a parameter", _shape(parameter, axes)
+            group = started(self.record, values).group_of(name, shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
-                    stored_shape(slot.layout, _shape(parameter, axes)),
+                    stored_shape(slot.layout, shape),
                     slot.initial,
                     dtype=getattr(torch, slot.dtype),
                     device=parameter.device,
