@@ -131,3 +131,18 @@ def _needed(function: Function, names: Collection[str], constants: Mapping[str, 
 
     nodes = tuple(moved(function.nodes[old]) for old in places)
     return Function(nodes, {name: places[each] for name, each in results.items()})
+
+
+def of_version_1(record: Record) -> Record:
+    """Returns a record with `initial`, which version 1 of the format did not have.
+
+    An initial value is a hyperparameter with the same value, if one name contains the other.
+    """
+    initial = {
+        name: hyperparameter
+        for name, start, _ in record.starts
+        for hyperparameter, (dtype, value) in record.hyperparameters.items()
+        if start and (hyperparameter in name or name in hyperparameter)
+        if np.array(start, dtype) == value
+    }
+    return record._replace(initial=initial)

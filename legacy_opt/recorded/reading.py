@@ -10,8 +10,6 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
-import numpy as np
-
 from legacy_opt.recorded import followed
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
@@ -104,16 +102,7 @@ class _Reader:
         self._count = 0
 
     def record(self, document: Any) -> Record:
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise RecordError(f"not a record: there is no format {FORMAT!r}")
-        version = document.get("version")
-        if version not in (1, VERSION) or isinstance(version, bool):
-            raise RecordError(
-                f"version {_shown(version)} of the format is not known: this legacy_opt reads "
-                f"version {VERSION}, and 1"
-            )
-        if version == 1:
-            document = {**document, "fixed": {}, "nonzero": [], "initial": {}}
+        version, document = _as_version_2(document)
         names = "after before clipping dtype fixed format global_step groups hyperparameters"
         fields = self._fields(document, f"{names} initial nonzero optimizer shared version")
         global_step = fields["global_step"]
@@ -122,10 +111,9 @@ class _Reader:
         hyperparameters = self._scalars("hyperparameters", fields["hyperparameters"], True)
         shared = self._scalars("shared", fields["shared"], False)
         fixed = self._scalars("fixed", fields["fixed"], True)
-        nonzero = self._list("nonzero", fields["nonzero"], MOST_NAMES)
         given = dict(hyperparameters, **shared)
-        all_names = [*hyperparameters, *fixed, *shared, "global_step"]
-        if len(set(all_names)) < len(all_names):
+        count = len(hyperparameters) + len(fixed) + len(shared) + 1
+        if len({*given, *fixed, "global_step"}) < count:
             self._refuse("a name has two meanings")
         dtypes = {name: scalar.dtype for name, scalar in given.items()}
         if global_step is not None:
@@ -154,14 +142,15 @@ class _Reader:
             tuple(self._group(i, each, dtype, scalars) for i, each in enumerate(groups)),
             clipping,
             fixed,
-            tuple(self._one_of("nonzero", each, tuple(hyperparameters)) for each in nonzero),
+            tuple(self._list("nonzero", fields["nonzero"], MOST_NAMES)),
             self._dict("initial", fields["initial"]),
         )
-        starts = {name for name, _, _ in found.starts}
-        for name, hyperparameter in found.initial.items():
-            self._one_of("initial", name, tuple(starts))
-            self._one_of("initial", hyperparameter, tuple(hyperparameters))
-        return followed.settled(_of_version_1(found) if version == 1 else found)
+        for what, names in ("nonzero", found.nonzero), ("initial", found.initial.values()):
+            for name in names:
+                self._one_of(what, name, tuple(hyperparameters))
+        for name in found.initial:
+            self._one_of("initial", name, [each for each, _, _ in found.starts])
+        return followed.settled(followed.of_version_1(found) if version == 1 else found)
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
@@ -408,19 +397,18 @@ class _Reader:
         return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
 
 
-def _of_version_1(record: Record) -> Record:
-    """Returns a record with `initial`, which version 1 of the format did not have.
-
-    An initial value is a hyperparameter with the same value, if one name contains the other.
-    """
-    initial = {
-        name: hyperparameter
-        for name, start, _ in record.starts
-        for hyperparameter, (dtype, value) in record.hyperparameters.items()
-        if start and (hyperparameter in name or name in hyperparameter)
-        if np.array(start, dtype) == value
-    }
-    return record._replace(initial=initial)
+def _as_version_2(document: Any) -> Tuple[int, Dict[str, Any]]:
+    """Returns the version of a document, and the document with the names of version 2."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise RecordError(f"not a record: there is no format {FORMAT!r}")
+    version = document.get("version")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise RecordError(
+            f"version {_shown(version)} of the format is not known: this legacy_opt reads version "
+            f"{VERSION}, and 1"
+        )
+    more = {"fixed": {}, "nonzero": [], "initial": {}} if version == 1 else {}
+    return version, {**document, **more}
 
 
 def _shown(value: Any) -> str:

@@ -325,8 +325,10 @@ DAMAGED = {
     "a name has two meanings": lambda d: d["fixed"].update(
         learning_rate={"dtype": "float32", "value": "0x0.0p+0"}
     ),
-    "nonzero: expected one of learning_rate": lambda d: d.update(nonzero=["momentum"]),
-    "initial: expected one of learning_rate": lambda d: d["initial"].update(accumulator="beta"),
+    "nonzero: expected one of accumulator_decay_rate": lambda d: d.update(nonzero=["momentum"]),
+    "initial: expected one of accumulator_decay_rate": lambda d: d["initial"].update(
+        accumulator="beta"
+    ),
     "initial: expected one of accumulator": lambda d: d["initial"].update(m="learning_rate"),
     "clipping: expected one of rows": lambda d: d.update(clipping="columns"),
     "after: 'x' is no shared variable": lambda d: d["after"].update(nodes=[ONE], results={"x": 0}),
