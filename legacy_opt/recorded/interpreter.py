@@ -298,7 +298,8 @@ def given_hyperparameters(
     for name, value in values.items():
         if value is None:
             raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
-        if not (functions and callable(value) and name in record.hyperparameters):
+        must_be_number = not functions or name in {*record.fixed, *record.nonzero}
+        if must_be_number or not callable(value):
             _check_number(record, name, value)
     return {name: values[name] for name in record.hyperparameters}
 
