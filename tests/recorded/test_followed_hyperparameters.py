@@ -258,6 +258,7 @@ def test_what_prepare_computes_in_python():
         stepped(record, learning_rate=0.5)
 
 
+@pytest.mark.every_lane
 @pytest.mark.skipif(
     "beta" not in inspect.signature(v1.train.FtrlOptimizer).parameters,
     reason="this TensorFlow's Ftrl has no beta",
