@@ -89,6 +89,8 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     slots = {"m": Slot(op_name="adam_m"), "v": Slot(op_name="adam_v")}
     whole_tensor = True
+    # Records set it: with a rate of 0, the decay changes no bits, and a record can follow the rate.
+    _decays_at_zero = False
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
 
     # The names of these attributes in BERT's class.
@@ -162,7 +164,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     def _do_use_weight_decay(self, param_name):
         rate = self._weight_decay_rate
-        if not (argument_checks.is_tensor_like(rate) or rate):
+        if not (argument_checks.is_tensor_like(rate) or rate or self._decays_at_zero):
             return False
         return not matches(self.exclude_from_weight_decay, param_name)
 

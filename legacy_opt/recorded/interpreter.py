@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
 
+import numpy as np
+
 from legacy_opt.recorded.elementary import FUNCTIONS
 from legacy_opt.recorded.library import Library
 from legacy_opt.recorded.operations import FLOATS, INTEGERS, SUMS
@@ -295,35 +297,70 @@ def whole_step(step: Any) -> int:
     return int(step)
 
 
-def given_hyperparameters(record: Record, given: Mapping[str, Any]) -> Dict[str, Any]:
+def given_hyperparameters(
+    record: Record, given: Mapping[str, Any], functions: bool = False
+) -> Dict[str, Any]:
     """Returns the hyperparameters of a record, with some values replaced.
 
+    Args:
+      record: the record.
+      given: a dict from names to values.
+      functions: whether a value may be a function, such as a schedule.
+
     Raises:
-      RecordError: a name is unknown, a hyperparameter has no value, or its value is not of its
-        dtype.
+      RecordError: a name is unknown, the record does not follow a hyperparameter or has no value of
+        it, or a value is no number of its dtype.
     """
-    unknown = sorted(set(given) - set(record.hyperparameters))
-    if unknown:
-        raise RecordError(
-            f"{record.optimizer} has no hyperparameter {unknown[0]!r}, but "
-            f"{', '.join(sorted(record.hyperparameters))}"
-        )
     values = {name: scalar.value for name, scalar in record.hyperparameters.items()}
-    values.update(given)
+    for name, value in given.items():
+        if name not in values and name not in record.fixed:
+            raise RecordError(
+                f"{record.optimizer} has no hyperparameter {name!r}, but "
+                f"{', '.join(sorted(values))}"
+            )
+        values[name] = value
     for name, value in values.items():
         if value is None:
             raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
-        check_integer(name, value, record.hyperparameters[name].dtype)
-    return values
+        must_be_number = not functions or name in {*record.fixed, *record.nonzero}
+        if must_be_number or not callable(value):
+            _check_number(record, name, value)
+    return {name: values[name] for name in record.hyperparameters}
 
 
-def check_integer(name: str, value: Any, dtype: str) -> None:
-    """Raises a RecordError if a hyperparameter is an integer, and a value is not."""
+def _check_number(record: Record, name: str, value: Any) -> None:
+    """Raises a RecordError if a hyperparameter cannot have a value."""
+    dtype, recorded = {**record.hyperparameters, **record.fixed}[name]
+    is_fixed, is_nonzero = name in record.fixed, name in record.nonzero
+    if hasattr(value, "shape") and not (is_fixed or is_nonzero or dtype in INTEGERS):
+        return  # an array, which may be in the memory of a GPU
+    try:
+        number = None if is_fixed and callable(value) else float(0 + value)  # a text is no number
+    except (TypeError, ValueError):
+        raise RecordError(f"{name} must be a number, got {value!r}") from None
+    is_other = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
+    if is_other or (is_nonzero and not number):
+        raise RecordError(
+            f"{name} was {recorded} when {record.optimizer} was recorded, and the record does not "
+            f"follow it{'' if is_other else ' to 0'}: make another record, of the optimizer with "
+            f"{name}={value!r} (legacy_opt.recorded.record)"
+        )
     if dtype in INTEGERS and int(value) != value:
         raise RecordError(
             f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
             "optimizer with a float, such as 1.0"
         )
+
+
+def started(record: Record, values: Mapping[str, Any]) -> Record:
+    """Returns a record with the initial values for these values of hyperparameters."""
+    starts = {}
+    for name, hyperparameter in record.initial.items():
+        value, recorded = values[hyperparameter], record.hyperparameters[hyperparameter].value
+        # A recorded value is rounded to the dtype of the hyperparameter, an initial value is not.
+        if not isinstance(value, (int, float)) or value != recorded:
+            starts[name] = value
+    return record.with_starts(starts)
 
 
 def program_for(group: Group, is_sparse: bool, name: str) -> Program:

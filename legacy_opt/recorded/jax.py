@@ -21,6 +21,7 @@ from legacy_opt.recorded.interpreter import (
     check_slots,
     given_hyperparameters,
     run_function,
+    started,
     stored_shape,
 )
 from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, hidden_zero, plain
@@ -99,9 +100,7 @@ class JaxOptimizer:
         self.record = record
         self._level = level
         self._schedules = {name: each for name, each in hyperparameters.items() if callable(each)}
-        # A schedule needs a number in its place to be checked.
-        numbers = {name: 1 if callable(each) else each for name, each in hyperparameters.items()}
-        self._numbers = given_hyperparameters(record, numbers)
+        self._numbers = given_hyperparameters(record, hyperparameters, functions=True)
 
     def init(self, params: Any) -> State:
         """Returns the initial state.
@@ -110,15 +109,17 @@ class JaxOptimizer:
           RecordError: the record does not fit a parameter.
         """
         leaves, tree = leaves_of(params)
-        groups = [self.group_of(name, value) for name, value in leaves]
+        count = jnp.zeros((), dtype_of("int64"))
+        values = {**self._numbers, **{name: each(count) for name, each in self._schedules.items()}}
+        record = started(self.record, values)
+        groups = [record.group_of(name, value.shape, value.dtype) for name, value in leaves]
         names = sorted({name for group in self.record.groups for name in group.slots})
         slots = {name: tree.unflatten(self._initial(name, groups, leaves)) for name in names}
-        count = jnp.zeros((), dtype_of("int64"))
         shared = {
             name: jnp.asarray(scalar.value, dtype_of(scalar.dtype))
-            for name, scalar in self.record.shared.items()
+            for name, scalar in record.shared.items()
         }
-        return State(count, self._hyperparams(self._numbers, count), shared, slots)
+        return State(count, self._hyperparams(values, count), shared, slots)
 
     def _initial(self, name: str, groups: List[Group], leaves: Any) -> Iterator[Any]:
         """Yields a slot for each parameter."""

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import keras
 
-from legacy_opt.recorded.interpreter import given_hyperparameters, stored_shape
+from legacy_opt.recorded.interpreter import given_hyperparameters, started, stored_shape
 from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Record, RecordError
@@ -71,11 +71,16 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     ) -> None:
         record = loads(record) if isinstance(record, str) else record
         given = dict(hyperparameters or {})
+        for name in {*record.hyperparameters, *record.fixed}:
+            if kwargs.get(name) is not None:
+                raise RecordError(
+                    f"{name} is Keras' own here: pass hyperparameters={{{name!r}: …}}"
+                )
         if learning_rate is not None:
-            given[_RATE] = 1 if callable(learning_rate) else learning_rate
-        values = given_hyperparameters(record, given)
+            given[_RATE] = learning_rate
+        values = given_hyperparameters(record, given, functions=callable(learning_rate))
         rate = values.pop(_RATE, 0.0)
-        super().__init__(learning_rate if callable(learning_rate) else float(rate), **kwargs)
+        super().__init__(rate if callable(rate) else float(rate), **kwargs)
         # Keras would track, and copy, dicts in attributes.
         self._rule = _rule_of_backend()(record, level, values, tuple(tables))
 
@@ -83,6 +88,19 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
     def record(self) -> Record:
         """The record."""
         return self._rule.record
+
+    @property
+    def learning_rate(self) -> Any:
+        """The learning rate of this step. If the record does not follow it, it cannot be set."""
+        return super().learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: Any) -> None:
+        if _RATE not in self.record.hyperparameters:
+            raise AttributeError(
+                f"the record of {self.record.optimizer} does not follow a learning rate"
+            )
+        keras.optimizers.Optimizer.learning_rate.fset(self, rate)
 
     @property
     def shared(self) -> Mapping[str, Any]:
@@ -109,22 +127,23 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
           RecordError: the record does not fit a variable, or two variables have the same path.
         """
         rule = self._rule
+        record = started(rule.record, {**rule.hyperparameters, _RATE: self.learning_rate})
         for variable in variables:
             if variable.path in rule.slots:
                 raise RecordError(f"two variables have the path {variable.path!r}")
-            rule.slots[variable.path] = self._new_slots(variable)
+            rule.slots[variable.path] = self._new_slots(variable, record)
         for path in rule.tables:
             if path not in rule.slots:
                 raise RecordError(
                     f"tables has {path!r}, but the variables are {sorted(rule.slots)}"
                 )
-        for name, scalar in self.record.shared.items():
+        for name, scalar in record.shared.items():
             rule.shared[name] = self._new((), scalar.value, scalar.dtype, name)
         super().build(variables)
 
-    def _new_slots(self, variable: Any) -> Dict[str, Any]:
+    def _new_slots(self, variable: Any, record: Record) -> Dict[str, Any]:
         dtype = keras.backend.standardize_dtype(variable.dtype)
-        group = self.record.group_of(variable.path, variable.shape, dtype)
+        group = record.group_of(variable.path, variable.shape, dtype)
         prefix, slots = variable.path.replace("/", "_"), {}
         for name, slot in group.slots.items():
             shape = stored_shape(slot.layout, variable.shape)

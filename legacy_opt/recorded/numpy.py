@@ -16,6 +16,7 @@ from legacy_opt.recorded.interpreter import (
     given_hyperparameters,
     program_for,
     run_function,
+    started,
     stored_shape,
     whole_step,
 )
@@ -217,16 +218,16 @@ class NumpyOptimizer:
         self.variables = dict(variables)
         self.hyperparameters = given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
-        slots = {}
+        start, slots = started(record, self.hyperparameters), {}
         for name, array in self.variables.items():
-            group = record.group_of(name, array.shape, array.dtype)
+            group = start.group_of(name, array.shape, array.dtype)
             slots[name] = {
                 slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
                 for slot_name, slot in group.slots.items()
             }
         shared = {
             name: self._library.constant(scalar.value, scalar.dtype)
-            for name, scalar in record.shared.items()
+            for name, scalar in start.shared.items()
         }
         self.state = State(0, shared, slots)
 

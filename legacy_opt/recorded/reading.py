@@ -10,6 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
+from legacy_opt.recorded import followed
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
@@ -101,22 +102,18 @@ class _Reader:
         self._count = 0
 
     def record(self, document: Any) -> Record:
-        if not isinstance(document, dict) or document.get("format") != FORMAT:
-            raise RecordError(f"not a record: there is no format {FORMAT!r}")
-        if document.get("version") != VERSION or isinstance(document["version"], bool):
-            raise RecordError(
-                f"version {_shown(document.get('version'))} of the format is not known: this "
-                f"legacy_opt reads version {VERSION}"
-            )
-        names = "after before clipping dtype format global_step groups hyperparameters optimizer"
-        fields = self._fields(document, f"{names} shared version")
+        version, document = _as_version_2(document)
+        names = "after before clipping dtype fixed format global_step groups hyperparameters"
+        fields = self._fields(document, f"{names} initial nonzero optimizer shared version")
         global_step = fields["global_step"]
         if global_step is not None:
             self._one_of("global_step", global_step, (*INTEGERS, "float32"))
         hyperparameters = self._scalars("hyperparameters", fields["hyperparameters"], True)
         shared = self._scalars("shared", fields["shared"], False)
+        fixed = self._scalars("fixed", fields["fixed"], True)
         given = dict(hyperparameters, **shared)
-        if len(given) < len(hyperparameters) + len(shared) or "global_step" in given:
+        count = len(hyperparameters) + len(fixed) + len(shared) + 1
+        if len({*given, *fixed, "global_step"}) < count:
             self._refuse("a name has two meanings")
         dtypes = {name: scalar.dtype for name, scalar in given.items()}
         if global_step is not None:
@@ -134,7 +131,7 @@ class _Reader:
             self._one_of("clipping", clipping, CLIPPINGS)
             if CLIP_NORM not in hyperparameters or hyperparameters[CLIP_NORM].dtype != dtype:
                 self._refuse(f"clipping: there is no hyperparameter {CLIP_NORM!r} of this dtype")
-        return Record(
+        found = Record(
             self._name("optimizer", fields["optimizer"]),
             dtype,
             global_step,
@@ -144,7 +141,16 @@ class _Reader:
             after,
             tuple(self._group(i, each, dtype, scalars) for i, each in enumerate(groups)),
             clipping,
+            fixed,
+            tuple(self._list("nonzero", fields["nonzero"], MOST_NAMES)),
+            self._dict("initial", fields["initial"]),
         )
+        for what, names in ("nonzero", found.nonzero), ("initial", found.initial.values()):
+            for name in names:
+                self._one_of(what, name, tuple(hyperparameters))
+        for name in found.initial:
+            self._one_of("initial", name, [each for each, _, _ in found.starts])
+        return followed.settled(followed.of_version_1(found) if version == 1 else found)
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
@@ -389,6 +395,20 @@ class _Reader:
             if -(1 << bits) <= value < 1 << bits:
                 return value
         return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
+
+
+def _as_version_2(document: Any) -> Tuple[int, Dict[str, Any]]:
+    """Returns the version of a document, and the document with the names of version 2."""
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise RecordError(f"not a record: there is no format {FORMAT!r}")
+    version = document.get("version")
+    if version not in (1, VERSION) or isinstance(version, bool):
+        raise RecordError(
+            f"version {_shown(version)} of the format is not known: this legacy_opt reads version "
+            f"{VERSION}, and 1"
+        )
+    more = {"fixed": {}, "nonzero": [], "initial": {}} if version == 1 else {}
+    return version, {**document, **more}
 
 
 def _shown(value: Any) -> str:

@@ -32,7 +32,8 @@ from legacy_opt.native.compiler.trace import trace_scalars
 from legacy_opt.native.updates.acceleration import accelerate
 from legacy_opt.native.updates.formulas import level_of
 from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
-from legacy_opt.recorded import records, step_scalars
+from legacy_opt.native.updates.weight_decay import DecayedFormulas
+from legacy_opt.recorded import followed, records, step_scalars
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.traced import LEVELS, function_of, program_of
@@ -77,11 +78,20 @@ def record(
         )
     _check_decay(optimizer, variables, decay_var_list)
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
+
+    def traced(changed: Mapping[str, Any]) -> Record:
+        values = {recorder.given.hyperparameters[key][2]: each for key, each in changed.items()}
+        some = {key: shapes[key] for key in map(_variable_of, found.groups)}
+        with tf.Graph().as_default():
+            other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
+            return other.record(name, tuple(other.groups()))
+
     try:
         with tf.Graph().as_default():
             recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
             groups = recorder.groups()
             found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
+        found = followed.found(found, traced)
         if variables is None:
             _check_other_variables(optimizer, dtype, groups)
     # The optimizer's own code may raise them, too.
@@ -152,8 +162,14 @@ def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
     return None
 
 
-def _copy(optimizer: V1Optimizer) -> V1Optimizer:
-    """Returns a copy without slots, whose updates may be native kernels.
+def _variable_of(group: Group) -> str:
+    """Returns the name of one of the variables for which a group was recorded."""
+    _, high = group.ranks or (0, None)
+    return next(iter(group.variables or [f"rank_{len(_SHAPES) - 1 if high is None else high}"]))
+
+
+def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:
+    """Returns a copy with some other attributes, no slots, and updates that may be native kernels.
 
     Raises:
       UnsupportedError: the optimizer has no rule.
@@ -161,7 +177,9 @@ def _copy(optimizer: V1Optimizer) -> V1Optimizer:
     if getattr(optimizer, "wrapped", ()):
         raise UnsupportedError("it is a wrapper: record the optimizer inside it")
     clean = copy.copy(optimizer)
-    vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
+    vars(clean).update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={}, **changed)
+    if hasattr(clean, "_decays_at_zero"):
+        clean._decays_at_zero = True
     step = getattr(clean, "_global_step", None)
     has_step = argument_checks.is_tensor_like(step)
     new_step = _new_step(step.dtype.base_dtype if has_step else tf.int64)
@@ -206,6 +224,7 @@ class _Recorder:
         shapes: Mapping[str, Sequence[int]],
         dtype: Any,
         decay_var_list: Optional[Collection[str]] = None,
+        has_numbers: bool = True,
     ) -> None:
         self._optimizer = optimizer
         self._dtype = dtype
@@ -214,8 +233,13 @@ class _Recorder:
             for name, shape in shapes.items()
         }
         optimizer._create_slots(list(self._variables.values()))
+        if not has_numbers:  # the nodes do not contain numbers that `unrounded` computes in Python
+            optimizer._given_value = lambda name: optimizer._rule_step.tensors[name]
         optimizer._prepare()
         self._formulas = formulas_of(optimizer)
+        self.given = step_scalars.given(step_scalars.parts_of(self._formulas))
+        if not has_numbers and isinstance(self._formulas, DecayedFormulas):
+            optimizer._weight_decay = optimizer._weight_decay_tensor
         self._decay_var_list = decay_var_list
         self._initial = self._initial_values()
 
@@ -229,11 +253,8 @@ class _Recorder:
 
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
-        parts = step_scalars.parts_of(self._formulas)
-        given = step_scalars.given(parts)
-        dtypes = {
-            key: tensor.dtype.base_dtype for key, (tensor, _) in given.hyperparameters.items()
-        }
+        parts, given = step_scalars.parts_of(self._formulas), self.given
+        dtypes = {key: each[0].dtype.base_dtype for key, each in given.hyperparameters.items()}
         dtypes.update((key, each.dtype.base_dtype) for key, each in given.shared.items())
         if given.global_step is not None:
             dtypes["global_step"] = tf.as_dtype(given.global_step)
@@ -244,7 +265,7 @@ class _Recorder:
         after = trace_scalars(with_dtypes, lambda tensors: step_scalars.after(parts, tensors))
         hyperparameters = {
             key: Scalar(dtypes[key].name, step_scalars.number(value, dtypes[key]))
-            for key, (_, value) in given.hyperparameters.items()
+            for key, (_, value, _) in given.hyperparameters.items()
         }
         shared = {
             key: Scalar(dtypes[key].name, _only_value(key, self._initial[variable.op.name]))
@@ -266,7 +287,8 @@ class _Recorder:
         if self._decay_var_list is None:
             return self._groups()
         # An empty list would mean all variables.
-        decayed = [self._variables[name] for name in self._decay_var_list] or [v1.Variable(0.0)]
+        known = [name for name in self._decay_var_list if name in self._variables]
+        decayed = [self._variables[name] for name in known] or [v1.Variable(0.0)]
         with self._optimizer.decaying_only(decayed):
             return self._groups()
 

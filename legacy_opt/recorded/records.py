@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-FORMAT, VERSION = "legacy-opt rule", 1
+FORMAT, VERSION = "legacy-opt rule", 2
 
 # The level of a value: how many values there are for a variable.
 SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS = (
@@ -183,13 +183,19 @@ class Record(NamedTuple):
       optimizer: the name of the optimizer's class.
       dtype: the dtype of the variables.
       global_step: the dtype of the global step; None if the rule does not read it.
-      hyperparameters: a dict from names to `Scalar`.
+      hyperparameters: a dict from names to `Scalar`: those that the record follows.
       shared: a dict from names of shared (non-slot) variables to `Scalar`.
       before: the `Function` that computes the scalars of a training step.
       after: the `Function` that computes the new values of shared variables, after all updates.
       groups: the groups of variables.
       clipping: None; or one of `CLIPPINGS`: gradients are first clipped by their global norm, whose
         limit is the hyperparameter "clip_norm".
+      fixed: a dict from names to `Scalar`: hyperparameters that the record does not follow, because
+        their values decided something in Python when it was made, or nothing reads them.
+      nonzero: the names of hyperparameters with which Python decides only whether they are 0. The
+        record is for other values.
+      initial: a dict from names of slots and shared variables to hyperparameters, which are their
+        initial values.
     """
 
     optimizer: str
@@ -201,6 +207,9 @@ class Record(NamedTuple):
     after: Function
     groups: Tuple[Group, ...]
     clipping: Optional[str] = None
+    fixed: Mapping[str, Scalar] = {}
+    nonzero: Tuple[str, ...] = ()
+    initial: Mapping[str, str] = {}
 
     def group_of(self, name: str, shape: Sequence[int], dtype: Optional[Any] = None) -> Group:
         """Returns the group of a variable.
@@ -235,6 +244,33 @@ class Record(NamedTuple):
             f"the record of {self.optimizer} has no update for a variable {name!r} with "
             f"{len(shape)} axes{hint}"
         )
+
+    @property
+    def starts(self) -> Sequence[Tuple[str, Optional[Number], str]]:
+        """The name, the initial value and the dtype of each shared variable and slot."""
+        found = [(name, each.value, each.dtype) for name, each in self.shared.items()]
+        for group in self.groups:
+            found += [(name, each.initial, each.dtype) for name, each in group.slots.items()]
+        return found
+
+    def with_starts(self, values: Mapping[str, Any]) -> Record:
+        """Returns a record with other initial values of slots and shared variables, by names."""
+
+        def changed(parts: Mapping[str, Any], field: str) -> Any:
+            names = set(parts).intersection(values)
+            return {
+                **parts,
+                **{each: parts[each]._replace(**{field: values[each]}) for each in names},
+            }
+
+        groups = tuple(each._replace(slots=changed(each.slots, "initial")) for each in self.groups)
+        return self._replace(shared=changed(self.shared, "value"), groups=groups)
+
+    def without_values(self) -> Record:
+        """Returns the rule, without values of hyperparameters and initial values."""
+        hyper = {name: each._replace(value=None) for name, each in self.hyperparameters.items()}
+        rule = self.with_starts({name: None for name, _, _ in self.starts})
+        return rule._replace(hyperparameters=hyper, fixed={}, nonzero=(), initial={})
 
 
 # The sums over parts of a variable, as (level of the operand, level of the sum).

@@ -96,16 +96,11 @@ def check_rule(state: SavedState, record: Record) -> None:
       RecordError: the state belongs to another rule, or its step is no whole number.
     """
     whole_step(state.global_step)
-    if _without_values(state.record) != _without_values(record):
+    if state.record.without_values() != record.without_values():
         raise RecordError(
             f"the state belongs to another rule, of {state.record.optimizer}, and not to this rule "
             f"of {record.optimizer}"
         )
-
-
-def _without_values(record: Record) -> Record:
-    dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
-    return record._replace(hyperparameters=dtypes)
 
 
 def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -24,12 +25,13 @@ class Given(NamedTuple):
     """The scalars from which those of a training step are computed.
 
     Attributes:
-      hyperparameters: a dict from names to (tensor in the optimizer, value or None).
+      hyperparameters: a dict from names to (tensor in the optimizer, value or None, attribute of
+        the optimizer that has the value).
       shared: a dict from names to shared variables.
       global_step: the dtype of the global step, or None.
     """
 
-    hyperparameters: Dict[str, Tuple[Tensor, Any]]
+    hyperparameters: Dict[str, Tuple[Tensor, Any, str]]
     shared: Dict[str, Variable]
     global_step: Optional[str]
 
@@ -44,17 +46,18 @@ def parts_of(formulas: Formulas) -> List[Formulas]:
 
 def given(parts: Sequence[Formulas]) -> Given:
     """Finds the hyperparameters, shared variables and the global step that formulas read."""
-    hyperparameters: Dict[str, Tuple[Tensor, Any]] = {}
+    hyperparameters: Dict[str, Tuple[Tensor, Any, str]] = {}
     shared: Dict[str, Variable] = {}
     global_step = None
     for part in parts:
         optimizer = part.optimizer
         if isinstance(part, DecayedFormulas):
-            value = optimizer._weight_decay
-            hyperparameters["weight_decay"] = optimizer._weight_decay_tensor, value
+            tensor, value = optimizer._weight_decay_tensor, optimizer._weight_decay
+            hyperparameters["weight_decay"] = tensor, value, "_weight_decay"
         elif isinstance(part, RuleFormulas):
             for name, tensor in optimizer._rule_step.tensors.items():
-                hyperparameters[name] = tensor, getattr(optimizer, "_" + name, tensor)
+                value = getattr(optimizer, "_" + name, tensor)
+                hyperparameters[name] = tensor, value, "_" + name
             shared = {name: optimizer._non_slot(name) for name in optimizer.non_slots()}
             step = optimizer._rule_step.global_step
             if step is not None and not isinstance(optimizer._global_step, (int, float)):
@@ -64,7 +67,10 @@ def given(parts: Sequence[Formulas]) -> Given:
                 if name == "global_step":
                     global_step = tensor.dtype.base_dtype.name
                 elif name not in _POWERS:
-                    hyperparameters[name] = tensor, _evaluated(tensor)
+                    attributes = part.rule.tensors[name]
+                    last = attributes if isinstance(attributes, str) else attributes[-1]
+                    value = re.sub("_tensor$|_t$", "", last)
+                    hyperparameters[name] = tensor, _evaluated(tensor), value
             if part.rule.powers:
                 powers = optimizer._get_beta_accumulators()
                 shared = dict(zip(_POWERS, powers))
@@ -84,6 +90,8 @@ def before(parts: Sequence[Formulas], given: Mapping[str, Tensor], dtype: Any) -
         else:
             names = part.scalars(dtype)
             scalars.update((name, given[name]) for name in names)
+            if "global_step" in scalars:  # AdagradDA counts the step that it does
+                scalars["global_step"] += 1
     return scalars
 
 

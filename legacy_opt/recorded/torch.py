@@ -29,11 +29,11 @@ import torch
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_array,
-    check_integer,
     check_slots,
     given_hyperparameters,
     program_for,
     run_function,
+    started,
     stored_shape,
 )
 from legacy_opt.recorded.library import LEVELS, check_level
@@ -118,17 +118,19 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
         Raises:
           RecordError: the record does not fit a parameter, a name occurs twice, or the group has
-            the key "learning_rate" in place of "lr".
+            another key than hyperparameters which the record follows (the rate is "lr").
         """
         if _RATE in param_group and self._key(_RATE) != _RATE:
             raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
+        known = {*_RESERVED, *self.record.shared, *map(self._key, self.record.hyperparameters)}
+        others = {key: value for key, value in param_group.items() if key not in known}
+        values = self._values({**self.defaults, **param_group})
+        given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         # Tensors, because torch.compile would compile the step again for each number.
-        shared = {"global_step": Scalar("int64", 0), **self.record.shared}
-        for name, (dtype, value) in shared.items():
-            first = self.param_groups[0].get(name, self._library.constant(value, dtype))
-            group.setdefault(name, first.clone())
+        for name, start in self._starts(group).items():
+            group.setdefault(name, start)
         for name, parameter in named(group):
             its_group = self._group_of(name, parameter, group["axes"])
             if self._kernels is not None:
@@ -140,10 +142,30 @@ class RecordedOptimizer(torch.optim.Optimizer):
             if count > 1 and name is not None:
                 raise RecordError(f"two parameters have the name {name!r}")
 
+    def _starts(self, group: Dict[str, Any]) -> Dict[str, Any]:
+        """Returns the step and the shared variables with which a parameter group begins."""
+        first = self.param_groups[0]
+        own, of_first = (started(self.record, self._values(each)).shared for each in (group, first))
+        if first.get("global_step", 0) > 0:
+            if own != of_first:
+                raise RecordError(
+                    "a parameter group that is added after steps must have the betas and initial "
+                    "values of the first group"
+                )
+            return {name: first[name].clone() for name in ("global_step", *own)}
+        scalars = {"global_step": Scalar("int64", 0), **own}
+        return {
+            name: self._library.constant(each.value, each.dtype) for name, each in scalars.items()
+        }
+
     def _key(self, name: str) -> str:
         """Returns the key of a hyperparameter in parameter groups."""
         is_rate = name == _RATE and _NAME_OF_RATE not in self.record.hyperparameters
         return _NAME_OF_RATE if is_rate else name
+
+    def _values(self, group: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the values of the hyperparameters in a parameter group."""
+        return {name: group[self._key(name)] for name in self.record.hyperparameters}
 
     def _group_of(self, name: Optional[str], parameter: Any, axes: Any) -> Group:
         dtype = str(parameter.dtype).rpartition(".")[2]
@@ -179,18 +201,17 @@ class RecordedOptimizer(torch.optim.Optimizer):
 
     def _given(self, group: Mapping[str, Any]) -> Dict[str, Any]:
         record = self.record
+        fixed = {name: group[name] for name in record.fixed if name in group}
+        given_hyperparameters(record, {**self._values(group), **fixed})
         dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
         dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
         if record.global_step is not None:
             dtypes["global_step"] = record.global_step
-        return {name: self._scalar(name, group[self._key(name)], dtypes[name]) for name in dtypes}
+        return {name: self._scalar(group[self._key(name)], dtypes[name]) for name in dtypes}
 
-    def _scalar(self, name: str, value: Any, dtype: str) -> Any:
+    def _scalar(self, value: Any, dtype: str) -> Any:
         if not isinstance(value, torch.Tensor):
-            check_integer(name, value, dtype)
             return self._library.constant(value, dtype)
-        if value.is_floating_point():
-            check_integer(name, value, dtype)
         return self._library.cast(value.clone(), dtype)  # the step changes shared variables
 
     def slots(self, parameter: Any, name: Optional[str] = None) -> Dict[str, Any]:
@@ -200,16 +221,17 @@ class RecordedOptimizer(torch.optim.Optimizer):
         """
         state = self.state[parameter]
         if not state:
-            ((axes, its_name),) = [
-                (group["axes"], each_name)
+            ((axes, its_name, values),) = [
+                (group["axes"], each_name, self._values(group))
                 for group in self.param_groups
                 for each_name, each in named(group)
                 if each is parameter
             ]
-            group = self._group_of(name or its_name, parameter, axes)
+            name, shape = name or its_name or "a parameter", _shape(parameter, axes)
+            group = started(self.record, values).group_of(name, shape)
             for slot_name, slot in group.slots.items():
                 state[slot_name] = torch.full(
-                    stored_shape(slot.layout, _shape(parameter, axes)),
+                    stored_shape(slot.layout, shape),
                     slot.initial,
                     dtype=getattr(torch, slot.dtype),
                     device=parameter.device,

@@ -317,12 +317,19 @@ def with_field(name, value, part=lambda d: d["groups"][0]):
 ONE = ["Const", "bool", "scalar", [], True]
 DAMAGED = {
     "not a record: there is no format": lambda d: d.pop("format"),
-    "version 2 of the format is not known": lambda d: d.update(version=2),
+    "version 3 of the format is not known": lambda d: d.update(version=3),
     "version True of the format": lambda d: d.update(version=True),
     "expected the names after, before": lambda d: d.update(more=1),
     "optimizer: expected a name, got ''": lambda d: d.update(optimizer=""),
     "dtype: expected one of float32, float64": lambda d: d.update(dtype="complex64"),
-    "a name has two meanings": lambda d: d["shared"].update(d["hyperparameters"]),
+    "a name has two meanings": lambda d: d["fixed"].update(
+        learning_rate={"dtype": "float32", "value": "0x0.0p+0"}
+    ),
+    "nonzero: expected one of accumulator_decay_rate": lambda d: d.update(nonzero=["momentum"]),
+    "initial: expected one of accumulator_decay_rate": lambda d: d["initial"].update(
+        accumulator="beta"
+    ),
+    "initial: expected one of accumulator": lambda d: d["initial"].update(m="learning_rate"),
     "clipping: expected one of rows": lambda d: d.update(clipping="columns"),
     "after: 'x' is no shared variable": lambda d: d["after"].update(nodes=[ONE], results={"x": 0}),
     "results: there is no node 999": lambda d: d["before"]["results"].update(x=999),

@@ -75,3 +75,24 @@ def check_grades(grade_of):
     refused("and a falling rate", grade_of, new_state("AdamWOptimizer", 3000))
     unusual = new_state("AdadeltaOptimizer", 100, 1e-3)
     assert grade_of(unusual).name == "exact" and grade_of(unusual).case
+
+
+def with_other_hyperparameters():
+    """Trains each rule of the catalogue with other values of all hyperparameters.
+
+    Yields:
+      For each rule its record, the hyperparameters, the gradients, and the weights after them.
+    """
+    draw = np.random.RandomState(0)
+    for name in recorded.catalogue():
+        record = recorded.load(name)
+        values = [0.5, 0.625, 0.375, 0.75, 0.875]
+        hyper = {each: values[i % 5] for i, each in enumerate(sorted(record.hyperparameters))}
+        if "learning_rate_power" in hyper:
+            hyper["learning_rate_power"] = -0.625
+        gradients = [draw.randn(4, 3).astype("f4") for _ in range(4)]
+        weights = {"w": np.ones((4, 3), "f4")}
+        optimizer = NumpyOptimizer(record, weights, **hyper)
+        for gradient in gradients:
+            optimizer.step({"w": gradient})
+        yield record, hyper, gradients, weights["w"]

@@ -13,7 +13,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.tree_util import keystr
-from leave_checks import check_grades, new_state, own_trainings, refused, run
+from leave_checks import (
+    check_grades,
+    new_state,
+    own_trainings,
+    refused,
+    run,
+    with_other_hyperparameters,
+)
 
 from legacy_opt import recorded
 from legacy_opt.recorded import jax_state, optax_own, state_files
@@ -393,6 +400,30 @@ def check_without_x64():
     assert same(params, weights) and isinstance(state[1], State)
 
 
+def check_hyperparameters():
+    """Records follow other values, numbers and schedules; others are refused."""
+    for record, hyper, gradients, expected in with_other_hyperparameters():
+        schedules = {
+            name: lambda count, each=each: each + 0 * count for name, each in hyper.items()
+        }
+        optimizer, params = JaxOptimizer(record, **schedules), {"w": ones((4, 3))}
+        state, step = jax.jit(optimizer.init)(params), jax.jit(optimizer.step)
+        transformation, its_params = from_record(record, **hyper), {"w": ones((4, 3))}
+        its_state, update = transformation.init(its_params), jax.jit(transformation.update)
+        for gradient in gradients:
+            params, state = step(params, state, {"w": gradient})
+            updates, its_state = update({"w": gradient}, its_state, its_params)
+            its_params = optax.apply_updates(its_params, updates)
+        for found in params, its_params:
+            assert np.array_equal(found["w"], expected), record.optimizer
+        for name in record.fixed:
+            for wrong in 0.5, lambda count: 0.0 * count:
+                refused(f"{name} was 0.0 when", JaxOptimizer, record, **{name: wrong})
+                refused(f"{name} was 0.0 when", from_record, record, **{name: wrong})
+            its = state._replace(hyperparams={**state.hyperparams, name: jnp.float32(0.5)})
+            refused("hyperparams must be", optimizer.step, params, its, {"w": gradients[0]})
+
+
 CHECKS = (
     check_rates,
     check_schedules,
@@ -403,6 +434,7 @@ CHECKS = (
     check_denormals,
     check_trees,
     check_names,
+    check_hyperparameters,
     check_own_optimizers,
     check_scales,
     check_parts_of_trees,

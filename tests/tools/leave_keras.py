@@ -8,7 +8,7 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 
 import keras
 import numpy as np
-from leave_checks import refused, run
+from leave_checks import refused, run, with_other_hyperparameters
 
 from legacy_opt import recorded
 from legacy_opt.recorded import keras_state, state_files
@@ -152,6 +152,32 @@ def check_what_keras_does():
     assert equal(variable, in_numpy(GRADIENTS))
 
 
+def check_hyperparameters():
+    """Records follow other values, also after loading; others are refused."""
+    for record, hyper, gradients, expected in with_other_hyperparameters():
+        rate = {"learning_rate": hyper.pop("learning_rate")} if "learning_rate" in hyper else {}
+        optimizer = RecordedOptimizer(record, **rate, hyperparameters=hyper)
+        optimizer = RecordedOptimizer.from_config(optimizer.get_config())
+        variable = keras.Variable(np.ones((4, 3), "f4"), name="w")
+        for gradient in gradients:
+            optimizer.apply([keras.ops.convert_to_tensor(gradient)], [variable])
+        assert equal(variable, expected), record.optimizer
+        for name in record.fixed:
+            given = {name: 0.5}
+            refused(f"{name} was 0.0 when", RecordedOptimizer, record, hyperparameters=given)
+            RecordedOptimizer(record, hyperparameters={name: 0.0})
+    record = recorded.load("AdafactorOptimizer")
+    refused("no hyperparameter 'learning_rate'", RecordedOptimizer, record, 0.1)
+    try:
+        RecordedOptimizer(record).learning_rate = 0.1
+    except AttributeError as error:
+        assert "does not follow a learning rate" in str(error)
+    else:
+        raise AssertionError("the learning rate was ignored")
+    record = recorded.load("AdamWOptimizer")
+    refused("weight_decay is Keras' own", RecordedOptimizer, record, weight_decay=0.1)
+
+
 def check_global_step():
     """Rules that read the global step, and shared variables."""
     for name in ("AdagradDecayOptimizer", "LAMBOptimizer", "AdamOptimizer"):
@@ -231,6 +257,7 @@ if __name__ == "__main__":
             check_files,
             check_state_files,
             check_what_keras_does,
+            check_hyperparameters,
             check_global_step,
             check_clipping_of_records,
             check_tables,

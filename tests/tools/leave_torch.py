@@ -10,7 +10,14 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from leave_checks import check_grades, new_state, own_trainings, refused, run
+from leave_checks import (
+    check_grades,
+    new_state,
+    own_trainings,
+    refused,
+    run,
+    with_other_hyperparameters,
+)
 
 from legacy_opt import recorded
 from legacy_opt.recorded import state_files, torch_own, torch_state
@@ -204,6 +211,34 @@ def check_empty():
         RecordedOptimizer([parameter], recorded.load(name)).step()
 
 
+def check_hyperparameters():
+    """Records follow other values, given by name or by group; others are refused."""
+    for record, hyper, gradients, expected in with_other_hyperparameters():
+        group = {"lr" if name == "learning_rate" else name: each for name, each in hyper.items()}
+        for level, of_all, of_group in ("exact", hyper, {}), ("native", {}, group):
+            parameter = torch.nn.Parameter(torch.ones(4, 3))
+            groups = [{"params": [parameter], **of_group}]
+            optimizer = RecordedOptimizer(groups, record, level=level, **of_all)
+            for gradient in gradients:
+                parameter.grad = torch.from_numpy(gradient)
+                optimizer.step()
+            assert np.array_equal(parameter.detach().numpy(), expected), (record.optimizer, level)
+        refused("no hyperparameter 'nothing'", RecordedOptimizer, [parameter], record, nothing=1.0)
+        refused("no hyperparameter 'x'", RecordedOptimizer, [{**groups[0], "x": 1}], record)
+        for name in record.fixed:
+            for given, kwargs in (groups, {name: 0.5}), ([{**groups[0], name: 0.5}], {}):
+                refused(f"{name} was 0.0 when", RecordedOptimizer, given, record, **kwargs)
+            RecordedOptimizer(groups, record, **{name: 0.0})
+            optimizer.param_groups[0][name] = 0.5
+            refused(f"{name} was 0.0 when", optimizer.step)
+    record = recorded.load("AdamOptimizer")
+    groups = [{"params": [torch.nn.Parameter(torch.ones(2))], "beta1": each} for each in (0.5, 0.8)]
+    optimizer = RecordedOptimizer(groups, record)
+    powers = [each["beta1_power"] for each in optimizer.param_groups]
+    assert torch.equal(torch.stack(powers), torch.tensor([0.5, 0.8]))
+    refused("epsilon must be a number", RecordedOptimizer, [{**groups[0], "epsilon": "1"}], record)
+
+
 GRADES = {
     "AdadeltaOptimizer": "exact",
     "AdagradOptimizer": "rounding",
@@ -319,6 +354,11 @@ def check_groups_that_come_later():
         state = torch_state.state_of(optimizer)
         assert state.global_step == 20
         assert all(np.array_equal(state.variables[name], weights[name]) for name in "ab"), level
+        other = {"params": [("c", torch.nn.Parameter(torch.ones(3, 2)))], "beta1": 0.5}
+        refused("must have the betas", optimizer.add_param_group, other)
+        groups = [{"params": [("a", a)]}, dict(other, params=[("b", b)])]
+        powers = [each["beta1_power"] for each in RecordedOptimizer(groups, record).param_groups]
+        np.testing.assert_array_equal(powers, np.array([0.9, 0.5], "f4"))
 
 
 def check_errors():
@@ -370,6 +410,7 @@ if __name__ == "__main__":
             check_slots_that_exchange_values,
             check_order_of_equal_ids,
             check_empty,
+            check_hyperparameters,
             check_own_optimizers,
             check_scales,
             check_slots_that_do_not_fit,
