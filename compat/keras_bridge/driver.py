@@ -309,7 +309,7 @@ class V1Driver:
 
     def _check_follows(self, tensor: Tensor):
         if isinstance(self.global_step, str):
-            schedules.check_follows(tensor, self.owner.iterations)
+            schedules.check_follows(tensor, self.owner.steps_done().variable)
 
     # Slots.
 

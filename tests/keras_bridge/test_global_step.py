@@ -312,6 +312,17 @@ def test_another_optimizers_iterations_are_no_step_of_this_one(api):
             second.apply_gradients([(tf.ones([1]), w)])
 
 
+def test_a_schedule_of_keras_follows_iterations(api):
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = weight()
+        schedule = api.keras.optimizers.schedules.ExponentialDecay(1.0, 2, 0.5, staircase=True)
+        optimizer = api.bridged(SGD(0.1), learning_rate=schedule)
+        op = optimizer.apply_gradients([(tf.ones([1]), w)])
+        session.run(v1.global_variables_initializer())
+        values = [each[0] for each in trained(session, op, [w])]
+    np.testing.assert_array_equal(values, [-1.0, -2.0, -2.5, -3.0, -3.25, -3.5])
+
+
 def test_iterations_may_be_set_to_the_global_step():
     """As TensorFlow's Estimators do."""
 
@@ -477,8 +488,6 @@ def test_wrong_arguments(api):
 @pytest.mark.keras3
 def test_wrong_arguments_of_keras_3():
     with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="gradient_accumulation_steps"):
-            to_keras(SGD(0.1), api="keras3", global_step=new_step(), gradient_accumulation_steps=2)
         ref = v1.get_variable("ref", initializer=0, use_resource=False, trainable=False)
         with pytest.raises(ValueError, match="is a ref variable"):
             to_keras(SGD(0.1), api="keras3", global_step=ref)

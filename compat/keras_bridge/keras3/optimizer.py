@@ -86,7 +86,7 @@ class BridgedOptimizer(Keras3State):
         arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         check_global_step(global_step, may_be_ref=False)
         settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
-        check_arguments(keras_arguments, bool(settings.rates), global_step)
+        check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
         name_of_v1 = type(optimizer).__name__
         check_names(keras_arguments, settings.own_names, settings.numbers, name_of_v1)
@@ -321,9 +321,7 @@ def _counting_in(global_step: GlobalStep):
     return tf.variable_creator_scope(create)
 
 
-def check_arguments(
-    keras_arguments: Dict[str, Any], has_rate: bool, global_step: GlobalStep = "iterations"
-):
+def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
     """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
@@ -336,11 +334,6 @@ def check_arguments(
     steps = keras_arguments.get("gradient_accumulation_steps")
     if steps is not None:
         argument_checks.positive_integer("gradient_accumulation_steps", steps)
-        if isinstance(global_step, tf.Variable):
-            raise ValueError(
-                f"gradient_accumulation_steps={steps!r}: Keras would count batches in global_step, "
-                "which counts updates in v1. Use GradientAccumulationOptimizer."
-            )
     decay = keras_arguments.get("weight_decay")
     if decay is not None and argument_checks.number("weight_decay", decay) < 0:
         raise ValueError(f"weight_decay must not be negative, got {decay!r}.")
