@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-import legacy_opt
 from legacy_opt import AdagradDecayOptimizer
 from tests.support.keras.keras_apis import KERAS_3 as api
 from tests.support.keras.loading import load_model
@@ -152,27 +151,6 @@ def test_training_inside_a_cond():
             for feed in (True, False, True):
                 session.run(done, {train: feed})
             assert session.run(variable) == [0.0]
-
-
-def test_one_optimizer_advances_a_step_that_several_read():
-    """The global step is incremented only by the optimizer that builds its train op first."""
-    with tf.Graph().as_default():
-        step = v1.train.get_or_create_global_step()
-        rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
-        first, second = api.bridged(GradientDescent(rate)), api.bridged(GradientDescent(rate))
-        variable, other = trainable(), trainable()
-        ops = [first.apply_gradients([(tf.constant(ONE), variable)])]
-        with pytest.warns(legacy_opt.GlobalStepWarning, match="so train both"):
-            ops.append(second.apply_gradients([(tf.constant(ONE), other)]))
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            for index in (0, 0, 0, 0, 1, 0, 0):
-                session.run(ops[index])
-            assert session.run([variable, other]) == [[-2.0], [1.0]]
-            assert session.run(step) == 6
-            session.run(step.assign(100))
-            session.run(ops[0])
-            assert session.run(step) == 101
 
 
 # Unusual v1 classes.
