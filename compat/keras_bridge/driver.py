@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from legacy_opt import DecoupledWeightDecayExtension, versions
 from legacy_opt.core import contract, duplicate_ids, dynamic_embeddings, gradient_checks
-from legacy_opt.core.global_step import found_as_global_step
+from legacy_opt.core.global_step import find_global_step, found_as_global_step
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
@@ -125,7 +125,7 @@ class V1Driver:
         nested = nesting.nested_optimizers(self.optimizer)
         if any(each.optimizer._step_inputs.depends_on_step for each in nested):
             return True
-        if not isinstance(self.global_step, tf.Variable):
+        if not hasattr(self.global_step, "assign_add"):
             return False
         inputs = [each.optimizer._step_inputs for each in nested]
         return any(each.graph_tensors or (each.rates and not each.by_keras) for each in inputs)
@@ -170,8 +170,7 @@ class V1Driver:
         inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
         with alone(self.optimizer), inputs, self._announced(pairs), only_owned:
             if not delegates:
-                with self.with_hyperparameters():
-                    self.optimizer._prepare()
+                self.prepare(self.optimizer, self.optimizer)
                 self._step.update_ops = []
             yield
 
@@ -203,13 +202,49 @@ class V1Driver:
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             step = None if self.global_step is None else global_step
-            function = supported.own_apply_gradients(self.optimizer)
-            given = contract.accepted(function, global_step=step, name=name)
-            done = self.optimizer.apply_gradients(pairs, **given)
-            if step is not None and not contract.ignores(function, "global_step"):
-                return done
-            with after(done):  # as BERT's: its users increment the step themselves
-                return global_step.assign_add(1, read_value=False)
+            done = self.apply_and_count(self.optimizer, self.optimizer, pairs, step, name)
+        if step is not None:
+            return done
+        with after(done):
+            return global_step.assign_add(1, read_value=False)
+
+    def prepare(self, optimizer: V1Optimizer, bound: Any):
+        """Calls `_prepare` of an optimizer; see `apply_and_count` for the arguments."""
+        with self.with_hyperparameters():
+            bound._prepare()
+        if versions.for_a_session():  # it may have read a step of the graph
+            schedules.checked(dict(vars(optimizer)), self._check_follows)
+
+    def apply_and_count(
+        self,
+        optimizer: V1Optimizer,
+        bound: Any,
+        pairs: List[GradAndVar],
+        global_step: Optional[Variable],
+        name: Optional[str],
+    ):
+        """Calls apply_gradients of an optimizer as a whole; the step is incremented in any case.
+
+        Some classes leave it to the user, as BERT's does. A wrapper increments it as in a Session.
+
+        Args:
+          optimizer: the optimizer, which may be nested.
+          bound: the object whose method is called: `optimizer`, or its `super()`.
+          pairs: a list of (gradient, variable) pairs.
+          global_step: the variable to increment, or None.
+          name: the argument of apply_gradients.
+        """
+        function = supported.own_apply_gradients(owned_state.original_class(optimizer))
+        given = {"global_step": global_step, "name": name}
+        given = contract.accepted(function, **given) if function else given
+        if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
+            return bound.apply_gradients(pairs, **given)
+        before = tf.identity(global_step.read_value())
+        with after(before):
+            done = bound.apply_gradients(pairs, **given)
+        with after(done):
+            missing = tf.maximum(1 - (global_step.read_value() - before), 0)
+            return tf.group(global_step.assign_add(missing, read_value=False))
 
     def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
         """Restricts the optimizer's decoupled weight decay to some variables within this scope.
@@ -309,7 +344,8 @@ class V1Driver:
 
     def _check_follows(self, tensor: Tensor):
         if isinstance(self.global_step, str):
-            schedules.check_follows(tensor, self.owner.steps_done().variable)
+            own = [*self.owner.weights, self.owner.steps_done().variable]
+            schedules.check_follows(tensor, own)
 
     # Slots.
 
@@ -429,11 +465,16 @@ class V1Driver:
             values.update(dict.fromkeys(inputs.counts, steps_done.variable))
             if inputs.step is not None:
                 step = values[inputs.step] = tf.cast(step, inputs.step_dtype)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(with_attributes(optimizer, values))
-            if isinstance(self.global_step, str):  # otherwise the graph's global step is right
-                stack.enter_context(found_as_global_step(step))
-            yield
+        with with_attributes(optimizer, values):
+            if not isinstance(self.global_step, str):  # then the graph's global step is right
+                yield
+                return
+            of_graph, step = find_global_step(), tf.identity(step)
+            with found_as_global_step(step):
+                yield
+            if versions.for_a_session() and of_graph is not None and step.consumers():
+                with tf.init_scope():
+                    self._check_follows(tf.convert_to_tensor(of_graph))
 
 
 def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):

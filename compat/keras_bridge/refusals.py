@@ -56,7 +56,8 @@ def check_global_step(global_step: GlobalStep, may_be_ref: bool):
     """
     if isinstance(global_step, str) and global_step == "iterations":
         return
-    is_variable = isinstance(global_step, tf.Variable) and global_step.dtype.base_dtype.is_integer
+    # On TensorFlow 1.15, the variables of a strategy are no tf.Variables.
+    is_variable = hasattr(global_step, "assign_add") and global_step.dtype.base_dtype.is_integer
     if global_step is not None and not (is_variable and global_step.shape.rank == 0):
         raise TypeError(
             "global_step must be an integer scalar variable, such as "

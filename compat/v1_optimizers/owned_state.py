@@ -140,9 +140,11 @@ class NestedStateInKeras(StateInKeras):
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return self._driver.apply_and_count(self, super(), grads_and_vars, global_step, name)
+
     def _prepare(self):
-        with self._driver.with_hyperparameters():
-            super()._prepare()
+        self._driver.prepare(self, super())
 
     def without_bridge(self):
         """Returns the optimizer with its own update methods, which the methods below call."""

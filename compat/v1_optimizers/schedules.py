@@ -245,18 +245,18 @@ def in_plain_numbers(schedule, cls=None):
     return (cls or type(schedule)).from_config(settings)
 
 
-def check_follows(tensor, iterations):
+def check_follows(tensor, own):
     """Checks that a tensor of a graph is computed from no step that Keras does not increment.
 
     Args:
       tensor: a hyperparameter.
-      iterations: the variable that the Keras optimizer increments.
+      own: the variables of the Keras optimizer, with its `iterations`.
 
     Raises:
       ValueError: the tensor is computed from another integer scalar variable.
     """
-    counted = {source_of(each) for each in getattr(iterations, "values", (iterations,))}
-    others = sorted(each.name for each in integer_variables_behind(tensor) if each not in counted)
+    known = {source_of(part) for each in own for part in getattr(each, "values", (each,))}
+    others = sorted(each.name for each in integer_variables_behind(tensor) if each not in known)
     if others:
         raise ValueError(
             f"A hyperparameter, {tensor.name}, is computed from the integer variable {others[0]}, "

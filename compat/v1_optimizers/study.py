@@ -140,7 +140,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
         counts_updates=counts_updates,
         accumulates=any(map(nesting.accumulates, nested)),
         own_names=_own_names(nested, with_lr=len(leaves) > 1),
-        delegates_apply_gradients=bool(supported.own_apply_gradients(optimizer)),
+        delegates_apply_gradients=bool(supported.own_apply_gradients(type(optimizer))),
         step_dtype=inputs[id(leaves[0])].step_dtype,
     )
 

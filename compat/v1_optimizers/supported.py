@@ -38,7 +38,7 @@ def _check_one_class(optimizer, wrapped):
                 "Keras checkpoint. Pass that optimizer to to_keras."
             )
     has_updates = cls._resource_apply_dense is not BASE._resource_apply_dense
-    if not (wrapped or has_updates or own_apply_gradients(optimizer)):
+    if not (wrapped or has_updates or own_apply_gradients(cls)):
         raise TypeError(
             f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
             "so it cannot update resource variables, which Keras uses. Define this method (and "
@@ -131,7 +131,7 @@ _ONLY_PREPARE = tuple(
 )
 
 
-def own_apply_gradients(optimizer):
+def own_apply_gradients(cls):
     """Returns the function of apply_gradients that `to_keras` must call as a whole, or None."""
-    functions = [vars(cls).get("apply_gradients") for cls in type(optimizer).__mro__]
+    functions = [vars(each).get("apply_gradients") for each in cls.__mro__]
     return next((each for each in functions if each and each not in _ONLY_PREPARE), None)

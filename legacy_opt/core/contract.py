@@ -4,9 +4,10 @@ An exit is a function of this package that copies or replaces an optimizer. If a
 method that an exit does not call, the result would train differently: `check` refuses the class.
 """
 
+import contextlib
 import copy
-import dis
 import inspect
+import itertools
 
 import tensorflow as tf
 
@@ -71,13 +72,6 @@ def accepted(function, **given):
     return {name: value for name, value in given.items() if name in parameters}
 
 
-def ignores(function, argument):
-    """Whether a function takes an argument of that name, and does not read it."""
-    code = dis.get_instructions(inspect.unwrap(function))
-    is_read = any("LOAD" in e.opname and argument in e.argrepr.split(", ") for e in code)
-    return argument in inspect.signature(function).parameters and not is_read
-
-
 def check(exit_name, optimizer, error, ignored=()):
     """Refuses an optimizer with a method that an exit does not call as TensorFlow does.
 
@@ -123,46 +117,73 @@ def _is_refused(called, method, optimizer, user_class):
 def _only_adds(optimizer):
     """Whether `minimize` passes on the very objects that it gets, and does nothing else.
 
-    For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`.
+    For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`. The
+    objects are opaque: a method that looks at a name, or computes with the loss, raises an error.
     """
+    losses, lists = (object(), object), (None, [_opaque(), _opaque()])  # a tensor, a function
+    cases = list(itertools.product(losses, lists))
     try:
-        return all(_passes_on(optimizer, is_function) for is_function in (False, True))
-    except Exception:  # it computes with what it gets
+        with _full_graph():
+            passes = all(_passes_on(optimizer, *case) for case in cases)
+        if tf.executing_eagerly():  # a method may decide by that, too
+            passes = passes and all(_passes_on(optimizer, *case) for case in cases)
+        return passes
+    except Exception:  # whatever the method raises
         return False
 
 
-def _passes_on(optimizer, is_function):
+class _Opaque(tf.Variable):
+    dtype = tf.float32
+
+
+def _opaque():
+    return object.__new__(_Opaque)
+
+
+@contextlib.contextmanager
+def _full_graph():
+    """Scope of a graph with something in each collection by which a method may decide."""
+    keys = tf.compat.v1.GraphKeys
+    with tf.Graph().as_default() as graph:
+        for key in (
+            *(keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES),
+            *(keys.LOSSES, keys.REGULARIZATION_LOSSES, keys.UPDATE_OPS),
+        ):
+            graph.add_to_collection(key, _opaque())
+        yield
+
+
+def _passes_on(optimizer, loss, variables):
     root = [each for each in type(optimizer).__mro__ if "minimize" in vars(each)][-1]
     compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
-    before, calls = vars(optimizer), []
+    before, calls, graph = vars(optimizer), [], tf.compat.v1.get_default_graph()
+    slices = tf.IndexedSlices(tf.zeros([1]), tf.zeros([1], tf.int32))
+    pairs = ((object(), object()), (slices, object())) * 100
 
     def noting(method, result):
         return lambda *args, **kwargs: calls.append((method, _ids(args, kwargs))) or result
 
-    with tf.Graph().as_default() as graph:
-        tensor, variable = tf.zeros([]), tf.compat.v1.get_variable("v", [], use_resource=True)
-        loss, tape = ((lambda: tensor), None) if is_function else (tf.zeros([]), object())
-        given = accepted(root.minimize, global_step=object(), tape=tape)
-        given = accepted(type(optimizer).minimize, **given)
-        stubs = {compute: noting(compute, [(tensor, variable)])}
-        stubs["apply_gradients"] = noting("apply_gradients", None)
-        probe, size = object.__new__(type(optimizer)), len(graph.get_operations())
-        for name, value in before.items():
-            vars(probe)[name] = copy.copy(value) if type(value) in (dict, list, set) else value
-        vars(probe).update(stubs)
-        variables = [[variable]]  # Keras passes the list by its position
-        if compute == "compute_gradients":
-            variables, given["var_list"] = [], [variable]
-        probe.minimize(loss, *variables, **given)
-        expected = [(compute, _ids(loss, variable, given.get("tape")))]
-        expected.append(("apply_gradients", _ids(tensor, variable, given.get("global_step"))))
-        new = set(vars(probe)).difference(stubs)
-        new = {each: vars(probe)[each] for each in new if vars(probe)[each] is not before.get(each)}
-        changes = any(value and value != before[name] for name, value in new.items())
-        return calls == expected and not changes and len(graph.get_operations()) == size
+    tape = None if callable(loss) else object()
+    given = accepted(root.minimize, global_step=object(), tape=tape)
+    given = accepted(type(optimizer).minimize, **given)
+    expected = [(compute, _ids([loss, variables, given.get("tape")], {}))]
+    expected.append(("apply_gradients", _ids([pairs, given.get("global_step")], {})))
+    probe, size = object.__new__(type(optimizer)), len(graph.get_operations())
+    for name, value in before.items():
+        vars(probe)[name] = copy.copy(value) if type(value) in (dict, list, set) else value
+    stubs = {compute: noting(compute, pairs), "apply_gradients": noting("apply_gradients", None)}
+    vars(probe).update(stubs)
+    if compute == "compute_gradients":
+        probe.minimize(loss, var_list=variables, **given)
+    else:  # Keras passes the list by its position
+        probe.minimize(loss, variables, **given)
+    new = set(vars(probe)).difference(stubs)
+    new = {each: vars(probe)[each] for each in new if vars(probe)[each] is not before.get(each)}
+    changes = any(value and value != before[name] for name, value in new.items())
+    return calls == expected and not changes and len(graph.get_operations()) == size
 
 
-def _ids(*values):
-    """Returns the ids of all objects in nested values, but for options such as a name."""
-    leaves = tf.nest.flatten(values)
-    return {id(each) for each in leaves if not isinstance(each, (type(None), bool, int, str))}
+def _ids(args, kwargs):
+    """Returns the ids of arguments, but for options such as a name."""
+    values = [*args, *kwargs.values()]
+    return {id(each) for each in values if not isinstance(each, (type(None), bool, int, str))}

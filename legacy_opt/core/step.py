@@ -14,7 +14,8 @@ from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
 
-_locks = weakref.WeakKeyDictionary()  # an attribute of the optimizer could not be copied or pickled
+_locks = {}  # {id of an optimizer: its lock}; an attribute could not be copied or pickled
+_new_lock = threading.Lock()
 _running = set()  # (id of the optimizer, class, thread) of the scopes `alone`
 
 
@@ -35,16 +36,25 @@ def alone(optimizer: Any, cls: Optional[type] = None) -> Iterator[None]:
         # Replicas are threads that wait for each other, so a lock would block all of them forever.
         if not tf.distribute.has_strategy():
             for each in sorted(_innermost(optimizer), key=id):  # always in the same order
-                stack.enter_context(_locks.setdefault(each, threading.RLock()))
-        _running.add(step)
+                stack.enter_context(_lock_of(each))
         stack.callback(_running.discard, step)
+        _running.add(step)
         yield
 
 
+def _lock_of(optimizer):
+    key = id(optimizer)
+    if key not in _locks:
+        with _new_lock:
+            if key not in _locks:
+                weakref.finalize(optimizer, _locks.pop, key)
+                _locks[key] = threading.RLock()
+    return _locks[key]
+
+
 def _innermost(optimizer):
-    wrapped = vars(optimizer).get("_wrapped", ())
-    inner = [leaf for each in wrapped for leaf in _innermost(each)]
-    return inner or [optimizer]
+    inner = getattr(optimizer, "_optimizers_to_lock", lambda: ())()
+    return [leaf for each in inner for leaf in _innermost(each)] or [optimizer]
 
 
 class Inputs(NamedTuple):

@@ -250,11 +250,12 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
             return
         variables = self._as_variables(decay_var_list)
         with alone(self):
+            before = self._decay_step
             self._set_decay_step(variables=variables)
             try:
                 yield
             finally:
-                self._set_decay_step(variables=None, passed_to_minimize=False)
+                self._decay_step = before
 
     @staticmethod
     def _as_variables(decay_var_list):

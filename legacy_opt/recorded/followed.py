@@ -36,8 +36,15 @@ def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Reco
     """
     before, initial = traced({}), {}
 
-    def passes(changed: Mapping[str, Any]) -> bool:
-        """Whether a record with other values differs only by these values."""
+    def is_at(name: str, start: Any) -> bool:
+        dtype, value = before.hyperparameters[name]
+        return value is None or value == np.array(start, dtype)
+
+    def passes(changed: Mapping[str, Any], learns: bool = True) -> bool:
+        """Whether a record with other values differs only by these values.
+
+        If it `learns`, an initial value that is equal to a hyperparameter, twice, follows it.
+        """
         try:
             after = traced(changed)
         except Exception:  # whatever the rule's own code raises
@@ -50,8 +57,12 @@ def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Reco
             return False
         follows: Dict[str, str] = dict(initial)
         for (name, start, dtype), (_, old, _) in zip(after.starts, before.starts):
-            equal = [each for each in changed if np.array(changed[each], dtype) == start]
-            if start != old and equal:
+            equal = [
+                each
+                for each, value in changed.items()
+                if start == np.array(value, dtype) and is_at(each, old)
+            ]
+            if start != old and equal and learns:
                 follows.setdefault(name, equal[0])
             other = changed.get(follows.get(name, ""))
             if start != (old if other is None else np.array(other, dtype)):
@@ -61,10 +72,22 @@ def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Reco
 
     hyper = record.hyperparameters
     others = {name: _other(*hyper[name], i) for i, name in enumerate(hyper)}
-    zeros = {name: 0 * each for name, each in others.items() if hyper[name].value is not None}
-    all_pass, zeros_pass = passes(others), passes(zeros)
-    decided = [name for name in others if not (all_pass or passes({name: others[name]}))]
-    nonzero = [name for name in zeros if not (zeros_pass or passes({name: zeros[name]}))]
+
+    def failing(factor: float, summand: float = 0.0) -> Set[str]:
+        """Returns the names of numbers that decide, with a multiple or with another number."""
+        changed = {
+            name: type(each)(factor * each + summand)
+            for name, each in others.items()
+            if hyper[name].value is not None
+        }
+        if passes(changed, learns=False):
+            return set()
+        return {name for name, each in changed.items() if not passes({name: each}, learns=False)}
+
+    all_pass = passes(others)
+    decided = {name for name in others if not (all_pass or passes({name: others[name]}))}
+    decided |= failing(8.0) | failing(0.0, 1.0) | failing(0.0, 2.0)
+    nonzero = failing(0.0) | failing(-1.0)
     for name in decided:
         if hyper[name].value is None:
             raise RecordError(
@@ -73,7 +96,7 @@ def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Reco
             )
     return settled(
         record._replace(
-            nonzero=tuple(name for name in nonzero if name not in decided),
+            nonzero=tuple(name for name in hyper if name in nonzero - decided),
             initial={name: each for name, each in initial.items() if each not in decided},
         ),
         decided,

@@ -339,11 +339,11 @@ def _check_number(record: Record, name: str, value: Any) -> None:
     except (TypeError, ValueError):
         raise RecordError(f"{name} must be a number, got {value!r}") from None
     is_other = is_fixed and (number is None or np.asarray(number, dtype) != recorded)
-    if is_other or (is_nonzero and not number):
+    if is_other or (is_nonzero and number * recorded <= 0):
         raise RecordError(
             f"{name} was {recorded} when {record.optimizer} was recorded, and the record does not "
-            f"follow it{'' if is_other else ' to 0'}: make another record, of the optimizer with "
-            f"{name}={value!r} (legacy_opt.recorded.record)"
+            f"follow it{'' if is_other else ' to 0 or another sign'}: make another record, of the "
+            f"optimizer with {name}={value!r} (legacy_opt.recorded.record)"
         )
     if dtype in INTEGERS and int(value) != value:
         raise RecordError(

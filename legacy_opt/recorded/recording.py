@@ -7,6 +7,7 @@ TensorFlow, and its results have the bits of native kernels.
 from __future__ import annotations
 
 import copy
+import inspect
 from typing import (
     Any,
     Collection,
@@ -83,6 +84,7 @@ def record(
         values = {recorder.given.hyperparameters[key][2]: each for key, each in changed.items()}
         some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
+            values = {**_derived(optimizer, values), **values}
             other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
             return other.record(name, tuple(other.groups()))
 
@@ -166,6 +168,28 @@ def _variable_of(group: Group) -> str:
     """Returns the name of one of the variables for which a group was recorded."""
     _, high = group.ranks or (0, None)
     return next(iter(group.variables or [f"rank_{len(_SHAPES) - 1 if high is None else high}"]))
+
+
+def _derived(optimizer: V1Optimizer, changed: Mapping[str, Any]) -> Dict[str, Any]:
+    """Returns what the constructor of a user's class computes from other values of attributes."""
+    cls, both = type(optimizer), []
+    plain = (bool, int, float, str, list, tuple, dict, type(None), np.generic)
+    if not contract.is_of_user(cls):
+        return {}
+    try:
+        for attributes in vars(optimizer), {**vars(optimizer), **changed}:
+            found = {key.lstrip("_"): value for key, value in attributes.items()}
+            found.setdefault("learning_rate", found.get("lr"))
+            names = inspect.signature(cls).parameters
+            both.append(vars(cls(**{name: found[name] for name in names if name in found})))
+        before, after = both
+        return {
+            name: value
+            for name, value in after.items()
+            if callable(value) or (isinstance(value, plain) and value != before.get(name))
+        }
+    except Exception:  # an argument is unknown, or a value is not allowed
+        return {}
 
 
 def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:

@@ -78,6 +78,10 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
         )
         self.track_wrapped()
 
+    def _optimizers_to_lock(self) -> Tuple[V1Optimizer, ...]:
+        """Returns the inner optimizers, which only one thread may use at a time."""
+        return self._wrapped
+
     def track_wrapped(self) -> None:
         """Adds the inner optimizers to object-based checkpoints.
 

@@ -6,6 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
+from legacy_opt.compat.checkpoint_files.working_folder import WorkingFolder
 from legacy_opt.compat.checkpoints import conversion_through_keras
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes.command_line import with_users_module
@@ -136,16 +137,17 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
 @pytest.mark.parametrize("ending", [".h5", ""])
 def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
     """A second conversion fails if it starts while the first conversion writes."""
-    write_files, words = conversion_through_keras._write, ("--to", "keras", "--model")
+    enter, words = WorkingFolder.__enter__, ("--to", "keras", "--model")
     words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
 
-    def and_before(*arguments):
-        monkeypatch.setattr(conversion_through_keras, "_write", write_files)
+    def and_then(folder):
+        entered = enter(folder)
+        monkeypatch.setattr(WorkingFolder, "__enter__", enter)
         rival.append(screen.run(*words))
-        return write_files(*arguments)
+        return entered
 
     rival = []
-    monkeypatch.setattr(conversion_through_keras, "_write", and_before)
+    monkeypatch.setattr(WorkingFolder, "__enter__", and_then)
     assert screen.run(*words)[0] == 0
     assert rival[0][0] == 2 and "is being written by another process" in rival[0][2]
     assert not [name for name in files_in(".") if ".writing" in name]

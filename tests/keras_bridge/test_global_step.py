@@ -303,6 +303,66 @@ def test_an_unknown_step_is_refused(api, name, control_flow):
             optimizer.apply_gradients([(tf.ones([1]), w)])
 
 
+class ReadsItsStep(SGD):
+    """Reads a step in `_prepare`, which no attribute of the class is computed from before."""
+
+    def __init__(self, get):
+        super().__init__(0.1)
+        self._settings = {"get": get}
+
+    def _prepare(self):
+        step = tf.cast(self._settings["get"](), tf.float32)
+        self._learning_rate_tensor = 0.25 * tf.pow(0.5, step)
+
+
+@pytest.mark.parametrize("looked_up", [True, False])
+def test_a_step_that_prepare_reads(api, looked_up):
+    def program(each, session):
+        step, w = new_step(2), weight()
+        v1.add_to_collection(v1.GraphKeys.GLOBAL_STEP, step)
+        get = v1.train.get_or_create_global_step if looked_up else lambda: step
+        if each is not None:
+            with pytest.raises(ValueError, match="integer variable step"):
+                each.bridged(ReadsItsStep(get)).apply_gradients([(tf.ones([1]), w)])
+        op = minimized(each, ReadsItsStep(get), [(tf.ones([1]), w)], step)
+        start(session, step)
+        return trained(session, op, [w, step])
+
+    both(api, program)
+
+
+class CountsItself(SGD):
+    """Has an integer counter of its own, which is no global step."""
+
+    def _create_slots(self, var_list):
+        self._create_non_slot_variable(0, "count", var_list[0])
+
+    def _prepare(self):
+        count = tf.cast(self._get_non_slot_variable("count", v1.get_default_graph()), tf.float32)
+        self._learning_rate_tensor = 0.25 / (1.0 + count)
+
+
+def test_a_counter_of_the_optimizer_is_no_step(api):
+    def program(each, session):
+        w = weight()
+        optimizer = CountsItself(0.1)
+        optimizer = optimizer if each is None else each.bridged(optimizer)
+        op = optimizer.apply_gradients([(tf.ones([1]), w)])
+        session.run(v1.global_variables_initializer())
+        return trained(session, op, [w])
+
+    both(api, program)
+
+
+def test_iterations_may_be_set_to_the_argument():
+    """A canned Estimator sets them to the graph's global step."""
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        optimizer = OPTIMIZER_V2.bridged(SGD(0.1), global_step=step)
+        optimizer.iterations = step
+        assert optimizer.iterations is step
+
+
 def test_another_optimizers_iterations_are_no_step_of_this_one(api):
     with tf.Graph().as_default():
         first, w = api.bridged(SGD(0.1)), weight()

@@ -115,7 +115,48 @@ OVERRIDES = {
     "_apply_dense": lambda self, grad, var: self._base._apply_dense(self, grad * 2.0, var),
     "_zeros_slot": makes_slots,
 }
-OTHER_MINIMIZES = [stores_the_loss, trains_some]
+
+
+def trains_by_name(self, loss, global_step=None, var_list=None):
+    chosen = [each for each in var_list or v1.trainable_variables() if "bias" not in each.name]
+    return self._base.minimize(self, loss, global_step, chosen)
+
+
+def centralizes(self, loss, global_step=None, var_list=None):
+    pairs = self.compute_gradients(loss, var_list=var_list)
+    pairs = [(g - tf.reduce_mean(g, 0) if len(v.shape) > 1 else g, v) for g, v in pairs]
+    return self.apply_gradients(pairs, global_step=global_step)
+
+
+def scales_rows(self, loss, global_step=None, var_list=None):
+    pairs = self.compute_gradients(loss, var_list=var_list)
+    is_rows = [isinstance(g, tf.IndexedSlices) for g, _ in pairs]
+    pairs = doubled(pairs) if any(is_rows) else pairs
+    return self.apply_gradients(pairs, global_step=global_step)
+
+
+def applies_some(self, loss, global_step=None, var_list=None):
+    pairs = self.compute_gradients(loss, var_list=var_list)
+    return self.apply_gradients(pairs[:10], global_step=global_step)
+
+
+def applies_twice(self, loss, global_step=None, var_list=None):
+    pairs = self.compute_gradients(loss, var_list=var_list)
+    return self.apply_gradients(pairs + pairs, global_step=global_step)
+
+
+def regularizes(self, loss, *args, **kwargs):
+    losses = v1.losses.get_regularization_losses()
+    return self._base.minimize(self, loss + tf.add_n(losses) if losses else loss, *args, **kwargs)
+
+
+def halves_eagerly(self, loss, *args, **kwargs):
+    loss = loss * 0.5 if tf.executing_eagerly() else loss
+    return self._base.minimize(self, loss, *args, **kwargs)
+
+
+OTHER_MINIMIZES = [stores_the_loss, trains_some, trains_by_name, centralizes, scales_rows]
+OTHER_MINIMIZES += [applies_some, applies_twice, regularizes, halves_eagerly]
 
 
 def derived(base, method, function):
@@ -294,6 +335,33 @@ class IgnoresTheStep(AllInApplyGradients):
         return super().apply_gradients(grads_and_vars, name=name)
 
 
+class Clips(IgnoresTheStep):
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+
+class IgnoresKeywords(IgnoresTheStep):
+    def apply_gradients(self, grads_and_vars, **kwargs):
+        return super().apply_gradients(grads_and_vars)
+
+
+WRAPPED = {
+    "derived": lambda: Clips(0.1),
+    "keywords": lambda: IgnoresKeywords(0.1),
+    "clipped": lambda: legacy_opt.ClipByGlobalNormOptimizer(IgnoresTheStep(0.1), 9.0),
+    "averaged": lambda: legacy_opt.MovingAverageOptimizer(IgnoresTheStep(0.1)),
+    "accumulated": lambda: legacy_opt.GradientAccumulationOptimizer(IgnoresTheStep(0.1), 2),
+}
+
+
+@pytest.mark.parametrize("name", WRAPPED)
+def test_steps_are_counted_in_any_case(api, name):
+    expected = STEPS // 2 if name == "accumulated" else STEPS
+    for function in (False, True):
+        assert eagerly(api.bridged(WRAPPED[name]()), function)[1] == expected
+    assert in_a_graph(lambda: api.bridged(WRAPPED[name]()))[1] == expected
+
+
 def test_a_class_that_leaves_the_step_to_its_caller(api):
     for function in (False, True):
         actual, iterations = eagerly(api.bridged(IgnoresTheStep(0.1)), function)
@@ -374,8 +442,12 @@ def test_the_step_that_is_looked_up_is_iterations(api, cls, where, get):
         actual, _ = eagerly(api.bridged(cls(get, where)), function)
         np.testing.assert_allclose(actual, expected, rtol=1e-6)
     np.testing.assert_array_equal(actual, expected)
-    actual, _ = in_a_graph(lambda: api.bridged(cls(get, where)))
-    np.testing.assert_allclose(actual, expected, rtol=1e-6)
+    with pytest.raises(ValueError, match="the integer variable global_step"):
+        in_a_graph(lambda: api.bridged(cls(get, where)))
+    if api is OPTIMIZER_V2:  # on TensorFlow 1.15 the step is a ref variable
+        step = v1.train.get_or_create_global_step
+        actual, _ = in_a_graph(lambda: api.bridged(cls(get, where), global_step=step()))
+        np.testing.assert_allclose(actual, expected, rtol=1e-6)
 
 
 # OptimizerV2.

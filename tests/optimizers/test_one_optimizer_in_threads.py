@@ -6,6 +6,7 @@ import pickle
 import time
 import warnings
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -302,3 +303,39 @@ def test_a_copy_waits_for_nobody(name):
     with step.alone(optimizer):
         copied = COPIES[name](optimizer)
         each_number(lambda _: copied.apply_gradients(pairs), at_once=False)
+
+
+class HasWrapped(legacy_opt.AddSignOptimizer):
+    """Has an attribute that wrappers have, too."""
+
+    def __init__(self):
+        super().__init__(0.1)
+        self._wrapped = None
+
+
+class IsEqual(legacy_opt.AddSignOptimizer):
+    """Cannot be the key of a dict."""
+
+    def __eq__(self, other):
+        return type(self) is type(other)
+
+
+@pytest.mark.parametrize("make", [HasWrapped, lambda: IsEqual(0.1)])
+def test_unusual_classes_have_a_lock(make):
+    w = tf.Variable([1.0, 2.0])
+    make().apply_gradients([(tf.ones([2]), w)])
+    np.testing.assert_array_equal(w.numpy(), np.float32([0.8, 1.8]))
+
+
+@pytest.mark.filterwarnings("ignore:.*obeys decay_var_list")
+def test_a_decay_var_list_inside_another():
+    descent = tf.compat.v1.train.GradientDescentOptimizer
+    optimizer = legacy_opt.extend_with_decoupled_weight_decay(descent)(0.5, 0.0)
+    a, b = tf.Variable([1.0]), tf.Variable([1.0])
+
+    def loss():
+        optimizer.apply_gradients([(tf.zeros([1]), b)], decay_var_list=[b])
+        return tf.reduce_sum(0.0 * (a + b))
+
+    optimizer.minimize(loss, var_list=[a, b], decay_var_list=[a])
+    assert [a.numpy()[0], b.numpy()[0]] == [0.5, 0.5]

@@ -239,7 +239,8 @@ def test_a_value_of_zero_that_decides_is_refused_by_name(cls):
     expected = in_a_session(lambda: cls(other=0.5))
     np.testing.assert_array_equal(stepped(record, other=0.5), expected)
     with pytest.raises(
-        recorded.RecordError, match="other was 0.25 when .* not follow it to 0: make another"
+        recorded.RecordError,
+        match="other was 0.25 when .* not follow it to 0 or another sign: make another",
     ):
         stepped(record, other=0.0)
     with pytest.raises(recorded.RecordError, match="other must be a number"):
@@ -329,3 +330,59 @@ def test_states_of_version_1_and_of_other_hyperparameters(tmp_path):
         second = NumpyOptimizer(recorded.load("AdamOptimizer"), {"w": ONES.copy()})
         state_files.load_into(second, state)
         assert second.state.shared == first.state.shared
+
+
+class Derived(legacy_opt.RuleOptimizer):
+    """Computes something from beta in its constructor, which `by` says."""
+
+    slots = {"m": legacy_opt.Slot()}
+
+    def __init__(self, learning_rate=0.1, beta=0.9, by="number", name="Derived"):
+        super().__init__(False, name, learning_rate=learning_rate, beta=beta)
+        self._by, self._one_minus, self._is_used = by, 1 - beta, beta > 0
+        self._function = lambda grad: beta * grad
+
+    def rule(self, grad, value, slots, hyper):
+        change = {
+            "number": lambda: hyper.beta * slots.m + self._one_minus * grad,
+            "flag": lambda: hyper.beta * slots.m + grad if self._is_used else grad,
+            "function": lambda: slots.m + self._function(grad),
+            "large": lambda: hyper.beta * slots.m + (grad if self._beta > 0.95 else 0.0 * grad),
+            "equal": lambda: grad if self._beta == 1 else hyper.beta * slots.m + grad,
+        }[self._by]()
+        return hyper.learning_rate * change, {"m": change}
+
+
+@pytest.mark.parametrize(
+    "by, beta", [("number", 0.5), ("flag", 0.0), ("function", 0.3), ("large", 0.99), ("equal", 1.0)]
+)
+def test_what_a_constructor_computes_is_refused_by_name(by, beta):
+    record = recorded.record(Derived(by=by))
+    with pytest.raises(recorded.RecordError, match="beta was 0.8999"):
+        stepped(record, beta=beta)
+    expected = in_a_session(lambda: Derived(by=by))
+    np.testing.assert_allclose(stepped(record), expected, rtol=1e-6)
+
+
+def test_another_sign_is_another_rule():
+    class Positive(Derived):
+        def rule(self, grad, value, slots, hyper):
+            change = hyper.beta * slots.m + grad if self._beta > 0 else grad
+            return hyper.learning_rate * change, {"m": change}
+
+    record = recorded.record(Positive())
+    assert record.nonzero == ("beta",)
+    for beta in (0.0, -0.9):
+        with pytest.raises(recorded.RecordError, match="to 0 or another sign"):
+            stepped(record, beta=beta)
+
+
+def test_an_initial_value_that_is_equal_by_chance_follows_nothing():
+    class Chance(Derived):
+        def non_slots(self):
+            return {"p": 1 - self._learning_rate}
+
+        def rule(self, grad, value, slots, hyper):
+            return hyper.learning_rate * hyper.p * grad, {}
+
+    assert recorded.record(Chance(1.0)).initial == {}

@@ -82,9 +82,9 @@ class BridgedOptimizer(Keras2State):
                 "learning rate decay cannot be used. Pass a learning rate schedule."
             )
         self._constants = set()  # names of hyperparameters that are constants, not variables
-        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
-        if isinstance(global_step, tf.Variable):
+        if hasattr(global_step, "assign_add"):
             self._count_in(global_step)
+        vars(self)["_v1"] = V1Driver(optimizer, settings, self, global_step)
         if decay:
             self._set_hyper("decay", decay)
         for hyperparameter, value in settings.numbers.items():
@@ -230,6 +230,8 @@ class BridgedOptimizer(Keras2State):
         if self._v1 is None:  # Keras' own constructor sets attributes
             super().__setattr__(name, value)
             return
+        if name == "iterations" and value is self._v1.global_step:
+            return  # as TensorFlow's Estimators set it
         if name not in vars(self).get("_hyper", ()):
             self._v1.values.check_settable(name)
         if name not in ("learning_rate", "lr") or not self._v1.settings.rates:

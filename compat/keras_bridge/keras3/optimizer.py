@@ -311,7 +311,7 @@ class BridgedOptimizer(Keras3State):
 
 def _counting_in(global_step: GlobalStep):
     """Returns a scope in which Keras creates no `iterations`, but takes a global step."""
-    if not isinstance(global_step, tf.Variable):
+    if not hasattr(global_step, "assign_add"):
         return contextlib.ExitStack()
 
     def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
