@@ -149,10 +149,10 @@ def chosen(
 
 
 def _scale_of(state: SavedState) -> List[float]:
-    """Returns the scale of the gradients that the slots of a state show, if they do."""
+    """Returns the scale of the smallest gradients that the slots of a state show, if they do."""
     found = [slots[name] for slots in state.slots.values() for name in _SQUARES if name in slots]
-    squares = np.concatenate([each[each > 0] for each in found]) if found else np.zeros(0)
-    return [float(np.sqrt(np.median(squares) / _full(state)))] if squares.size else []
+    squares = [np.quantile(each[each > 0], 0.01) for each in found if np.any(each > 0)]
+    return [float(np.sqrt(min(squares) / _full(state)))] if squares else []
 
 
 def _full(state: SavedState) -> float:

@@ -232,6 +232,12 @@ class JaxOptimizer:
         if set(values) != set(scalars):
             raise RecordError(f"hyperparams must be {sorted(scalars)}, got {sorted(values)}")
         values = dict(values, **{name: each(count) for name, each in self._schedules.items()})
+        numbers = {  # those that are known; a value in a compiled function is not
+            name: float(values[name])
+            for name in self.record.nonzero
+            if not isinstance(values[name], jax.core.Tracer)
+        }
+        given_hyperparameters(self.record, {**self._numbers, **numbers}, functions=True)
         for name, value in values.items():
             is_float = jnp.issubdtype(jnp.result_type(value), jnp.floating)
             if scalars[name].dtype in INTEGERS and is_float:

@@ -199,9 +199,9 @@ class Kernels:
         """Updates PyTorch's tensors; see `update`. The variable need not be contiguous."""
         value = variable.detach().contiguous()  # the same memory if it is contiguous
         if isinstance(gradient, tuple):
-            gradient = Rows(*(each.detach().numpy() for each in gradient))
+            gradient = Rows(*(each.detach().resolve_neg().numpy() for each in gradient))
         else:
-            gradient = gradient.detach().numpy()
+            gradient = gradient.detach().resolve_neg().numpy()
         arrays = {each: tensor.numpy() for each, tensor in slots.items()}
         numbers = {each: tensor.numpy() for each, tensor in scalars.items()}
         self.update(name, group, program, value.numpy(), arrays, gradient, numbers)

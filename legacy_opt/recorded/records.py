@@ -192,8 +192,8 @@ class Record(NamedTuple):
         limit is the hyperparameter "clip_norm".
       fixed: a dict from names to `Scalar`: hyperparameters that the record does not follow, because
         their values decided something in Python when it was made, or nothing reads them.
-      nonzero: the names of hyperparameters with which Python decides only whether they are 0. The
-        record is for other values.
+      nonzero: the names of hyperparameters by whose sign, or by 0, Python decides. The record is
+        for other values of this sign.
       initial: a dict from names of slots and shared variables to hyperparameters, which are their
         initial values.
     """
