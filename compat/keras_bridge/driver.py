@@ -25,7 +25,7 @@ from legacy_opt.core.global_step import find_global_step, found_as_global_step
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
-from legacy_opt.core.variable_access import after
+from legacy_opt.core.variable_access import after, copied
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules, supported
@@ -239,7 +239,7 @@ class V1Driver:
         given = contract.accepted(function, **given) if function else given
         if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
             return bound.apply_gradients(pairs, **given)
-        before = tf.identity(global_step.read_value())
+        before = copied(tf.identity(global_step.read_value()))
         with after(before):
             done = bound.apply_gradients(pairs, **given)
         with after(done):

@@ -100,12 +100,13 @@ def test_the_step_is_that_of_v1(api, name, control_flow):
     assert values[-1][1] == (STEPS // 2 if name == "accumulated" else STEPS)
 
 
-def test_tensorflows_own_global_step():
+@pytest.mark.parametrize("name", MAKERS)
+def test_tensorflows_own_global_step(name):
     """On TensorFlow 1.15 it is a ref variable, which Keras 2 increments, too."""
 
     def program(each, session):
         step, w = v1.train.get_or_create_global_step(), weight()
-        op = minimized(each, MAKERS["learning rate"](step), [(tf.ones([1]), w)], step)
+        op = minimized(each, MAKERS[name](step), [(tf.ones([1]), w)], step)
         start(session, step)
         return trained(session, op, [w, step])
 
