@@ -34,7 +34,7 @@ def load_model(api, path, *classes, imported=()):
         assert len(one) == len(another)
         for value, other in zip(one, another):
             np.testing.assert_array_equal(value, other)
-    assert here[-1] == there[-1]
+    np.testing.assert_equal(here[-1], there[-1])  # NaN is equal to NaN
     return model
 
 
