@@ -133,7 +133,7 @@ def _only_adds(optimizer):
 
 
 class _Opaque(tf.Variable):
-    dtype = tf.float32
+    dtype = tf.float32  # type: ignore[assignment]
 
 
 def _opaque():

@@ -345,7 +345,7 @@ def _check_number(record: Record, name: str, value: Any) -> None:
             f"follow it{'' if is_other else ' to 0 or another sign'}: make another record, of the "
             f"optimizer with {name}={value!r} (legacy_opt.recorded.record)"
         )
-    if dtype in INTEGERS and int(value) != value:
+    if dtype in INTEGERS and number is not None and int(number) != number:
         raise RecordError(
             f"{name} was an integer when it was recorded, so it cannot be {value}: record the "
             "optimizer with a float, such as 1.0"

@@ -90,7 +90,7 @@ class BridgedOptimizer(Keras2State):
         for hyperparameter, value in settings.numbers.items():
             self._set_hyper(hyperparameter, value)
 
-    def _count_in(self, global_step: Variable):
+    def _count_in(self, global_step: Any):
         """Makes a global step the `iterations`, as TensorFlow's Estimators do."""
         self.iterations = global_step
         self._track_trackable(global_step, "iter", overwrite=True)

@@ -24,7 +24,6 @@ from legacy_opt.core.types import (
     KerasVariable,
     Operation,
     V1Optimizer,
-    Variable,
 )
 
 from ...v1_optimizers import schedules
@@ -314,7 +313,7 @@ def _counting_in(global_step: GlobalStep):
     if not hasattr(global_step, "assign_add"):
         return contextlib.ExitStack()
 
-    def create(next_creator: Callable[..., Variable], **arguments: Any) -> Variable:
+    def create(next_creator: Callable[..., Any], **arguments: Any) -> Any:
         is_iterations = arguments.get("name") == "iteration"
         return global_step if is_iterations else next_creator(**arguments)
 
