@@ -67,6 +67,15 @@ def trained(session, train_op, variables, steps=STEPS):
     return values
 
 
+def trained_between(session, train_op, increment, variables):
+    """Returns the values of variables after each step, before an operation that follows it."""
+    values = []
+    for _ in range(STEPS):
+        values += trained(session, train_op, variables, 1)
+        session.run(increment)
+    return values
+
+
 def both(api, program):
     """Runs a program, a function of an api or None, in a new graph for each, and compares."""
     results = []
@@ -208,11 +217,7 @@ def test_the_program_increments_the_step(api, how):
         op = minimized(each, MAKERS["learning rate"](step), [(tf.ones([1]), w)], None)
         increment = INCREMENTS[how](step)  # also one that is built later
         start(session, step)
-        values = []
-        for _ in range(STEPS):
-            values += trained(session, op, [w, step], 1)
-            session.run(increment)
-        return values
+        return trained_between(session, op, increment, [w, step])
 
     both(api, program)
 
@@ -230,11 +235,7 @@ def test_an_optimizers_own_step_without_counting(api, global_step):
         op = minimized(each, optimizer, [(tf.ones([1]), w)], None)
         increment = v1.assign_add(step, 1)
         start(session, step)
-        values = []
-        for _ in range(STEPS):
-            values += trained(session, op, [w, step], 1)
-            session.run(increment)
-        return values
+        return trained_between(session, op, increment, [w, step])
 
     both(api, program)
 
