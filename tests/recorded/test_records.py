@@ -20,7 +20,7 @@ from tests.tools import rules
 v1 = tf.compat.v1
 
 
-@pytest.mark.every_lane
+@pytest.mark.one_lane
 @pytest.mark.parametrize("name", sorted(set(rules.classes()) - set(rules.WITHOUT_RULE)))
 def test_the_catalogue_has_the_same_bytes_on_each_tensorflow(name):
     with tf.Graph().as_default():
