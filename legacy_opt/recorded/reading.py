@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
-from legacy_opt.recorded import followed
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
@@ -102,7 +101,14 @@ class _Reader:
         self._count = 0
 
     def record(self, document: Any) -> Record:
-        version, document = _as_version_2(document)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise RecordError(f"not a record: there is no format {FORMAT!r}")
+        version = document.get("version")
+        if version != VERSION:
+            raise RecordError(
+                f"version {_shown(version)} of the format is not known: this legacy_opt reads "
+                f"version {VERSION}. Record the optimizer again"
+            )
         names = "after before clipping dtype fixed format global_step groups hyperparameters"
         fields = self._fields(document, f"{names} initial nonzero optimizer shared version")
         global_step = fields["global_step"]
@@ -150,7 +156,7 @@ class _Reader:
                 self._one_of(what, name, tuple(hyperparameters))
         for name in found.initial:
             self._one_of("initial", name, [each for each, _, _ in found.starts])
-        return followed.settled(followed.of_version_1(found) if version == 1 else found)
+        return found
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
@@ -395,20 +401,6 @@ class _Reader:
             if -(1 << bits) <= value < 1 << bits:
                 return value
         return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
-
-
-def _as_version_2(document: Any) -> Tuple[int, Dict[str, Any]]:
-    """Returns the version of a document, and the document with the names of version 2."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise RecordError(f"not a record: there is no format {FORMAT!r}")
-    version = document.get("version")
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise RecordError(
-            f"version {_shown(version)} of the format is not known: this legacy_opt reads version "
-            f"{VERSION}, and 1"
-        )
-    more = {"fixed": {}, "nonzero": [], "initial": {}} if version == 1 else {}
-    return version, {**document, **more}
 
 
 def _shown(value: Any) -> str:

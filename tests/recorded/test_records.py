@@ -318,6 +318,7 @@ ONE = ["Const", "bool", "scalar", [], True]
 DAMAGED = {
     "not a record: there is no format": lambda d: d.pop("format"),
     "version 3 of the format is not known": lambda d: d.update(version=3),
+    "legacy_opt reads version 2. Record the optimizer again": lambda d: d.update(version=1),
     "version True of the format": lambda d: d.update(version=True),
     "expected the names after, before": lambda d: d.update(more=1),
     "optimizer: expected a name, got ''": lambda d: d.update(optimizer=""),
