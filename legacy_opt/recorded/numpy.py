@@ -74,23 +74,11 @@ class NumpyLibrary(Library):
     def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
 
-    def abs(self, x: Any) -> Any:
-        return np.abs(x)
-
-    def copysign(self, x: Any, sign: Any) -> Any:
-        return np.copysign(x, sign)
-
     def bits(self, x: Any) -> Any:
         return np.ascontiguousarray(x).view(np.int64).reshape(np.shape(x))[()]
 
     def of_bits(self, bits: Any) -> Any:
         return np.ascontiguousarray(bits).view(np.float64).reshape(np.shape(bits))[()]
-
-    def to_int64(self, x: Any) -> Any:
-        return np.asarray(x).astype(np.int64)[()]
-
-    def to_float64(self, x: Any) -> Any:
-        return np.asarray(x).astype(np.float64)[()]
 
     def rounded(self, x: Any, dtype: str) -> Any:
         if not self.flushes or np.dtype(dtype).kind != "f":
