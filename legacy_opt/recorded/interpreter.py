@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -12,9 +12,12 @@ from legacy_opt.recorded.operations import FLOATS, INTEGERS, SUMS
 from legacy_opt.recorded.records import (
     ADD,
     ELEMENT,
+    FLAT,
+    FLAT_ROW,
     MATRIX_COLUMN,
     MATRIX_ROW,
     NUMBER,
+    ROW,
     SLOT,
     TENSOR,
     Function,
@@ -160,7 +163,7 @@ def run_function(library: Library, function: Function, given: Mapping[str, Any])
     return {name: values[position] for name, position in function.results.items()}
 
 
-class Changed:
+class Changed(NamedTuple):
     """The new values of a variable and its slots.
 
     Attributes:
@@ -169,10 +172,9 @@ class Changed:
       factors: a dict from names of slots to the factors of the rows that are not touched.
     """
 
-    def __init__(self, value: Any, slots: Dict[str, Any], factors: Dict[str, Any]) -> None:
-        self.value = value
-        self.slots = slots
-        self.factors = factors
+    value: Any
+    slots: Dict[str, Any]
+    factors: Dict[str, Any]
 
 
 def run_program(
@@ -248,6 +250,19 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
     if level == MATRIX_COLUMN:
         return shape[:-2] + (1,) + shape[-1:]
     return ()
+
+
+def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
+    """Returns a slot as it is indexed, a view, and the place that an update reads and writes.
+
+    Args:
+      array: the slot as it is stored, which is contiguous.
+      slot: the slot's declaration.
+      ids: the touched rows that the program gets; None for all.
+    """
+    if slot.layout in (FLAT, FLAT_ROW):
+        return array.reshape(-1), slice(0, 1) if ids is None else ids
+    return array, ids if ids is not None and slot.layout in (ELEMENT, ROW) else ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:
