@@ -16,7 +16,6 @@ from legacy_opt.recorded.records import (
     NUMBER,
     Function,
     Node,
-    Program,
     Record,
     RecordError,
 )
@@ -124,8 +123,7 @@ def _settled(record: Record, decided: Collection[str]) -> Record:
       decided: the names of hyperparameters that become constants.
     """
     hyper = record.hyperparameters
-    parts = [each for group in record.groups for each in (group.dense, group.sparse, group.first)]
-    scalars = _read(*[each for each in parts if isinstance(each, Program)])
+    scalars = _read(*[program for group in record.groups for program in group.programs])
     constants = {name: hyper[name].value for name in decided}
     before = _needed(record.before, scalars, constants)
     after = _needed(record.after, record.after.results, constants)

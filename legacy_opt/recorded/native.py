@@ -89,11 +89,8 @@ def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
 
 def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
     """Yields each program of a group for which there is a kernel, with the kernel's slots."""
-    for program in (group.dense, group.sparse):
-        if isinstance(program, Program):
-            yield program, group.slots
-    if group.first is not None:
-        yield group.first, {}
+    for program in group.programs:
+        yield program, {} if program is group.first else group.slots
 
 
 class Kernels:

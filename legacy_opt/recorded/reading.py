@@ -238,13 +238,15 @@ class _Reader:
     def _position(
         self, what: str, position: Any, nodes: Sequence[Node], level: str, dtype: str
     ) -> int:
-        is_position = isinstance(position, int) and not isinstance(position, bool)
-        if not is_position or not 0 <= position < len(nodes):
-            self._refuse(f"{what}: there is no node {_shown(position)}")
-        node = nodes[position]
+        node = self._node_at(what, position, nodes)
         if node.dtype != dtype or joined_level([node.level, level]) != level:
             self._refuse(f"{what}: node {position} has another dtype or shape")
         return position
+
+    def _node_at(self, what: str, position: Any, nodes: Sequence[Node]) -> Node:
+        if not _is_whole(position, len(nodes)):
+            self._refuse(f"{what}: there is no node {_shown(position)}")
+        return nodes[position]
 
     def _function(self, name: str, function: Any, dtypes: Mapping[str, str]) -> Function:
         self._at.append(name)
@@ -253,9 +255,7 @@ class _Reader:
         nodes = self._nodes(fields["nodes"], inputs)
         results = self._dict("results", fields["results"])
         for position in results.values():
-            is_position = isinstance(position, int) and not isinstance(position, bool)
-            if not is_position or not 0 <= position < len(nodes):
-                self._refuse(f"results: there is no node {_shown(position)}")
+            self._node_at("results", position, nodes)
         self._at.pop()
         return Function(nodes, results)
 
@@ -286,7 +286,7 @@ class _Reader:
         level = self._one_of("level", level, LEVELS)
         operands = self._list("operands", operands, MOST_NAMES)
         for each in operands:
-            if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each < len(earlier):
+            if not _is_whole(each, len(earlier)):
                 self._refuse(f"there is no earlier node {_shown(each)}")
         if operation in ("Input", "Const"):
             if operands or len(detail) != 1:
@@ -344,11 +344,7 @@ class _Reader:
         """Reads a list of sizes; the last may be null if it `may_be_open`."""
         sizes = self._list(what, value, count)
         closed = sizes[:-1] if may_be_open and sizes and sizes[-1] is None else sizes
-        are_sizes = all(
-            isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63
-            for each in closed
-        )
-        if len(sizes) != count or not are_sizes:
+        if len(sizes) != count or not all(_is_whole(each, 1 << 63) for each in closed):
             self._refuse(f"{what}: {_shown(value)} are no {count} sizes")
         return sizes
 
@@ -396,11 +392,16 @@ class _Reader:
                 return number
         if dtype == "bool" and isinstance(value, bool):
             return value
-        if dtype in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
+        if dtype in INTEGERS and type(value) is int:
             bits = 31 if dtype == "int32" else 63
             if -(1 << bits) <= value < 1 << bits:
                 return value
         return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
+
+
+def _is_whole(value: Any, end: int) -> bool:
+    """Whether a value is a whole number in [0, end)."""
+    return type(value) is int and 0 <= value < end
 
 
 def _shown(value: Any) -> str:

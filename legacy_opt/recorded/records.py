@@ -156,6 +156,12 @@ class Group(NamedTuple):
     sparse: Union[Program, str]
     first: Optional[Program] = None
 
+    @property
+    def programs(self) -> Sequence[Program]:
+        """The programs that there are."""
+        each_kind = self.dense, self.sparse, self.first
+        return [each for each in each_kind if isinstance(each, Program)]
+
 
 class Scalar(NamedTuple):
     """A hyperparameter, or a variable that all variables share.
@@ -257,10 +263,9 @@ class Record(NamedTuple):
         """Returns a record with other initial values of slots and shared variables, by names."""
 
         def changed(parts: Mapping[str, Any], field: str) -> Any:
-            names = set(parts).intersection(values)
             return {
-                **parts,
-                **{each: parts[each]._replace(**{field: values[each]}) for each in names},
+                name: each._replace(**{field: values[name]}) if name in values else each
+                for name, each in parts.items()
             }
 
         groups = tuple(each._replace(slots=changed(each.slots, "initial")) for each in self.groups)
