@@ -127,14 +127,6 @@ class JaxOptimizer:
                 stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
             )
 
-    def group_of(self, name: str, value: Any) -> Group:
-        """Returns the group of a parameter.
-
-        Raises:
-          RecordError: the record does not fit it.
-        """
-        return self.record.group_of(name, value.shape, value.dtype)
-
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
 
@@ -205,7 +197,7 @@ class JaxOptimizer:
         scalars = run_function(library, self.record.before, given)
         results = []
         for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
-            group = self.group_of(name, value)
+            group = self.record.group_of(name, value.shape, value.dtype)
             if gradient is None or not value.size:
                 results.append(unchanged(value))
                 continue

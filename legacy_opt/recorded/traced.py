@@ -85,17 +85,8 @@ def traced_program(program: Program, slots: Mapping[str, Slot], dtype: str) -> p
             detail = programs.Input(name, _TRACED[node.level], node.dtype, kind == records.SLOT)
             if kind == records.NUMBER:
                 inputs.append(detail)
-        operands = tuple(nodes[each] for each in node.inputs)
-        nodes.append(
-            programs.Node(
-                number,
-                node.operation,
-                node.dtype,
-                operands,
-                _TRACED[node.level],
-                detail,
-            )
-        )
+        level, operands = _TRACED[node.level], tuple(nodes[each] for each in node.inputs)
+        nodes.append(programs.Node(number, node.operation, node.dtype, operands, level, detail))
     changes, roots = {}, [nodes[program.value]]
     for name, change in sorted(program.changes.items()):
         factor = None if change.factor is None else nodes[change.factor]

@@ -74,19 +74,14 @@ def number_text(value: Number, dtype: str) -> Union[str, Number]:
 
 def _document(record: Record) -> Dict[str, Any]:
     return {
+        **record._asdict(),
         "format": FORMAT,
         "version": VERSION,
-        "optimizer": record.optimizer,
-        "dtype": record.dtype,
-        "global_step": record.global_step,
         "hyperparameters": _scalars(record.hyperparameters),
         "fixed": _scalars(record.fixed),
-        "nonzero": list(record.nonzero),
         "shared": _scalars(record.shared),
-        "initial": dict(record.initial),
         "before": _function(record.before),
         "after": _function(record.after),
-        "clipping": record.clipping,
         "groups": [_group(each) for each in record.groups],
     }
 
@@ -107,17 +102,11 @@ def _function(function: Function) -> Dict[str, Any]:
 
 def _group(group: Group) -> Dict[str, Any]:
     slots = {
-        name: {
-            "layout": slot.layout,
-            "dtype": slot.dtype,
-            "initial": number_text(slot.initial, slot.dtype),
-            "suffix": slot.suffix,
-        }
+        name: {**slot._asdict(), "initial": number_text(slot.initial, slot.dtype)}
         for name, slot in group.slots.items()
     }
     return {
-        "variables": group.variables,
-        "ranks": group.ranks,
+        **group._asdict(),
         "slots": slots,
         "dense": _program(group.dense),
         "sparse": _program(group.sparse),
@@ -132,12 +121,7 @@ def _program(program: Union[Program, str]) -> Any:
         name: [each.how, each.node] + ([each.factor] if each.how == FADE else [])
         for name, each in program.changes.items()
     }
-    return {
-        "by_rows": program.by_rows,
-        "nodes": _nodes(program.nodes),
-        "value": program.value,
-        "changes": changes,
-    }
+    return {**program._asdict(), "nodes": _nodes(program.nodes), "changes": changes}
 
 
 def _nodes(nodes: Sequence[Node]) -> List[Any]:
