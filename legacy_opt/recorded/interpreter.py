@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from legacy_opt.recorded.records import (
     MATRIX_ROW,
     NUMBER,
     ROW,
+    SCALAR,
     SLOT,
     TENSOR,
     Function,
@@ -78,20 +80,13 @@ _ROUNDED: Dict[str, Callable[..., Any]] = {
 }
 # Operations that consist of operations that round.
 _COMPOSED: Dict[str, Callable[..., Any]] = {
-    "AddN": lambda do, operands: _added(do, operands),
+    "AddN": lambda do, operands: functools.reduce(functools.partial(do, "Add"), operands),
     "Rsqrt": lambda do, operands: do("Reciprocal", do("Sqrt", operands[0])),
     "SoftplusGrad": lambda do, operands: do(
         "RealDiv", operands[0], do("Add", do("Exp", do("Neg", operands[1])), 1)
     ),
     "SquaredDifference": lambda do, operands: do("Square", do("Sub", *operands)),
 }
-
-
-def _added(do: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    total = operands[0]
-    for each in operands[1:]:
-        total = do("Add", total, each)
-    return total
 
 
 def compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
@@ -222,10 +217,10 @@ def run_program(
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)
-    if layout in ("row", "flat_row"):
+    if layout in (ROW, FLAT_ROW):
         return shape[:1]
     return {
-        "scalar": (),
+        SCALAR: (),
         MATRIX_ROW: shape[:-1],
         MATRIX_COLUMN: shape[:-2] + shape[-1:],
     }.get(layout, shape)
@@ -243,7 +238,7 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
     shape = tuple(shape)
     if level == ELEMENT:
         return shape
-    if level == "row":
+    if level == ROW:
         return shape[:1] + (1,) * (len(shape) - 1)
     if level == MATRIX_ROW:
         return shape[:-1] + (1,)

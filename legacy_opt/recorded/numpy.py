@@ -267,9 +267,8 @@ class NumpyOptimizer:
         }
         given.update(self.state.shared)
         if record.global_step is not None:
-            step = np.int64(
-                whole_step(self.state.global_step)
-            )  # an int32 overflows, as in TensorFlow
+            # An int32 overflows, as in TensorFlow.
+            step = np.int64(whole_step(self.state.global_step))
             given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given

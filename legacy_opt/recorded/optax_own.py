@@ -76,7 +76,7 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
         much.
     """
     setting, grade = counterparts.chosen(
-        state, "optax", _called, _SETTINGS, _train, hyperparameters
+        state, "optax", lambda name: f"optax.{name.lower()}", _SETTINGS, _train, hyperparameters
     )
     return OptaxOwn(*_optimizer(state, setting), grade)
 
@@ -108,10 +108,6 @@ def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
     ]
     write_arrays(path, leaves)
     return own.grade
-
-
-def _called(name: str) -> str:
-    return f"optax.{name.lower()}"
 
 
 def _transformation(setting: Setting, **others: float) -> Any:

@@ -25,7 +25,7 @@ GRADIENT, VALUE = "gradient", "value"
 ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
 CLIP_NORM = "clip_norm"
 # The kinds of inputs.
-TENSOR, SLOT, NUMBER = KINDS = ("tensor", "slot", "scalar")
+TENSOR, SLOT, NUMBER = ("tensor", "slot", "scalar")
 
 Number = Union[bool, int, float]
 

@@ -10,14 +10,8 @@ from legacy_opt.recorded import records
 from legacy_opt.recorded.operations import DTYPES
 from legacy_opt.recorded.records import Change, Function, Node, Program, Slot, level_of
 
-LEVELS = {
-    programs.SCALAR: records.SCALAR,
-    programs.ROW: records.ROW,
-    programs.MATRIX: records.MATRIX,
-    programs.MATRIX_ROW: records.MATRIX_ROW,
-    programs.MATRIX_COLUMN: records.MATRIX_COLUMN,
-    programs.ELEMENT: records.ELEMENT,
-}
+# The levels of kernels are numbers, in the order of those of records.
+LEVELS = dict(enumerate(records.LEVELS))
 _TRACED = {recorded: traced for traced, recorded in LEVELS.items()}
 
 
