@@ -12,13 +12,7 @@ from typing import Any, Callable, Collection, Dict, Mapping, Set
 import numpy as np
 
 from legacy_opt.recorded.operations import INTEGERS
-from legacy_opt.recorded.records import (
-    NUMBER,
-    Function,
-    Node,
-    Record,
-    RecordError,
-)
+from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
 
 
 def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Record:

@@ -28,12 +28,7 @@ from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, hidden_zero, p
 from legacy_opt.recorded.jax_updates import Rows, updated
 from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.operations import INTEGERS, SUMS
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    Group,
-    Record,
-    RecordError,
-)
+from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
 
 __all__ = ["JaxOptimizer", "Rows", "State"]
 

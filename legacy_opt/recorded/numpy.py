@@ -21,13 +21,7 @@ from legacy_opt.recorded.interpreter import (
     whole_step,
 )
 from legacy_opt.recorded.library import Library
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    Group,
-    Program,
-    Record,
-    RecordError,
-)
+from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError
 
 __all__ = ["NumpyOptimizer", "Rows", "State"]
 

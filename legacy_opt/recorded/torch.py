@@ -38,14 +38,7 @@ from legacy_opt.recorded.interpreter import (
 )
 from legacy_opt.recorded.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    Group,
-    Program,
-    Record,
-    RecordError,
-    Scalar,
-)
+from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError, Scalar
 from legacy_opt.recorded.torch_library import TorchLibrary
 
 __all__ = ["RecordedOptimizer"]
