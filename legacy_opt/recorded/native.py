@@ -162,20 +162,19 @@ class Kernels:
         _check_memory(arrays)
         if not value.size:
             return
+        kernel = self._kernel(program, group.slots)
         if isinstance(gradient, Rows):
             check_ids(name, gradient.ids, value)
             gradient = gradient._replace(values=_own(gradient.values, arrays))
             if group.first is not None:
                 first = self._kernel(group.first, {})
                 self._update_rows(first, value, {}, gradient, scalars, False)
-            kernel = self._kernel(program, group.slots)
             if not _needs_dense(program):
                 self._update_rows(kernel, value, slots, gradient, scalars, not program.by_rows)
                 return
             ids, rows = gradient.summed()
             gradient = np.zeros_like(value)
             gradient[ids] = rows
-        kernel = self._kernel(program, group.slots)
         gradient = _own(gradient, arrays)
         rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
         standalone.library().legacy_opt_update_array(

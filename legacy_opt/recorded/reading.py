@@ -166,12 +166,13 @@ class _Reader:
             self._refuse("a group has either variables or ranks")
         if variables is not None:
             variables = {
-                name: self._shape(name, shape)
+                name: self._sizes(f"the shape of {_shown(name)}", shape, 32)
                 for name, shape in self._dict("variables", variables, MOST_GROUPS).items()
             }
         else:
-            low, high = ranks = tuple(self._sizes("ranks", ranks, 2, may_be_open=True))
-            if high is not None and high < low:
+            ranks = tuple(self._list("ranks", ranks, 2))
+            sizes = self._sizes("ranks", [each for each in ranks if each is not None], 2)
+            if len(ranks) != 2 or ranks[0] is None or sizes[0] > sizes[-1]:
                 self._refuse(f"ranks: {_shown(ranks)} has no rank")
         slots = {}
         for name, slot in self._dict("slots", fields["slots"]).items():
@@ -336,17 +337,11 @@ class _Reader:
             self._refuse(f"expected the names {', '.join(wanted)}, got {_shown(found)}")
         return value
 
-    def _shape(self, name: str, shape: Any) -> Tuple[int, ...]:
-        axes = len(shape) if isinstance(shape, list) and len(shape) <= 32 else 0
-        return tuple(self._sizes(f"the shape of {_shown(name)}", shape, axes))
-
-    def _sizes(self, what: str, value: Any, count: int, may_be_open: bool = False) -> List[Any]:
-        """Reads a list of sizes; the last may be null if it `may_be_open`."""
-        sizes = self._list(what, value, count)
-        closed = sizes[:-1] if may_be_open and sizes and sizes[-1] is None else sizes
-        if len(sizes) != count or not all(_is_whole(each, 1 << 63) for each in closed):
-            self._refuse(f"{what}: {_shown(value)} are no {count} sizes")
-        return sizes
+    def _sizes(self, what: str, value: Any, most: int) -> Tuple[int, ...]:
+        sizes = self._list(what, value, most)
+        if not all(_is_whole(each, 1 << 63) for each in sizes):
+            self._refuse(f"{what}: {_shown(value)} are no sizes")
+        return tuple(sizes)
 
     def _dict(self, what: str, value: Any, most: int = MOST_NAMES) -> Dict[str, Any]:
         if not isinstance(value, dict) or len(value) > most:

@@ -7,14 +7,8 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Uni
 FORMAT, VERSION = "legacy-opt rule", 2
 
 # The level of a value: how many values there are for a variable.
-SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS = (
-    "scalar",
-    "row",
-    "matrix",
-    "matrix_row",
-    "matrix_column",
-    "element",
-)
+LEVELS = ("scalar", "row", "matrix", "matrix_row", "matrix_column", "element")
+SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS
 # How a slot is stored. The names of levels mean one value each; FLAT slots have the variable's
 # shape, and FLAT_ROW slots one value per row, but a dense update uses only the first element.
 FLAT, FLAT_ROW = "flat", "flat_row"

@@ -28,9 +28,7 @@ def program_of(program: programs.Program, by_rows: bool) -> Program:
     return Program(by_rows, _nodes(program.nodes), program.value.number, changes)
 
 
-def function_of(
-    traced: Tuple[Sequence[programs.Node], Mapping[str, programs.Node]],
-) -> Function:
+def function_of(traced: Tuple[Sequence[programs.Node], Mapping[str, programs.Node]]) -> Function:
     """Converts the result of `trace_scalars`."""
     nodes, results = traced
     return Function(_nodes(nodes), {name: each.number for name, each in sorted(results.items())})
@@ -81,9 +79,9 @@ def traced_program(program: Program, slots: Mapping[str, Slot], dtype: str) -> p
                 inputs.append(detail)
         level, operands = _TRACED[node.level], tuple(nodes[each] for each in node.inputs)
         nodes.append(programs.Node(number, node.operation, node.dtype, operands, level, detail))
-    changes, roots = {}, [nodes[program.value]]
+    changes = {}
     for name, change in sorted(program.changes.items()):
         factor = None if change.factor is None else nodes[change.factor]
         changes[name] = programs.Change(change.how, nodes[change.node], factor)
-        roots += [nodes[change.node], *([] if factor is None else [factor])]
+    roots = [nodes[each] for each in (program.value, *program.results)]
     return programs.program_from(dtype, dict.fromkeys(inputs), nodes, roots, changes)

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import (
@@ -62,9 +62,9 @@ def replaced(path: PathLike) -> Iterator[Path]:
             temporary.unlink()
 
 
-def number_text(value: Number, dtype: str) -> Union[str, Number]:
-    """Returns a number as JSON has it: a float becomes hexadecimal text."""
-    if dtype not in FLOATS:
+def number_text(value: Optional[Number], dtype: str) -> Union[str, Number, None]:
+    """Returns a number, or None, as JSON has it: a float becomes hexadecimal text."""
+    if value is None or dtype not in FLOATS:
         return value
     value = float(value)
     if math.isnan(value):
@@ -88,10 +88,7 @@ def _document(record: Record) -> Dict[str, Any]:
 
 def _scalars(scalars: Mapping[str, Scalar]) -> Dict[str, Any]:
     return {
-        name: {
-            "dtype": each.dtype,
-            "value": None if each.value is None else number_text(each.value, each.dtype),
-        }
+        name: {**each._asdict(), "value": number_text(each.value, each.dtype)}
         for name, each in scalars.items()
     }
 

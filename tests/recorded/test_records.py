@@ -339,7 +339,7 @@ DAMAGED = {
     ].update(value="1.0"),
     "'0xzz' is no number": lambda d: d["hyperparameters"]["learning_rate"].update(value="0xzz"),
     "a group has either variables or ranks": with_field("ranks", None),
-    "ranks: [1] are no 2 sizes": with_field("ranks", [1]),
+    "ranks: (1,) has no rank": with_field("ranks", [1]),
     "ranks: (2, 1) has no rank": with_field("ranks", [2, 1]),
     "slots: expected names with values, got []": with_field("slots", []),
     "first: expected a program of rows": with_field("first", "none"),
