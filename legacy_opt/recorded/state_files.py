@@ -59,9 +59,8 @@ class SavedState(NamedTuple):
 
 def state_of(optimizer: NumpyOptimizer) -> SavedState:
     """Returns a copy of the state of an optimizer."""
-    state = optimizer.state
-    arrays = copy.deepcopy([state.shared, optimizer.variables, state.slots])
-    return SavedState(optimizer.record, state.global_step, *arrays)
+    state, variables = copy.deepcopy((optimizer.state, optimizer.variables))
+    return SavedState(optimizer.record, state.global_step, state.shared, variables, state.slots)
 
 
 def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:

@@ -129,4 +129,5 @@ def number(value: Any, dtype: str) -> Optional[Union[bool, int, float]]:
         return tf.make_ndarray(value.op.get_attr("value")).item()
     if value is None or argument_checks.is_tensor_like(value) or callable(value):
         return None
-    return np.asarray(value).astype(tf.as_dtype(dtype).as_numpy_dtype).item()
+    numpy_dtype: Any = tf.as_dtype(dtype).as_numpy_dtype
+    return np.asarray(value).astype(numpy_dtype).item()
