@@ -47,26 +47,38 @@ class Grade(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """An optimizer of another library, and its state.
+    """An optimizer of another library, and its state, in the names of rules.
 
     Attributes:
-      name: the name of its class or function.
+      name: the name of its class in PyTorch; optax has it in lower case.
       arguments: its arguments.
-      slots: a dict from its names of slots to the rule's names, or pairs (name, factor).
+      slots: the names of its slots.
       step: the number of steps that it counts.
     """
 
     name: str
     arguments: Dict[str, Any]
-    slots: Mapping[str, Any]
+    slots: Sequence[str]
     step: int
 
 
-_SettingsOf = Callable[[SavedState, Mapping[str, float]], List[Setting]]
+Hyper = Mapping[str, float]
+SettingsOf = Callable[[SavedState, Hyper], List[Setting]]
 _Train = Callable[[SavedState, Setting, Gradients, Rates], Arrays]
 
 
-def adam_settings(name: str, state: SavedState, hyper: Mapping[str, float]) -> Setting:
+def _sgd(state: SavedState, hyper: Hyper) -> List[Setting]:
+    arguments: Dict[str, Any] = {"learning_rate": hyper["learning_rate"]}
+    if "momentum" not in hyper:
+        return [Setting("SGD", arguments, (), state.global_step)]
+    arguments["momentum"] = hyper["momentum"]
+    return [
+        Setting("SGD", dict(arguments, nesterov=nesterov), ["momentum"], state.global_step)
+        for nesterov in ([False, True] if hyper["momentum"] > 0 else [False])
+    ]
+
+
+def _adam(state: SavedState, hyper: Hyper) -> List[Setting]:
     """Returns the settings of an Adam whose epsilon is added after the correction of the bias.
 
     TensorFlow adds epsilon to the uncorrected root. The other epsilon is the same in this step.
@@ -75,12 +87,35 @@ def adam_settings(name: str, state: SavedState, hyper: Mapping[str, float]) -> S
     epsilon = hyper["epsilon"] / math.sqrt(-math.expm1((step + 1) * math.log(hyper["beta2"])))
     betas = hyper["beta1"], hyper["beta2"]
     arguments = {"learning_rate": hyper["learning_rate"], "betas": betas, "epsilon": epsilon}
-    if "weight_decay" in hyper:
-        arguments["weight_decay"] = hyper["weight_decay"] / hyper["learning_rate"]
-    return Setting(name, arguments, {"m": "m", "v": "v"}, step)
+    if "weight_decay" not in hyper:
+        return [Setting("Adam", arguments, ["m", "v"], step)]
+    arguments["weight_decay"] = hyper["weight_decay"] / hyper["learning_rate"]
+    return [Setting("AdamW", arguments, ["m", "v"], step)]
 
 
-def _steps_of(state: SavedState, hyper: Mapping[str, float]) -> int:
+def _adagrad(state: SavedState, hyper: Hyper) -> List[Setting]:
+    arguments = {"learning_rate": hyper["learning_rate"], "epsilon": 0.0}
+    return [Setting("Adagrad", arguments, ["accumulator"], state.global_step)]
+
+
+def _adadelta(state: SavedState, hyper: Hyper) -> List[Setting]:
+    arguments = {name: hyper[name] for name in ("learning_rate", "rho", "epsilon")}
+    return [Setting("Adadelta", arguments, ["accum", "accum_update"], state.global_step)]
+
+
+# What PyTorch and optax have: a dict from names of rules to the settings that may be the same.
+SETTINGS: Dict[str, SettingsOf] = {
+    "AdadeltaOptimizer": _adadelta,
+    "AdagradOptimizer": _adagrad,
+    "AdamOptimizer": _adam,
+    "AdamWOptimizer": _adam,
+    "GradientDescentOptimizer": _sgd,
+    "LazyAdamOptimizer": _adam,
+    "MomentumOptimizer": _sgd,
+}
+
+
+def _steps_of(state: SavedState, hyper: Hyper) -> int:
     """Returns how many steps Adam has done: by its power of beta2, or by the global step."""
     power = float(state.shared.get("beta2_power", 0.0))
     if power < 1e-30:
@@ -91,10 +126,10 @@ def _steps_of(state: SavedState, hyper: Mapping[str, float]) -> int:
 def chosen(
     state: SavedState,
     library: str,
-    called: str,
-    settings: Mapping[str, _SettingsOf],
+    called: Callable[[str], str],
+    settings: Mapping[str, SettingsOf],
     train: _Train,
-    hyperparameters: Mapping[str, float],
+    hyperparameters: Hyper,
 ) -> Tuple[Setting, Grade]:
     """Chooses the optimizer of another library that is nearest to a rule.
 
@@ -103,9 +138,8 @@ def chosen(
     Args:
       state: the state to translate. Its shared variables and global step are used.
       library: the name of the library.
-      called: what an optimizer of the library is called, a format such as "optax.{}".
-      settings: a dict from names of rules to functions that take a state and hyperparameters, and
-        return the settings that may be the same.
+      called: a function that returns what the optimizer of a setting's name is called.
+      settings: a dict such as `SETTINGS`.
       train: a function that translates a state, trains on gradients with rates, and returns the
         variables.
       hyperparameters: other values of hyperparameters.
@@ -141,7 +175,7 @@ def chosen(
     setting, grade = min(found, key=lambda pair: pair[1].share)
     if grade.name == DIFFERS:
         raise RecordError(
-            f"{called.format(setting.name)} is another optimizer than {record.optimizer}: "
+            f"{called(setting.name)} is another optimizer than {record.optimizer}: "
             f"weights differ by {grade.share:.2g} of the way of {_AFTER} steps, {grade.case}. "
             "Train with the record instead"
         )
@@ -196,23 +230,20 @@ def _small(record: Record) -> Tuple[Record, Dict[str, Sequence[int]]]:
     Raises:
       RecordError: there is none.
     """
-    shapes: Dict[str, Sequence[int]] = {}
     groups = []
     for i, group in enumerate(record.groups):
         if isinstance(group.dense, str):
             continue
         if group.variables is None:
             low, high = group.ranks or (0, None)
-            name, rank = f"w{i}", max(low, 2 if high is None else min(high, 2))
+            rank = max(low, 2 if high is None else min(high, 2))
         else:
-            name, shape = next(iter(group.variables.items()))
-            rank = len(shape)
-        shapes[name] = (5, 4, *[2] * (rank - 2))[:rank]
-        groups.append(
-            group if group.variables is None else group._replace(variables={name: shapes[name]})
-        )
-    if not shapes:
+            rank = len(next(iter(group.variables.values())))
+        shape = (5, 4, *[2] * (rank - 2))[:rank]
+        groups.append(group._replace(variables={f"w{i}": shape}, ranks=None))
+    if not groups:
         raise RecordError(f"the record of {record.optimizer} has no update for dense gradients")
+    shapes = {name: shape for group in groups for name, shape in group.variables.items()}
     return record._replace(groups=tuple(groups)), shapes
 
 
@@ -227,14 +258,3 @@ def _grade(start: Arrays, expected: Arrays, found: Arrays, case: str) -> Grade:
         if shares[-1] > _LARGEST_SHARE and difference <= 4 * np.spacing(np.max(np.abs(end))):
             shares[-1] = _LARGEST_SHARE  # most of the way is lost in the last digits
     return Grade(ROUNDING if max(shares) <= _LARGEST_SHARE else DIFFERS, max(shares), case)
-
-
-def slot_arrays(state: SavedState, setting: Setting) -> Dict[str, Dict[str, np.ndarray]]:
-    """Returns the slots under the other library's names: a dict from slots to dicts by variable."""
-    found: Dict[str, Dict[str, np.ndarray]] = {}
-    for other, own in setting.slots.items():
-        own, factor = own if isinstance(own, tuple) else (own, 1.0)
-        found[other] = {
-            name: slots[own] * slots[own].dtype.type(factor) for name, slots in state.slots.items()
-        }
-    return found

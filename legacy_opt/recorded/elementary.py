@@ -5,7 +5,7 @@ IEEE 754 and integers, so each target computes the same bits as native kernels. 
 float32 computes in float64 and rounds once.
 
 The first argument of each function is a library: an object with the functions of an array library
-(`where`, `abs`, `copysign`, `bits`, `of_bits`, `to_int64`, `to_float64`).
+(`where`, `cast`, `bits`, `of_bits`).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _log_of_positive(library: Any, x: Any) -> Any:
     m = library.of_bits((bits & 0xFFFFFFFFFFFFF) | 0x3FF0000000000000)
     is_large = m > 1.4142135623730951
     m = library.where(is_large, m * 0.5, m)
-    k = library.to_float64(e) + library.where(is_large, 1.0, 0.0)
+    k = library.cast(e, "float64") + library.where(is_large, 1.0, 0.0)
     k = k - library.where(is_small, 54.0, 0.0)
     f = m - 1.0
     s = f / (2.0 + f)
@@ -129,14 +129,14 @@ def tanh(library: Any, x: Any) -> Any:
 
 def power(library: Any, a: Any, b: Any) -> Any:
     """Returns a**b."""
-    is_near = (b > -9.0e18) & (b < 9.0e18)
-    n = library.to_int64(library.where(is_near, b, 0.0))
-    is_whole = (library.to_float64(n) == b) | (b >= 9.0e15) | (b <= -9.0e15)
-    size = library.abs(a)
+    n = library.cast(b, "int64")  # the lowest integer, which is even, if none is near
+    is_whole = (library.cast(n, "float64") == b) | (b >= 9.0e15) | (b <= -9.0e15)
+    size = abs(a)
     product = b * log(library, size)
     y = exp(library, library.where(size == 1.0, 0.0, product))
     y = library.where(b == 1.0, size, y)
-    signed = library.where((n & 1) == 1, library.copysign(y, a), y)
+    is_negative = library.bits(a) < 0  # also -0
+    signed = library.where(((n & 1) == 1) & is_negative, -y, y)
     other = library.where(a < 0.0, library.where(size < _INFINITY, _NAN, y), y)
     y = library.where(is_whole, signed, other)
     y = library.where((a != a) | (b != b), _NAN, y)

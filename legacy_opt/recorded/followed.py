@@ -12,15 +12,7 @@ from typing import Any, Callable, Collection, Dict, Mapping, Set
 import numpy as np
 
 from legacy_opt.recorded.operations import INTEGERS
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    NUMBER,
-    Function,
-    Node,
-    Program,
-    Record,
-    RecordError,
-)
+from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
 
 
 def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Record:
@@ -34,67 +26,50 @@ def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Reco
     Raises:
       RecordError: a hyperparameter that was no number decides something in Python.
     """
-    before, initial = traced({}), {}
+    hyper, before = record.hyperparameters, traced({})
+    initial: Dict[str, str] = {}
+    others = {name: _other(*hyper[name], i) for i, name in enumerate(hyper)}
 
-    def is_at(name: str, start: Any) -> bool:
-        dtype, value = before.hyperparameters[name]
-        return value is None or value == np.array(start, dtype)
+    def decides(changed: Mapping[str, Any], learns: bool) -> bool:
+        """Whether a record with other values differs by more than these values.
 
-    def passes(changed: Mapping[str, Any], learns: bool = True) -> bool:
-        """Whether a record with other values differs only by these values.
-
-        If it `learns`, an initial value that is equal to a hyperparameter, twice, follows it.
+        If it `learns`, initial values may follow hyperparameters from now on.
         """
         try:
             after = traced(changed)
         except Exception:  # whatever the rule's own code raises
-            return False
-        for name, (dtype, value) in before.hyperparameters.items():
-            value = np.array(changed[name], dtype) if name in changed else value
-            if after.hyperparameters[name].value != value:
-                return False
-        if after.without_values() != before.without_values():
-            return False
-        follows: Dict[str, str] = dict(initial)
-        for (name, start, dtype), (_, old, _) in zip(after.starts, before.starts):
-            equal = [
-                each
-                for each, value in changed.items()
-                if start == np.array(value, dtype) and is_at(each, old)
-            ]
-            if start != old and equal and learns:
-                follows.setdefault(name, equal[0])
-            other = changed.get(follows.get(name, ""))
-            if start != (old if other is None else np.array(other, dtype)):
-                return False
+            return True
+        follows = {**(_equal_twice(before, after, changed) if learns else {}), **initial}
+        if after != _with_values(before, changed, follows):
+            return True
         initial.update(follows)
-        return True
+        return False
 
-    hyper = record.hyperparameters
-    others = {name: _other(*hyper[name], i) for i, name in enumerate(hyper)}
+    def deciding(changed: Mapping[str, Any], learns: bool = False) -> Set[str]:
+        """Returns the names of those that decide."""
+        if not decides(changed, learns):
+            return set()
+        return {name for name, each in changed.items() if decides({name: each}, learns)}
 
-    def failing(factor: float, summand: float = 0.0) -> Set[str]:
-        """Returns the names of numbers that decide, with a multiple or with another number."""
-        changed = {
+    def numbers(factor: float, summand: float = 0.0) -> Dict[str, Any]:
+        """Returns multiples of the other values, or other numbers, where there was a number."""
+        return {
             name: type(each)(factor * each + summand)
             for name, each in others.items()
             if hyper[name].value is not None
         }
-        if passes(changed, learns=False):
-            return set()
-        return {name for name, each in changed.items() if not passes({name: each}, learns=False)}
 
-    all_pass = passes(others)
-    decided = {name for name in others if not (all_pass or passes({name: others[name]}))}
-    decided |= failing(8.0) | failing(0.0, 1.0) | failing(0.0, 2.0)
-    nonzero = failing(0.0) | failing(-1.0)
+    decided = deciding(others, learns=True)
+    for changed in numbers(8.0), numbers(0.0, 1.0), numbers(0.0, 2.0):
+        decided |= deciding(changed)
+    nonzero = deciding(numbers(0.0)) | deciding(numbers(-1.0))
     for name in decided:
         if hyper[name].value is None:
             raise RecordError(
                 f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
                 "something by it, or computes another value from it: pass a number"
             )
-    return settled(
+    return _settled(
         record._replace(
             nonzero=tuple(name for name in hyper if name in nonzero - decided),
             initial={name: each for name, each in initial.items() if each not in decided},
@@ -103,13 +78,38 @@ def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Reco
     )
 
 
+def _equal_twice(before: Record, after: Record, changed: Mapping[str, Any]) -> Dict[str, str]:
+    """Returns the initial values that are equal to a hyperparameter before and after a change."""
+    found: Dict[str, str] = {}
+    for (name, start, dtype), (_, old, _) in zip(after.starts, before.starts):
+        for hyper, value in changed.items():
+            its_dtype, recorded = before.hyperparameters[hyper]
+            was_equal = recorded is None or recorded == np.array(old, its_dtype)
+            if start != old and start == np.array(value, dtype) and was_equal:
+                found.setdefault(name, hyper)
+    return found
+
+
+def _with_values(record: Record, changed: Mapping[str, Any], follows: Mapping[str, str]) -> Record:
+    """Returns a record with other hyperparameters, and the initial values that follow them."""
+    hyper = dict(record.hyperparameters)
+    for name, value in changed.items():
+        hyper[name] = hyper[name]._replace(value=np.array(value, hyper[name].dtype).item())
+    starts = {
+        name: np.array(changed[follows[name]], dtype).item()
+        for name, _, dtype in record.starts
+        if follows.get(name) in changed
+    }
+    return record._replace(hyperparameters=hyper).with_starts(starts)
+
+
 def _other(dtype: str, value: Any, i: int) -> Any:
     """Returns another value of a hyperparameter, the i-th, which differs from the others."""
     other = (value or 0) + 2 + i if dtype in INTEGERS else (value or 1.0) * (0.5 + i / 64)
     return other if dtype in ("float32", "int32") else np.dtype(dtype).type(other)
 
 
-def settled(record: Record, decided: Collection[str] = ()) -> Record:
+def _settled(record: Record, decided: Collection[str]) -> Record:
     """Returns a record whose `hyperparameters` are only those that it follows.
 
     Args:
@@ -117,19 +117,17 @@ def settled(record: Record, decided: Collection[str] = ()) -> Record:
       decided: the names of hyperparameters that become constants.
     """
     hyper = record.hyperparameters
-    parts = [each for group in record.groups for each in (group.dense, group.sparse, group.first)]
-    scalars = _read(*[each for each in parts if isinstance(each, Program)])
+    scalars = _read(*[program for group in record.groups for program in group.programs])
     constants = {name: hyper[name].value for name in decided}
     before = _needed(record.before, scalars, constants)
     after = _needed(record.after, record.after.results, constants)
     read = {*_read(before, after), *record.initial.values()}
-    read |= set() if record.clipping is None else {CLIP_NORM}
-    fixed = {name: each for name, each in hyper.items() if name not in read}
     return record._replace(
         hyperparameters={name: each for name, each in hyper.items() if name in read},
         before=before,
         after=after,
-        fixed={**record.fixed, **fixed},
+        fixed={name: each for name, each in hyper.items() if name not in read},
+        nonzero=tuple(name for name in record.nonzero if name in read),
     )
 
 
@@ -154,18 +152,3 @@ def _needed(function: Function, names: Collection[str], constants: Mapping[str, 
 
     nodes = tuple(moved(function.nodes[old]) for old in places)
     return Function(nodes, {name: places[each] for name, each in results.items()})
-
-
-def of_version_1(record: Record) -> Record:
-    """Returns a record with `initial`, which version 1 of the format did not have.
-
-    An initial value is a hyperparameter with the same value, if one name contains the other.
-    """
-    initial = {
-        name: hyperparameter
-        for name, start, _ in record.starts
-        for hyperparameter, (dtype, value) in record.hyperparameters.items()
-        if start and (hyperparameter in name or name in hyperparameter)
-        if np.array(start, dtype) == value
-    }
-    return record._replace(initial=initial)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Dict, List, Mapping, Sequence, Tuple
+import functools
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -12,9 +13,13 @@ from legacy_opt.recorded.operations import FLOATS, INTEGERS, SUMS
 from legacy_opt.recorded.records import (
     ADD,
     ELEMENT,
+    FLAT,
+    FLAT_ROW,
     MATRIX_COLUMN,
     MATRIX_ROW,
     NUMBER,
+    ROW,
+    SCALAR,
     SLOT,
     TENSOR,
     Function,
@@ -75,20 +80,13 @@ _ROUNDED: Dict[str, Callable[..., Any]] = {
 }
 # Operations that consist of operations that round.
 _COMPOSED: Dict[str, Callable[..., Any]] = {
-    "AddN": lambda do, operands: _added(do, operands),
+    "AddN": lambda do, operands: functools.reduce(functools.partial(do, "Add"), operands),
     "Rsqrt": lambda do, operands: do("Reciprocal", do("Sqrt", operands[0])),
     "SoftplusGrad": lambda do, operands: do(
         "RealDiv", operands[0], do("Add", do("Exp", do("Neg", operands[1])), 1)
     ),
     "SquaredDifference": lambda do, operands: do("Square", do("Sub", *operands)),
 }
-
-
-def _added(do: Callable[..., Any], operands: Sequence[Any]) -> Any:
-    total = operands[0]
-    for each in operands[1:]:
-        total = do("Add", total, each)
-    return total
 
 
 def compute(library: Library, operation: str, operands: Sequence[Any], dtype: str) -> Any:
@@ -160,7 +158,7 @@ def run_function(library: Library, function: Function, given: Mapping[str, Any])
     return {name: values[position] for name, position in function.results.items()}
 
 
-class Changed:
+class Changed(NamedTuple):
     """The new values of a variable and its slots.
 
     Attributes:
@@ -169,10 +167,9 @@ class Changed:
       factors: a dict from names of slots to the factors of the rows that are not touched.
     """
 
-    def __init__(self, value: Any, slots: Dict[str, Any], factors: Dict[str, Any]) -> None:
-        self.value = value
-        self.slots = slots
-        self.factors = factors
+    value: Any
+    slots: Dict[str, Any]
+    factors: Dict[str, Any]
 
 
 def run_program(
@@ -220,10 +217,10 @@ def run_program(
 def stored_shape(layout: str, shape: Sequence[int]) -> Tuple[int, ...]:
     """Returns the shape in which a slot of a variable is stored."""
     shape = tuple(shape)
-    if layout in ("row", "flat_row"):
+    if layout in (ROW, FLAT_ROW):
         return shape[:1]
     return {
-        "scalar": (),
+        SCALAR: (),
         MATRIX_ROW: shape[:-1],
         MATRIX_COLUMN: shape[:-2] + shape[-1:],
     }.get(layout, shape)
@@ -241,13 +238,26 @@ def shape_in_program(slot: Slot, by_rows: bool, shape: Sequence[int]) -> Tuple[i
     shape = tuple(shape)
     if level == ELEMENT:
         return shape
-    if level == "row":
+    if level == ROW:
         return shape[:1] + (1,) * (len(shape) - 1)
     if level == MATRIX_ROW:
         return shape[:-1] + (1,)
     if level == MATRIX_COLUMN:
         return shape[:-2] + (1,) + shape[-1:]
     return ()
+
+
+def part_of(array: Any, slot: Slot, ids: Any) -> Tuple[Any, Any]:
+    """Returns a slot as it is indexed, a view, and the place that an update reads and writes.
+
+    Args:
+      array: the slot as it is stored, which is contiguous.
+      slot: the slot's declaration.
+      ids: the touched rows that the program gets; None for all.
+    """
+    if slot.layout in (FLAT, FLAT_ROW):
+        return array.reshape(-1), slice(0, 1) if ids is None else ids
+    return array, ids if ids is not None and slot.layout in (ELEMENT, ROW) else ...
 
 
 def check_gradient(name: str, gradient: Any, variable: Any) -> None:

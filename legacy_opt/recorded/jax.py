@@ -28,14 +28,7 @@ from legacy_opt.recorded.jax_library import JaxLibrary, dtype_of, hidden_zero, p
 from legacy_opt.recorded.jax_updates import Rows, updated
 from legacy_opt.recorded.library import check_level
 from legacy_opt.recorded.operations import INTEGERS, SUMS
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    Group,
-    Node,
-    Program,
-    Record,
-    RecordError,
-)
+from legacy_opt.recorded.records import CLIP_NORM, Group, Record, RecordError
 
 __all__ = ["JaxOptimizer", "Rows", "State"]
 
@@ -129,14 +122,6 @@ class JaxOptimizer:
                 stored_shape(slot.layout, value.shape), slot.initial, dtype_of(slot.dtype)
             )
 
-    def group_of(self, name: str, value: Any) -> Group:
-        """Returns the group of a parameter.
-
-        Raises:
-          RecordError: the record does not fit it.
-        """
-        return self.record.group_of(name, value.shape, value.dtype)
-
     def step(self, params: Any, state: State, gradients: Any) -> Tuple[Any, State]:
         """Returns the new parameters and the new state.
 
@@ -207,7 +192,7 @@ class JaxOptimizer:
         scalars = run_function(library, self.record.before, given)
         results = []
         for i, ((name, value), gradient) in enumerate(zip(leaves, grads)):
-            group = self.group_of(name, value)
+            group = self.record.group_of(name, value.shape, value.dtype)
             if gradient is None or not value.size:
                 results.append(unchanged(value))
                 continue
@@ -280,11 +265,10 @@ def _checked(gradient: Any, name: str, variable: Any) -> Any:
             # Without x64, JAX would wrap ids of 64 bits.
             ids = np.where((ids >= 0) & (ids < 2**31), ids, -1).astype("int32")
         gradient = Rows(jnp.asarray(ids), jnp.asarray(values))
-        check_gradient(name, gradient, variable)
-        return gradient.in_range(variable.shape[0])
-    gradient = jnp.asarray(gradient)
+    else:
+        gradient = jnp.asarray(gradient)
     check_gradient(name, gradient, variable)
-    return gradient
+    return gradient.in_range(variable.shape[0]) if isinstance(gradient, Rows) else gradient
 
 
 def check_x64(record: Record, level: str) -> None:
@@ -305,22 +289,13 @@ def check_x64(record: Record, level: str) -> None:
 def _reasons_for_x64(record: Record) -> Iterator[str]:
     scalars = [*record.hyperparameters.values(), *record.shared.values()]
     slots = [slot for group in record.groups for slot in group.slots.values()]
+    programs = [program for group in record.groups for program in group.programs]
+    nodes = [node for each in (record.before, record.after, *programs) for node in each.nodes]
     if record.clipping is not None:
         yield "clipping by the global norm"
-    for dtype in [record.global_step, *(each.dtype for each in [*scalars, *slots])]:
+    for dtype in [record.global_step, *(each.dtype for each in [*scalars, *slots, *nodes])]:
         if dtype in ("float64", "int64"):
             yield f"numbers of {dtype}"
-    for node in _nodes(record):
+    for node in nodes:
         if node.operation in (*FUNCTIONS, *SUMS, "SoftplusGrad"):
             yield f"the operation {node.operation}"
-        if node.dtype in ("float64", "int64"):
-            yield f"numbers of {node.dtype}"
-
-
-def _nodes(record: Record) -> Iterator[Node]:
-    yield from record.before.nodes
-    yield from record.after.nodes
-    for group in record.groups:
-        for program in (group.dense, group.sparse, group.first):
-            if isinstance(program, Program):
-                yield from program.nodes

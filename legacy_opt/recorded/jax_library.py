@@ -89,6 +89,9 @@ class Exact:
     def __neg__(self) -> Exact:
         return Exact(-self.array, self.zero)
 
+    def __abs__(self) -> Exact:
+        return Exact(abs(self.array), self.zero)
+
     __add__, __radd__ = _operator(operator.add), _reflected(operator.add)
     __sub__, __rsub__ = _operator(operator.sub), _reflected(operator.sub)
     __mul__, __rmul__ = _operator(operator.mul), _reflected(operator.mul)
@@ -165,26 +168,11 @@ class JaxLibrary(Library):
     def expanded(self, x: Any, shape: Any) -> Any:
         return self._made(jnp.broadcast_to(plain(x), shape))
 
-    def abs(self, x: Any) -> Any:
-        return self._made(jnp.abs(plain(x)))
-
-    def copysign(self, x: Any, sign: Any) -> Any:
-        return self._made(jnp.copysign(plain(x), plain(sign)))
-
     def bits(self, x: Any) -> Any:
         return self._made(jax.lax.bitcast_convert_type(plain(x), jnp.int64))
 
     def of_bits(self, bits: Any) -> Any:
         return self._made(jax.lax.bitcast_convert_type(plain(bits), jnp.float64))
-
-    def to_int64(self, x: Any) -> Any:
-        return self._made(plain(x).astype(jnp.int64))
-
-    def to_float64(self, x: Any) -> Any:
-        return self._made(plain(x).astype(jnp.float64))
-
-    def fast_sum(self, x: Any, axis: Any) -> Any:
-        return x.sum(axis, keepdims=axis is not None)
 
     def in_order(self, x: Any, axis: int) -> Any:
         # The cumulative sum of JAX adds in another order.

@@ -6,18 +6,9 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Tuple
 
 import jax.numpy as jnp
 
-from legacy_opt.recorded.interpreter import program_for, run_program, shape_in_program
+from legacy_opt.recorded.interpreter import part_of, program_for, run_program, shape_in_program
 from legacy_opt.recorded.jax_library import JaxLibrary, plain
-from legacy_opt.recorded.records import (
-    ELEMENT,
-    FLAT,
-    FLAT_ROW,
-    ROW,
-    TENSOR,
-    Group,
-    Program,
-    Slot,
-)
+from legacy_opt.recorded.records import TENSOR, Group, Program, Slot
 
 _NOWHERE = 2**31 - 1  # the number of no row
 
@@ -180,27 +171,17 @@ def _taken(array: Any, ids: Any) -> Any:
     return array.at[ids].get(mode="fill", fill_value=1)
 
 
-def _has_rows(slot: Slot, ids: Any) -> bool:
-    return ids is not None and slot.layout in (ELEMENT, ROW)
-
-
 def _read(array: Any, slot: Slot, shape: Any, ids: Optional[Any]) -> Any:
-    """Returns the values of a slot in the shape that the program gets; see `SlotView`."""
-    if slot.layout in (FLAT, FLAT_ROW):
-        flat = array.reshape(-1)
-        array = flat[:1] if ids is None else _taken(flat, ids)
-    elif _has_rows(slot, ids):
-        array = _taken(array, ids)
-    return array.reshape(shape_in_program(slot, ids is not None, shape))
+    """Returns the values of a slot in the shape that the program gets."""
+    array, place = part_of(array, slot, ids)
+    part = array if place is ... else _taken(array, place)
+    return part.reshape(shape_in_program(slot, ids is not None, shape))
 
 
 def _written(array: Any, slot: Slot, new: Any, shape: Any, ids: Optional[Any]) -> Any:
     """Returns a slot with new values."""
     new = jnp.broadcast_to(new, shape_in_program(slot, ids is not None, shape))
-    if slot.layout in (FLAT, FLAT_ROW):
-        place = slice(0, 1) if ids is None else ids
-        flat = array.reshape(-1).at[place].set(new.reshape(-1), mode="drop")
-        return flat.reshape(array.shape)
-    if _has_rows(slot, ids):
-        return array.at[ids].set(new.reshape(-1, *array.shape[1:]), mode="drop")
+    whole, place = part_of(array, slot, ids)
+    if place is not ...:
+        new = whole.at[place].set(new.reshape(-1, *whole.shape[1:]), mode="drop")
     return new.reshape(array.shape)

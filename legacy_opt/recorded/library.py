@@ -73,28 +73,12 @@ class Library:
 
     # What `elementary.FUNCTIONS` need.
 
-    def abs(self, x: Any) -> Any:
-        """Returns the absolute value."""
-        raise NotImplementedError
-
-    def copysign(self, x: Any, sign: Any) -> Any:
-        """Returns x with the sign of `sign`."""
-        raise NotImplementedError
-
     def bits(self, x: Any) -> Any:
         """Returns the bits of float64 numbers as int64."""
         raise NotImplementedError
 
     def of_bits(self, bits: Any) -> Any:
         """Returns the float64 numbers with these bits."""
-        raise NotImplementedError
-
-    def to_int64(self, x: Any) -> Any:
-        """Casts numbers that fit."""
-        raise NotImplementedError
-
-    def to_float64(self, x: Any) -> Any:
-        """Casts integers."""
         raise NotImplementedError
 
     def function(self, name: str, operands: Sequence[Any], dtype: str) -> Any:
@@ -114,10 +98,6 @@ class Library:
         """Appends zeros to the last axis, until its size is a multiple of a number."""
         raise NotImplementedError
 
-    def fast_sum(self, x: Any, axis: Any) -> Any:
-        """Adds along an axis, which is kept; if it is None, adds all numbers."""
-        raise NotImplementedError
-
     def sum(self, x: Any, level: str, of_rows: bool) -> Any:
         """Adds float64 numbers; if exact, in the order of native kernels.
 
@@ -128,7 +108,8 @@ class Library:
         """
         if self._is_exact:
             return ordered_sum(self, x, level, of_rows)
-        return self.fast_sum(x, axis_of(level))
+        axis = axis_of(level)
+        return x.sum() if axis is None else x.sum(axis, keepdims=True)
 
     def count(self, x: Any, level: str) -> int:
         """Returns how many numbers `sum` adds."""

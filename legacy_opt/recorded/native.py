@@ -89,11 +89,8 @@ def _check_memory(arrays: Mapping[str, np.ndarray]) -> None:
 
 def programs_of(group: Group) -> Iterator[Tuple[Program, Mapping[str, Slot]]]:
     """Yields each program of a group for which there is a kernel, with the kernel's slots."""
-    for program in (group.dense, group.sparse):
-        if isinstance(program, Program):
-            yield program, group.slots
-    if group.first is not None:
-        yield group.first, {}
+    for program in group.programs:
+        yield program, {} if program is group.first else group.slots
 
 
 class Kernels:
@@ -165,20 +162,19 @@ class Kernels:
         _check_memory(arrays)
         if not value.size:
             return
+        kernel = self._kernel(program, group.slots)
         if isinstance(gradient, Rows):
             check_ids(name, gradient.ids, value)
             gradient = gradient._replace(values=_own(gradient.values, arrays))
             if group.first is not None:
                 first = self._kernel(group.first, {})
                 self._update_rows(first, value, {}, gradient, scalars, False)
-            kernel = self._kernel(program, group.slots)
             if not _needs_dense(program):
                 self._update_rows(kernel, value, slots, gradient, scalars, not program.by_rows)
                 return
             ids, rows = gradient.summed()
             gradient = np.zeros_like(value)
             gradient[ids] = rows
-        kernel = self._kernel(program, group.slots)
         gradient = _own(gradient, arrays)
         rows, columns = value.shape[-2:] if value.ndim > 1 else (1, value.size)
         standalone.library().legacy_opt_update_array(

@@ -21,13 +21,7 @@ from legacy_opt.recorded.interpreter import (
     whole_step,
 )
 from legacy_opt.recorded.library import Library
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    Group,
-    Program,
-    Record,
-    RecordError,
-)
+from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError
 
 __all__ = ["NumpyOptimizer", "Rows", "State"]
 
@@ -74,23 +68,11 @@ class NumpyLibrary(Library):
     def expanded(self, x: Any, shape: Tuple[int, ...]) -> Any:
         return np.broadcast_to(x, shape)
 
-    def abs(self, x: Any) -> Any:
-        return np.abs(x)
-
-    def copysign(self, x: Any, sign: Any) -> Any:
-        return np.copysign(x, sign)
-
     def bits(self, x: Any) -> Any:
         return np.ascontiguousarray(x).view(np.int64).reshape(np.shape(x))[()]
 
     def of_bits(self, bits: Any) -> Any:
         return np.ascontiguousarray(bits).view(np.float64).reshape(np.shape(bits))[()]
-
-    def to_int64(self, x: Any) -> Any:
-        return np.asarray(x).astype(np.int64)[()]
-
-    def to_float64(self, x: Any) -> Any:
-        return np.asarray(x).astype(np.float64)[()]
 
     def rounded(self, x: Any, dtype: str) -> Any:
         if not self.flushes or np.dtype(dtype).kind != "f":
@@ -279,9 +261,8 @@ class NumpyOptimizer:
         }
         given.update(self.state.shared)
         if record.global_step is not None:
-            step = np.int64(
-                whole_step(self.state.global_step)
-            )  # an int32 overflows, as in TensorFlow
+            # An int32 overflows, as in TensorFlow.
+            step = np.int64(whole_step(self.state.global_step))
             given["global_step"] = library.cast(step, record.global_step)
         with np.errstate(all="ignore"):
             return run_function(library, record.before, given), given

@@ -79,15 +79,12 @@ def _check_updates(record: Record) -> None:
     programs = [each.dense for each in record.groups if isinstance(each.dense, Program)]
     if all(map(is_subtraction, programs)):
         return
-    way_out = 'use JaxOptimizer.step, or pass level="fast"'
-    if record.dtype == "float64":
-        raise RecordError(f"{_reason(record)}: {way_out}")
-    if not jax.config.jax_enable_x64:
-        raise RecordError(f"{_reason(record)}, except in float64: set jax_enable_x64, {way_out}")
-
-
-def _reason(record: Record) -> str:
-    return (
+    reason = (
         f"the rule of {record.optimizer} does not subtract an update from the parameter, and no "
         "update has its bits"
     )
+    way_out = 'use JaxOptimizer.step, or pass level="fast"'
+    if record.dtype == "float64":
+        raise RecordError(f"{reason}: {way_out}")
+    if not jax.config.jax_enable_x64:
+        raise RecordError(f"{reason}, except in float64: set jax_enable_x64, {way_out}")

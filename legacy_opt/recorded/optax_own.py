@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, Dict, List, NamedTuple, Tuple
 
 import jax
 import jax.numpy as jnp
@@ -10,12 +10,10 @@ import numpy as np
 import optax
 
 from legacy_opt.recorded import counterparts
-from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Rates, Setting
+from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Hyper, Rates, Setting
 from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
 from legacy_opt.recorded.writing import PathLike
-
-_Hyper = Mapping[str, float]
 
 
 class OptaxOwn(NamedTuple):
@@ -42,55 +40,25 @@ class OptaxOwn(NamedTuple):
     grade: Grade
 
 
-def _sgd(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    arguments: Dict[str, Any] = {"learning_rate": hyper["learning_rate"]}
-    if "momentum" not in hyper:
-        return [Setting("sgd", arguments, {}, state.global_step)]
-    arguments["momentum"] = hyper["momentum"]
-    return [
-        Setting("sgd", dict(arguments, nesterov=each), {"trace": "momentum"}, state.global_step)
-        for each in (False, True)
-    ]
-
-
-def _adam(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    name = "adamw" if "weight_decay" in hyper else "adam"
-    found = counterparts.adam_settings(name, state, hyper)
-    arguments = dict(found.arguments)
-    arguments["b1"], arguments["b2"] = arguments.pop("betas")
-    arguments["eps"] = arguments.pop("epsilon")
-    return [found._replace(arguments=arguments, slots={"mu": "m", "nu": "v"})]
-
-
-def _adagrad(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    arguments = {"learning_rate": hyper["learning_rate"], "eps": 0.0}
-    return [Setting("adagrad", arguments, {"sum_of_squares": "accumulator"}, state.global_step)]
-
-
-def _adadelta(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    arguments = {"learning_rate": hyper["learning_rate"], "rho": hyper["rho"]}
-    arguments["eps"] = hyper["epsilon"]
-    return [Setting("adadelta", arguments, {"e_g": "accum", "e_x": "accum_update"}, 0)]
-
-
-def _rms_prop(state: SavedState, hyper: _Hyper) -> List[Setting]:
+def _rms_prop(state: SavedState, hyper: Hyper) -> List[Setting]:
     centered = any("mg" in slots for slots in state.slots.values())
-    arguments = {"learning_rate": hyper["learning_rate"], "decay": hyper["decay"]}
-    arguments.update(eps=hyper["epsilon"], momentum=hyper["momentum"], centered=centered)
-    # optax' trace has the sign of updates, which are added.
-    slots: Dict[str, Any] = {"nu": "rms", "trace": ("momentum", -1.0)}
-    return [Setting("rmsprop", arguments, dict(slots, **({"mu": "mg"} if centered else {})), 0)]
+    names = "learning_rate", "decay", "epsilon", "momentum"
+    arguments: Dict[str, Any] = {name: hyper[name] for name in names}
+    slots = ["rms", "momentum", *(["mg"] if centered else [])]
+    return [Setting("RMSprop", dict(arguments, centered=centered), slots, state.global_step)]
 
 
-_SETTINGS: Dict[str, Callable[[SavedState, _Hyper], List[Setting]]] = {
-    "AdadeltaOptimizer": _adadelta,
-    "AdagradOptimizer": _adagrad,
-    "AdamOptimizer": _adam,
-    "AdamWOptimizer": _adam,
-    "GradientDescentOptimizer": _sgd,
-    "LazyAdamOptimizer": _adam,
-    "MomentumOptimizer": _sgd,
-    "RMSPropOptimizer": _rms_prop,
+_SETTINGS = dict(counterparts.SETTINGS, RMSPropOptimizer=_rms_prop)
+# The names of slots in the states of optax.
+_FIELDS = {
+    "accum": "e_g",
+    "accum_update": "e_x",
+    "accumulator": "sum_of_squares",
+    "m": "mu",
+    "mg": "mu",
+    "momentum": "trace",
+    "rms": "nu",
+    "v": "nu",
 }
 
 
@@ -108,7 +76,7 @@ def from_state(state: SavedState, **hyperparameters: float) -> OptaxOwn:
         much.
     """
     setting, grade = counterparts.chosen(
-        state, "optax", "optax.{}", _SETTINGS, _train, hyperparameters
+        state, "optax", lambda name: f"optax.{name.lower()}", _SETTINGS, _train, hyperparameters
     )
     return OptaxOwn(*_optimizer(state, setting), grade)
 
@@ -142,14 +110,25 @@ def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
     return own.grade
 
 
+def _transformation(setting: Setting, **others: float) -> Any:
+    arguments = dict(setting.arguments, **others)
+    if "betas" in arguments:
+        arguments["b1"], arguments["b2"] = arguments.pop("betas")
+    if "epsilon" in arguments:
+        arguments["eps"] = arguments.pop("epsilon")
+    return getattr(optax, setting.name.lower())(**arguments)
+
+
 def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str, Any]]:
     """Returns the transformation, its state, and the parameters."""
-    transformation = getattr(optax, setting.name)(**setting.arguments)
+    transformation = _transformation(setting)
     params = {name: jnp.asarray(state.variables[name]) for name in state.slots}
     fields: Dict[str, Any] = {
-        field: {name: jnp.asarray(array) for name, array in arrays.items()}
-        for field, arrays in counterparts.slot_arrays(state, setting).items()
+        _FIELDS[slot]: {name: jnp.asarray(slots[slot]) for name, slots in state.slots.items()}
+        for slot in setting.slots
     }
+    if setting.name == "RMSprop":  # its trace has the sign of updates, which are added
+        fields["trace"] = {name: -each for name, each in fields["trace"].items()}
     fields["count"] = jnp.asarray(setting.step, jnp.int32)
 
     def filled(part: Any) -> Any:
@@ -163,7 +142,7 @@ def _optimizer(state: SavedState, setting: Setting) -> Tuple[Any, Any, Dict[str,
 def _train(state: SavedState, setting: Setting, gradients: Gradients, rates: Rates) -> Arrays:
     _, opt_state, params = _optimizer(state, setting)
     for each, rate in zip(gradients, rates):
-        transformation = getattr(optax, setting.name)(**dict(setting.arguments, learning_rate=rate))
+        transformation = _transformation(setting, learning_rate=rate)
         grads = {name: jnp.asarray(each[name]) for name in params}
         updates, opt_state = transformation.update(grads, opt_state, params)
         params = optax.apply_updates(params, updates)

@@ -10,7 +10,6 @@ import os
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple, Union
 
-from legacy_opt.recorded import followed
 from legacy_opt.recorded.operations import DTYPES, FLOATS, INTEGERS, SUMS, TABLE
 from legacy_opt.recorded.records import (
     ADD,
@@ -102,7 +101,14 @@ class _Reader:
         self._count = 0
 
     def record(self, document: Any) -> Record:
-        version, document = _as_version_2(document)
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise RecordError(f"not a record: there is no format {FORMAT!r}")
+        version = document.get("version")
+        if version != VERSION:
+            raise RecordError(
+                f"version {_shown(version)} of the format is not known: this legacy_opt reads "
+                f"version {VERSION}. Record the optimizer again"
+            )
         names = "after before clipping dtype fixed format global_step groups hyperparameters"
         fields = self._fields(document, f"{names} initial nonzero optimizer shared version")
         global_step = fields["global_step"]
@@ -150,7 +156,7 @@ class _Reader:
                 self._one_of(what, name, tuple(hyperparameters))
         for name in found.initial:
             self._one_of("initial", name, [each for each, _, _ in found.starts])
-        return followed.settled(followed.of_version_1(found) if version == 1 else found)
+        return found
 
     def _group(self, i: int, group: Any, dtype: str, scalars: Mapping[str, str]) -> Group:
         self._at.append(f"groups[{i}]")
@@ -160,12 +166,13 @@ class _Reader:
             self._refuse("a group has either variables or ranks")
         if variables is not None:
             variables = {
-                name: self._shape(name, shape)
+                name: self._sizes(f"the shape of {_shown(name)}", shape, 32)
                 for name, shape in self._dict("variables", variables, MOST_GROUPS).items()
             }
         else:
-            low, high = ranks = tuple(self._sizes("ranks", ranks, 2, may_be_open=True))
-            if high is not None and high < low:
+            ranks = tuple(self._list("ranks", ranks, 2))
+            sizes = self._sizes("ranks", [each for each in ranks if each is not None], 2)
+            if len(ranks) != 2 or ranks[0] is None or sizes[0] > sizes[-1]:
                 self._refuse(f"ranks: {_shown(ranks)} has no rank")
         slots = {}
         for name, slot in self._dict("slots", fields["slots"]).items():
@@ -232,13 +239,15 @@ class _Reader:
     def _position(
         self, what: str, position: Any, nodes: Sequence[Node], level: str, dtype: str
     ) -> int:
-        is_position = isinstance(position, int) and not isinstance(position, bool)
-        if not is_position or not 0 <= position < len(nodes):
-            self._refuse(f"{what}: there is no node {_shown(position)}")
-        node = nodes[position]
+        node = self._node_at(what, position, nodes)
         if node.dtype != dtype or joined_level([node.level, level]) != level:
             self._refuse(f"{what}: node {position} has another dtype or shape")
         return position
+
+    def _node_at(self, what: str, position: Any, nodes: Sequence[Node]) -> Node:
+        if not _is_whole(position, len(nodes)):
+            self._refuse(f"{what}: there is no node {_shown(position)}")
+        return nodes[position]
 
     def _function(self, name: str, function: Any, dtypes: Mapping[str, str]) -> Function:
         self._at.append(name)
@@ -247,9 +256,7 @@ class _Reader:
         nodes = self._nodes(fields["nodes"], inputs)
         results = self._dict("results", fields["results"])
         for position in results.values():
-            is_position = isinstance(position, int) and not isinstance(position, bool)
-            if not is_position or not 0 <= position < len(nodes):
-                self._refuse(f"results: there is no node {_shown(position)}")
+            self._node_at("results", position, nodes)
         self._at.pop()
         return Function(nodes, results)
 
@@ -280,7 +287,7 @@ class _Reader:
         level = self._one_of("level", level, LEVELS)
         operands = self._list("operands", operands, MOST_NAMES)
         for each in operands:
-            if not isinstance(each, int) or isinstance(each, bool) or not 0 <= each < len(earlier):
+            if not _is_whole(each, len(earlier)):
                 self._refuse(f"there is no earlier node {_shown(each)}")
         if operation in ("Input", "Const"):
             if operands or len(detail) != 1:
@@ -330,21 +337,11 @@ class _Reader:
             self._refuse(f"expected the names {', '.join(wanted)}, got {_shown(found)}")
         return value
 
-    def _shape(self, name: str, shape: Any) -> Tuple[int, ...]:
-        axes = len(shape) if isinstance(shape, list) and len(shape) <= 32 else 0
-        return tuple(self._sizes(f"the shape of {_shown(name)}", shape, axes))
-
-    def _sizes(self, what: str, value: Any, count: int, may_be_open: bool = False) -> List[Any]:
-        """Reads a list of sizes; the last may be null if it `may_be_open`."""
-        sizes = self._list(what, value, count)
-        closed = sizes[:-1] if may_be_open and sizes and sizes[-1] is None else sizes
-        are_sizes = all(
-            isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 1 << 63
-            for each in closed
-        )
-        if len(sizes) != count or not are_sizes:
-            self._refuse(f"{what}: {_shown(value)} are no {count} sizes")
-        return sizes
+    def _sizes(self, what: str, value: Any, most: int) -> Tuple[int, ...]:
+        sizes = self._list(what, value, most)
+        if not all(_is_whole(each, 1 << 63) for each in sizes):
+            self._refuse(f"{what}: {_shown(value)} are no sizes")
+        return tuple(sizes)
 
     def _dict(self, what: str, value: Any, most: int = MOST_NAMES) -> Dict[str, Any]:
         if not isinstance(value, dict) or len(value) > most:
@@ -390,25 +387,16 @@ class _Reader:
                 return number
         if dtype == "bool" and isinstance(value, bool):
             return value
-        if dtype in INTEGERS and isinstance(value, int) and not isinstance(value, bool):
+        if dtype in INTEGERS and type(value) is int:
             bits = 31 if dtype == "int32" else 63
             if -(1 << bits) <= value < 1 << bits:
                 return value
         return self._refuse(f"{_shown(value)} is no number of the dtype {_shown(dtype)}")
 
 
-def _as_version_2(document: Any) -> Tuple[int, Dict[str, Any]]:
-    """Returns the version of a document, and the document with the names of version 2."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise RecordError(f"not a record: there is no format {FORMAT!r}")
-    version = document.get("version")
-    if version not in (1, VERSION) or isinstance(version, bool):
-        raise RecordError(
-            f"version {_shown(version)} of the format is not known: this legacy_opt reads version "
-            f"{VERSION}, and 1"
-        )
-    more = {"fixed": {}, "nonzero": [], "initial": {}} if version == 1 else {}
-    return version, {**document, **more}
+def _is_whole(value: Any, end: int) -> bool:
+    """Whether a value is a whole number in [0, end)."""
+    return type(value) is int and 0 <= value < end
 
 
 def _shown(value: Any) -> str:

@@ -8,17 +8,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from typing import (
-    Any,
-    Collection,
-    Dict,
-    List,
-    Mapping,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
@@ -109,8 +99,7 @@ def _with_clipping(found: Record, optimizer: ClipByGlobalNormOptimizer) -> Recor
             f"{found.optimizer} cannot be recorded: it has a hyperparameter {records.CLIP_NORM!r} "
             "of its own"
         )
-    dtype = tf.as_dtype(found.dtype)
-    limit = Scalar(found.dtype, step_scalars.number(optimizer._clip_norm, dtype))
+    limit = Scalar(found.dtype, step_scalars.number(optimizer._clip_norm, found.dtype))
     return found._replace(
         hyperparameters={**found.hyperparameters, records.CLIP_NORM: limit},
         clipping=records.SUMMED_ROWS if optimizer._sum_duplicates else records.ROWS,
@@ -278,21 +267,19 @@ class _Recorder:
     def record(self, name: str, groups: Tuple[Group, ...]) -> Record:
         """Returns the record."""
         parts, given = step_scalars.parts_of(self._formulas), self.given
-        dtypes = {key: each[0].dtype.base_dtype for key, each in given.hyperparameters.items()}
-        dtypes.update((key, each.dtype.base_dtype) for key, each in given.shared.items())
+        tensors = {key: each[0] for key, each in given.hyperparameters.items()}
+        tensors.update(given.shared)
+        dtypes = {key: each.dtype.base_dtype.name for key, each in tensors.items()}
         if given.global_step is not None:
-            dtypes["global_step"] = tf.as_dtype(given.global_step)
-        with_dtypes = {key: each.name for key, each in dtypes.items()}
-        before = trace_scalars(
-            with_dtypes, lambda tensors: step_scalars.before(parts, tensors, self._dtype)
-        )
-        after = trace_scalars(with_dtypes, lambda tensors: step_scalars.after(parts, tensors))
+            dtypes["global_step"] = given.global_step
+        before = trace_scalars(dtypes, lambda its: step_scalars.before(parts, its, self._dtype))
+        after = trace_scalars(dtypes, lambda its: step_scalars.after(parts, its))
         hyperparameters = {
-            key: Scalar(dtypes[key].name, step_scalars.number(value, dtypes[key]))
+            key: Scalar(dtypes[key], step_scalars.number(value, dtypes[key]))
             for key, (_, value, _) in given.hyperparameters.items()
         }
         shared = {
-            key: Scalar(dtypes[key].name, _only_value(key, self._initial[variable.op.name]))
+            key: Scalar(dtypes[key], _only_value(key, self._initial[variable.op.name]))
             for key, variable in given.shared.items()
         }
         return Record(

@@ -7,14 +7,8 @@ from typing import Any, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Uni
 FORMAT, VERSION = "legacy-opt rule", 2
 
 # The level of a value: how many values there are for a variable.
-SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS = (
-    "scalar",
-    "row",
-    "matrix",
-    "matrix_row",
-    "matrix_column",
-    "element",
-)
+LEVELS = ("scalar", "row", "matrix", "matrix_row", "matrix_column", "element")
+SCALAR, ROW, MATRIX, MATRIX_ROW, MATRIX_COLUMN, ELEMENT = LEVELS
 # How a slot is stored. The names of levels mean one value each; FLAT slots have the variable's
 # shape, and FLAT_ROW slots one value per row, but a dense update uses only the first element.
 FLAT, FLAT_ROW = "flat", "flat_row"
@@ -25,7 +19,7 @@ GRADIENT, VALUE = "gradient", "value"
 ROWS, SUMMED_ROWS = CLIPPINGS = ("rows", "summed_rows")
 CLIP_NORM = "clip_norm"
 # The kinds of inputs.
-TENSOR, SLOT, NUMBER = KINDS = ("tensor", "slot", "scalar")
+TENSOR, SLOT, NUMBER = ("tensor", "slot", "scalar")
 
 Number = Union[bool, int, float]
 
@@ -156,6 +150,12 @@ class Group(NamedTuple):
     sparse: Union[Program, str]
     first: Optional[Program] = None
 
+    @property
+    def programs(self) -> Sequence[Program]:
+        """The programs that there are."""
+        each_kind = self.dense, self.sparse, self.first
+        return [each for each in each_kind if isinstance(each, Program)]
+
 
 class Scalar(NamedTuple):
     """A hyperparameter, or a variable that all variables share.
@@ -257,10 +257,9 @@ class Record(NamedTuple):
         """Returns a record with other initial values of slots and shared variables, by names."""
 
         def changed(parts: Mapping[str, Any], field: str) -> Any:
-            names = set(parts).intersection(values)
             return {
-                **parts,
-                **{each: parts[each]._replace(**{field: values[each]}) for each in names},
+                name: each._replace(**{field: values[name]}) if name in values else each
+                for name, each in parts.items()
             }
 
         groups = tuple(each._replace(slots=changed(each.slots, "initial")) for each in self.groups)

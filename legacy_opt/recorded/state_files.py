@@ -8,6 +8,7 @@ needs TensorFlow.
 
 from __future__ import annotations
 
+import copy
 import zipfile
 from pathlib import Path
 from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Tuple
@@ -58,17 +59,8 @@ class SavedState(NamedTuple):
 
 def state_of(optimizer: NumpyOptimizer) -> SavedState:
     """Returns a copy of the state of an optimizer."""
-    state = optimizer.state
-    return SavedState(
-        optimizer.record,
-        state.global_step,
-        dict(state.shared),
-        {name: array.copy() for name, array in optimizer.variables.items()},
-        {
-            name: {slot: array.copy() for slot, array in slots.items()}
-            for name, slots in state.slots.items()
-        },
-    )
+    state, variables = copy.deepcopy((optimizer.state, optimizer.variables))
+    return SavedState(optimizer.record, state.global_step, state.shared, variables, state.slots)
 
 
 def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:
@@ -298,16 +290,13 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
     slots = {}
     for name, array in variables.items():
         group = group_of(record, name, array.dtype, array.shape)
-        keys = [] if group is None else [slot_key(name, slot) for slot in group.slots]
-        if group is not None and (not keys or any(key in arrays for key in keys)):
+        if group is None:
+            continue
+        keys = {slot: slot_key(name, slot) for slot in group.slots}
+        if not keys or any(key in arrays for key in keys.values()):
             slots[name] = {
-                slot_name: _taken(
-                    arrays,
-                    slot_key(name, slot_name),
-                    slot.dtype,
-                    stored_shape(slot.layout, array.shape),
-                )
-                for slot_name, slot in group.slots.items()
+                slot: _taken(arrays, keys[slot], its.dtype, stored_shape(its.layout, array.shape))
+                for slot, its in group.slots.items()
             }
     if arrays:
         raise RecordError(f"the rule of {record.optimizer} has no {_some(arrays)}")

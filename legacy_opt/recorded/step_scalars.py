@@ -123,10 +123,11 @@ def _evaluated(tensor: Tensor) -> Any:
         return None
 
 
-def number(value: Any, dtype: Any) -> Optional[Union[bool, int, float]]:
+def number(value: Any, dtype: str) -> Optional[Union[bool, int, float]]:
     """Returns a hyperparameter as a number of its dtype; None if it is no number or constant."""
     if isinstance(value, tf.Tensor) and not tf.executing_eagerly() and value.op.type == "Const":
         return tf.make_ndarray(value.op.get_attr("value")).item()
     if value is None or argument_checks.is_tensor_like(value) or callable(value):
         return None
-    return np.asarray(value).astype(dtype.as_numpy_dtype).item()
+    numpy_dtype: Any = tf.as_dtype(dtype).as_numpy_dtype
+    return np.asarray(value).astype(numpy_dtype).item()

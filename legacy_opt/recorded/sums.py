@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from typing import Any
 
 from legacy_opt.recorded.records import MATRIX, MATRIX_COLUMN, MATRIX_ROW
@@ -46,7 +48,4 @@ def _of_columns(library: Any, x: Any) -> Any:
     parts = max(1, min(rows, _MOST_PARTS, rows * columns // _BLOCK))
     bounds = [rows * part // parts for part in range(parts + 1)]
     sums = [library.in_order(x[..., a:b, :], -2) for a, b in zip(bounds, bounds[1:])]
-    total = sums[0]
-    for each in sums[1:]:
-        total = total + each
-    return total[..., None, :]
+    return functools.reduce(operator.add, sums)[..., None, :]

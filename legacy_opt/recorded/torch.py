@@ -38,14 +38,7 @@ from legacy_opt.recorded.interpreter import (
 )
 from legacy_opt.recorded.library import LEVELS, check_level
 from legacy_opt.recorded.native import Kernels
-from legacy_opt.recorded.records import (
-    CLIP_NORM,
-    Group,
-    Program,
-    Record,
-    RecordError,
-    Scalar,
-)
+from legacy_opt.recorded.records import CLIP_NORM, Group, Program, Record, RecordError, Scalar
 from legacy_opt.recorded.torch_library import TorchLibrary
 
 __all__ = ["RecordedOptimizer"]
@@ -203,8 +196,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
         record = self.record
         fixed = {name: group[name] for name in record.fixed if name in group}
         given_hyperparameters(record, {**self._values(group), **fixed})
-        dtypes = {name: scalar.dtype for name, scalar in record.hyperparameters.items()}
-        dtypes.update((name, scalar.dtype) for name, scalar in record.shared.items())
+        scalars = {**record.hyperparameters, **record.shared}
+        dtypes = {name: scalar.dtype for name, scalar in scalars.items()}
         if record.global_step is not None:
             dtypes["global_step"] = record.global_step
         return {name: self._scalar(group[self._key(name)], dtypes[name]) for name in dtypes}
@@ -245,6 +238,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
           RecordError: it is the state of another optimizer, or of parameters of other shapes.
             Nothing has been changed.
         """
+        loaded = {}
         for group, saved in zip(self.param_groups, state_dict["param_groups"]):
             missing = sorted(set(group) - set(saved) - _OPTIONAL)
             for (name, parameter), number in zip(named(group), saved["params"]):
@@ -253,20 +247,17 @@ class RecordedOptimizer(torch.optim.Optimizer):
                 missing += sorted(set(its_group.slots) ^ set(found)) if found else []
                 if found and not missing:
                     check_slots(f"{name}", its_group, _shape(parameter, group["axes"]), found)
+                    loaded[parameter] = found
             if missing:
                 raise RecordError(
                     f"the state belongs to another optimizer: {missing[0]!r} is only in one of them"
                 )
         super().load_state_dict(state_dict)
         # PyTorch casts all state to the dtype of the parameter, but counts are integers.
-        for group, saved in zip(self.param_groups, state_dict["param_groups"]):
-            for (name, parameter), number in zip(named(group), saved["params"]):
-                layouts = self._group_of(name, parameter, group["axes"]).slots
-                for slot_name, tensor in state_dict["state"].get(number, {}).items():
-                    dtype = getattr(torch, layouts[slot_name].dtype)
-                    own = tensor.detach().clone(memory_format=torch.contiguous_format)
-                    own = own.to(device=parameter.device, dtype=dtype)
-                    self.state[parameter][slot_name] = own
+        for parameter, slots in loaded.items():
+            for slot_name, tensor in slots.items():
+                own = tensor.detach().clone(memory_format=torch.contiguous_format)
+                self.state[parameter][slot_name] = own.to(parameter.device)
 
     def _update_of(self, name: Optional[str], parameter: Any, axes: Any) -> _Update:
         """Returns the update of a parameter, which has a gradient, without changing anything."""

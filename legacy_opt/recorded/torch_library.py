@@ -76,26 +76,11 @@ class TorchLibrary(Library):
     def expanded(self, x: Any, shape: Any) -> Any:
         return x.expand(shape)
 
-    def abs(self, x: Any) -> Any:
-        return torch.abs(x)
-
-    def copysign(self, x: Any, sign: Any) -> Any:
-        return torch.copysign(x, sign)
-
     def bits(self, x: Any) -> Any:
         return x.contiguous().view(torch.int64)
 
     def of_bits(self, bits: Any) -> Any:
         return bits.contiguous().view(torch.float64)
-
-    def to_int64(self, x: Any) -> Any:
-        return x.to(torch.int64)
-
-    def to_float64(self, x: Any) -> Any:
-        return x.to(torch.float64)
-
-    def fast_sum(self, x: Any, axis: Any) -> Any:
-        return x.sum() if axis is None else x.sum(axis, keepdim=True)
 
     def in_order(self, x: Any, axis: int) -> Any:
         return torch.cumsum(x, axis).select(axis, -1)

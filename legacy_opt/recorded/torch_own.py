@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple
+from typing import Any, Mapping, NamedTuple
 
 import numpy as np
 import torch
 
 from legacy_opt.recorded import counterparts
 from legacy_opt.recorded.counterparts import Arrays, Grade, Gradients, Rates, Setting
-from legacy_opt.recorded.records import RecordError
-from legacy_opt.recorded.state_files import SavedState
+from legacy_opt.recorded.interpreter import check_array
+from legacy_opt.recorded.state_files import SavedState, check_variable
 from legacy_opt.recorded.writing import PathLike, replaced
-
-_Hyper = Mapping[str, float]
 
 
 class TorchOwn(NamedTuple):
@@ -38,44 +36,15 @@ class TorchOwn(NamedTuple):
     grade: Grade
 
 
-def _sgd(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    arguments = {"lr": hyper["learning_rate"], "momentum": hyper.get("momentum", 0.0)}
-    if "momentum" not in hyper:
-        return [Setting("SGD", arguments, {}, state.global_step)]
-    slots = {"momentum_buffer": "momentum"}
-    return [
-        Setting("SGD", dict(arguments, nesterov=nesterov), slots, state.global_step)
-        for nesterov in ([False, True] if hyper["momentum"] > 0 else [False])
-    ]
-
-
-def _adam(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    name = "AdamW" if "weight_decay" in hyper else "Adam"
-    found = counterparts.adam_settings(name, state, hyper)
-    arguments = dict(found.arguments)
-    renamed = {"lr": arguments.pop("learning_rate"), "eps": arguments.pop("epsilon"), **arguments}
-    return [found._replace(arguments=renamed, slots={"exp_avg": "m", "exp_avg_sq": "v"})]
-
-
-def _adagrad(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    arguments = {"lr": hyper["learning_rate"], "eps": 0.0}
-    return [Setting("Adagrad", arguments, {"sum": "accumulator"}, state.global_step)]
-
-
-def _adadelta(state: SavedState, hyper: _Hyper) -> List[Setting]:
-    arguments = {"lr": hyper["learning_rate"], "rho": hyper["rho"], "eps": hyper["epsilon"]}
-    slots = {"square_avg": "accum", "acc_delta": "accum_update"}
-    return [Setting("Adadelta", arguments, slots, state.global_step)]
-
-
-_SETTINGS: Dict[str, Callable[[SavedState, _Hyper], List[Setting]]] = {
-    "AdadeltaOptimizer": _adadelta,
-    "AdagradOptimizer": _adagrad,
-    "AdamOptimizer": _adam,
-    "AdamWOptimizer": _adam,
-    "GradientDescentOptimizer": _sgd,
-    "LazyAdamOptimizer": _adam,
-    "MomentumOptimizer": _sgd,
+# PyTorch's names of arguments and slots.
+_ARGUMENTS = {"learning_rate": "lr", "epsilon": "eps"}
+_SLOTS = {
+    "accum": "square_avg",
+    "accum_update": "acc_delta",
+    "accumulator": "sum",
+    "m": "exp_avg",
+    "momentum": "momentum_buffer",
+    "v": "exp_avg_sq",
 }
 
 
@@ -97,16 +66,10 @@ def from_state(
         much; or a parameter does not fit. Nothing has been changed.
     """
     for name, parameter in parameters.items():
-        dtype = str(parameter.dtype).rpartition(".")[2]
-        known = state.variables.get(name) if name in state.slots else None
-        if known is None or (known.shape, known.dtype) != (tuple(parameter.shape), dtype):
-            raise RecordError(
-                f"the state has no trained variable {name!r} of the shape {list(parameter.shape)} "
-                f"and the dtype {dtype}"
-            )
-
+        check_variable(state, name, parameter.shape)
+        check_array(repr(name), state.variables[name], parameter.dtype, parameter.shape)
     setting, grade = counterparts.chosen(
-        state, "PyTorch", "PyTorch's {}", _SETTINGS, _train, hyperparameters
+        state, "PyTorch", "PyTorch's {}".format, counterparts.SETTINGS, _train, hyperparameters
     )
     return TorchOwn(_optimizer(state, setting, parameters), grade)
 
@@ -144,16 +107,17 @@ def write(path: PathLike, state: SavedState, **hyperparameters: float) -> Grade:
 
 
 def _optimizer(state: SavedState, setting: Setting, parameters: Mapping[str, Any]) -> Any:
-    optimizer = getattr(torch.optim, setting.name)(list(parameters.values()), **setting.arguments)
-    slots = counterparts.slot_arrays(state, setting)
+    arguments = {_ARGUMENTS.get(name, name): each for name, each in setting.arguments.items()}
+    optimizer = getattr(torch.optim, setting.name)(list(parameters.values()), **arguments)
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(torch.from_numpy(np.array(state.variables[name])))
             own = optimizer.state[parameter]
             if setting.name != "SGD":
                 own["step"] = torch.tensor(float(setting.step))
-            for slot, arrays in slots.items():
-                own[slot] = torch.from_numpy(np.array(arrays[name])).to(parameter.device)
+            for slot in setting.slots:
+                array = np.array(state.slots[name][slot])
+                own[_SLOTS[slot]] = torch.from_numpy(array).to(parameter.device)
     return optimizer
 
 

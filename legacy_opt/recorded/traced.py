@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, Sequence, Tuple
+from typing import List, Mapping, Sequence, Tuple
 
 from legacy_opt.native.compiler import program as programs
 from legacy_opt.native.compiler.program import UnsupportedError
@@ -10,63 +10,33 @@ from legacy_opt.recorded import records
 from legacy_opt.recorded.operations import DTYPES
 from legacy_opt.recorded.records import Change, Function, Node, Program, Slot, level_of
 
-LEVELS = {
-    programs.SCALAR: records.SCALAR,
-    programs.ROW: records.ROW,
-    programs.MATRIX: records.MATRIX,
-    programs.MATRIX_ROW: records.MATRIX_ROW,
-    programs.MATRIX_COLUMN: records.MATRIX_COLUMN,
-    programs.ELEMENT: records.ELEMENT,
-}
+# The levels of kernels are numbers, in the order of those of records.
+LEVELS = dict(enumerate(records.LEVELS))
 _TRACED = {recorded: traced for traced, recorded in LEVELS.items()}
 
 
 def program_of(program: programs.Program, by_rows: bool) -> Program:
-    """Converts a traced program, without nodes that it does not need."""
-    changes = {name: program.changes[name] for name in sorted(program.changes)}
-    roots = [program.value]
-    for change in changes.values():
-        roots += [change.node] + ([] if change.factor is None else [change.factor])
-    nodes, places = _nodes(program.nodes, roots)
-    return Program(
-        by_rows,
-        nodes,
-        places[program.value.number],
-        {
-            name: Change(
-                change.how,
-                places[change.node.number],
-                None if change.factor is None else places[change.factor.number],
-            )
-            for name, change in changes.items()
-        },
-    )
+    """Converts a traced program."""
+    changes = {
+        name: Change(
+            change.how,
+            change.node.number,
+            None if change.factor is None else change.factor.number,
+        )
+        for name, change in sorted(program.changes.items())
+    }
+    return Program(by_rows, _nodes(program.nodes), program.value.number, changes)
 
 
-def function_of(
-    traced: Tuple[Sequence[programs.Node], Mapping[str, programs.Node]],
-) -> Function:
+def function_of(traced: Tuple[Sequence[programs.Node], Mapping[str, programs.Node]]) -> Function:
     """Converts the result of `trace_scalars`."""
-    all_nodes, results = traced
-    nodes, places = _nodes(all_nodes, list(results.values()))
-    return Function(nodes, {name: places[results[name].number] for name in sorted(results)})
+    nodes, results = traced
+    return Function(_nodes(nodes), {name: each.number for name, each in sorted(results.items())})
 
 
-def _nodes(
-    nodes: Sequence[programs.Node], roots: Sequence[programs.Node]
-) -> Tuple[Tuple[Node, ...], Dict[int, int]]:
-    """Returns the nodes that the roots need, and their positions by their old numbers."""
-    needed, waiting = set(), list(roots)
-    while waiting:
-        node = waiting.pop()
-        if node.number not in needed:
-            needed.add(node.number)
-            waiting += node.inputs
-    found: List[Node] = []
-    places: Dict[int, int] = {}
+def _nodes(nodes: Sequence[programs.Node]) -> Tuple[Node, ...]:
+    found = []
     for node in nodes:
-        if node.number not in needed:
-            continue
         if node.dtype not in DTYPES:
             what = f", as {node.detail.name} has" if node.operation == "Input" else ""
             raise UnsupportedError(f"records have no values of the dtype {node.dtype}{what}")
@@ -75,10 +45,9 @@ def _nodes(
             detail = _kind(node.detail), node.detail.name
         elif node.operation == "Const":
             detail = node.detail
-        places[node.number] = len(found)
-        inputs = tuple(places[each.number] for each in node.inputs)
+        inputs = tuple(each.number for each in node.inputs)
         found.append(Node(node.operation, node.dtype, LEVELS[node.level], inputs, detail))
-    return tuple(found), places
+    return tuple(found)
 
 
 def _kind(given: programs.Input) -> str:
@@ -108,20 +77,11 @@ def traced_program(program: Program, slots: Mapping[str, Slot], dtype: str) -> p
             detail = programs.Input(name, _TRACED[node.level], node.dtype, kind == records.SLOT)
             if kind == records.NUMBER:
                 inputs.append(detail)
-        operands = tuple(nodes[each] for each in node.inputs)
-        nodes.append(
-            programs.Node(
-                number,
-                node.operation,
-                node.dtype,
-                operands,
-                _TRACED[node.level],
-                detail,
-            )
-        )
-    changes, roots = {}, [nodes[program.value]]
+        level, operands = _TRACED[node.level], tuple(nodes[each] for each in node.inputs)
+        nodes.append(programs.Node(number, node.operation, node.dtype, operands, level, detail))
+    changes = {}
     for name, change in sorted(program.changes.items()):
         factor = None if change.factor is None else nodes[change.factor]
         changes[name] = programs.Change(change.how, nodes[change.node], factor)
-        roots += [nodes[change.node], *([] if factor is None else [factor])]
+    roots = [nodes[each] for each in (program.value, *program.results)]
     return programs.program_from(dtype, dict.fromkeys(inputs), nodes, roots, changes)

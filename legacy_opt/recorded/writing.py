@@ -8,7 +8,7 @@ import json
 import math
 import os
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Sequence, Union
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Union
 
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import (
@@ -62,9 +62,9 @@ def replaced(path: PathLike) -> Iterator[Path]:
             temporary.unlink()
 
 
-def number_text(value: Number, dtype: str) -> Union[str, Number]:
-    """Returns a number as JSON has it: a float becomes hexadecimal text."""
-    if dtype not in FLOATS:
+def number_text(value: Optional[Number], dtype: str) -> Union[str, Number, None]:
+    """Returns a number, or None, as JSON has it: a float becomes hexadecimal text."""
+    if value is None or dtype not in FLOATS:
         return value
     value = float(value)
     if math.isnan(value):
@@ -74,29 +74,21 @@ def number_text(value: Number, dtype: str) -> Union[str, Number]:
 
 def _document(record: Record) -> Dict[str, Any]:
     return {
+        **record._asdict(),
         "format": FORMAT,
         "version": VERSION,
-        "optimizer": record.optimizer,
-        "dtype": record.dtype,
-        "global_step": record.global_step,
         "hyperparameters": _scalars(record.hyperparameters),
         "fixed": _scalars(record.fixed),
-        "nonzero": list(record.nonzero),
         "shared": _scalars(record.shared),
-        "initial": dict(record.initial),
         "before": _function(record.before),
         "after": _function(record.after),
-        "clipping": record.clipping,
         "groups": [_group(each) for each in record.groups],
     }
 
 
 def _scalars(scalars: Mapping[str, Scalar]) -> Dict[str, Any]:
     return {
-        name: {
-            "dtype": each.dtype,
-            "value": None if each.value is None else number_text(each.value, each.dtype),
-        }
+        name: {**each._asdict(), "value": number_text(each.value, each.dtype)}
         for name, each in scalars.items()
     }
 
@@ -107,17 +99,11 @@ def _function(function: Function) -> Dict[str, Any]:
 
 def _group(group: Group) -> Dict[str, Any]:
     slots = {
-        name: {
-            "layout": slot.layout,
-            "dtype": slot.dtype,
-            "initial": number_text(slot.initial, slot.dtype),
-            "suffix": slot.suffix,
-        }
+        name: {**slot._asdict(), "initial": number_text(slot.initial, slot.dtype)}
         for name, slot in group.slots.items()
     }
     return {
-        "variables": group.variables,
-        "ranks": group.ranks,
+        **group._asdict(),
         "slots": slots,
         "dense": _program(group.dense),
         "sparse": _program(group.sparse),
@@ -132,12 +118,7 @@ def _program(program: Union[Program, str]) -> Any:
         name: [each.how, each.node] + ([each.factor] if each.how == FADE else [])
         for name, each in program.changes.items()
     }
-    return {
-        "by_rows": program.by_rows,
-        "nodes": _nodes(program.nodes),
-        "value": program.value,
-        "changes": changes,
-    }
+    return {**program._asdict(), "nodes": _nodes(program.nodes), "changes": changes}
 
 
 def _nodes(nodes: Sequence[Node]) -> List[Any]:

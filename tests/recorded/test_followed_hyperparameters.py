@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import json
 import math
 
 import numpy as np
@@ -297,39 +296,15 @@ def test_values_that_are_no_numbers(value):
         stepped(recorded.load("AdamOptimizer"), epsilon=value)
 
 
-def of_version_1(record):
-    """Returns a record as version 1 of the format had it."""
-    document = json.loads(recorded.dumps(record))
-    document["hyperparameters"].update(document.pop("fixed"))
-    del document["nonzero"], document["initial"]
-    return json.dumps(dict(document, version=1))
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_files_of_version_1(name):
-    record = recorded.load(name)
-    assert recorded.loads(of_version_1(record)) == record
-
-
-def test_a_hyperparameter_of_version_1_that_nothing_reads():
-    shapes = {"w": [3]}
-    optimizer = legacy_opt.AdamWeightDecayOptimizer(0.1, exclude_from_weight_decay=["w"])
-    record = recorded.loads(of_version_1(recorded.record(optimizer, shapes)))
-    assert np.array_equal(stepped(record), stepped(record, weight_decay_rate=0.0))
-    with pytest.raises(recorded.RecordError, match="weight_decay_rate was 0.0 when"):
-        stepped(record, weight_decay_rate=0.5)
-
-
-def test_states_of_version_1_and_of_other_hyperparameters(tmp_path):
-    old = recorded.loads(of_version_1(recorded.load("AdamOptimizer")))
-    for record in old, recorded.record(v1.train.AdamOptimizer(0.01, beta1=0.5)):
-        first = NumpyOptimizer(record, {"w": ONES.copy()})
-        first.step({"w": ONES})
-        state_files.write(tmp_path / "state.npz", state_files.state_of(first))
-        state = state_files.read(tmp_path / "state.npz")
-        second = NumpyOptimizer(recorded.load("AdamOptimizer"), {"w": ONES.copy()})
-        state_files.load_into(second, state)
-        assert second.state.shared == first.state.shared
+def test_states_of_other_hyperparameters(tmp_path):
+    record = recorded.record(v1.train.AdamOptimizer(0.01, beta1=0.5))
+    first = NumpyOptimizer(record, {"w": ONES.copy()})
+    first.step({"w": ONES})
+    state_files.write(tmp_path / "state.npz", state_files.state_of(first))
+    state = state_files.read(tmp_path / "state.npz")
+    second = NumpyOptimizer(recorded.load("AdamOptimizer"), {"w": ONES.copy()})
+    state_files.load_into(second, state)
+    assert second.state.shared == first.state.shared
 
 
 class Derived(legacy_opt.RuleOptimizer):
@@ -375,6 +350,16 @@ def test_another_sign_is_another_rule():
     for beta in (0.0, -0.9):
         with pytest.raises(recorded.RecordError, match="to 0 or another sign"):
             stepped(record, beta=beta)
+
+
+def test_a_value_that_decides_by_its_sign_and_is_not_read():
+    class Turned(Own):
+        def rule(self, grad, value, slots, hyper):
+            return hyper.rate * (grad if self._other > 0 else -grad), {}
+
+    record = recorded.record(Turned())
+    assert recorded.loads(recorded.dumps(record)) == record
+    assert list(record.fixed) == ["other"] and not record.nonzero
 
 
 def test_an_initial_value_that_is_equal_by_chance_follows_nothing():

@@ -318,6 +318,7 @@ ONE = ["Const", "bool", "scalar", [], True]
 DAMAGED = {
     "not a record: there is no format": lambda d: d.pop("format"),
     "version 3 of the format is not known": lambda d: d.update(version=3),
+    "legacy_opt reads version 2. Record the optimizer again": lambda d: d.update(version=1),
     "version True of the format": lambda d: d.update(version=True),
     "expected the names after, before": lambda d: d.update(more=1),
     "optimizer: expected a name, got ''": lambda d: d.update(optimizer=""),
@@ -338,7 +339,7 @@ DAMAGED = {
     ].update(value="1.0"),
     "'0xzz' is no number": lambda d: d["hyperparameters"]["learning_rate"].update(value="0xzz"),
     "a group has either variables or ranks": with_field("ranks", None),
-    "ranks: [1] are no 2 sizes": with_field("ranks", [1]),
+    "ranks: (1,) has no rank": with_field("ranks", [1]),
     "ranks: (2, 1) has no rank": with_field("ranks", [2, 1]),
     "slots: expected names with values, got []": with_field("slots", []),
     "first: expected a program of rows": with_field("first", "none"),

@@ -269,7 +269,7 @@ def check_own_optimizers():
     refused("no optimizer like NadamOptimizer", from_state, other, parameters)
     refused("no other optimizer has these", from_state, state, parameters, beta2=1.0)
     half = {"w": torch.nn.Parameter(torch.zeros(4, 3, dtype=torch.bfloat16))}
-    refused("and the dtype bfloat16", from_state, state, half)
+    refused("expected bfloat16", from_state, state, half)
     decayed, plain = (recorded.load(name) for name in ("AdamWOptimizer", "AdamOptimizer"))
     named = decayed._replace(
         groups=(
@@ -280,7 +280,7 @@ def check_own_optimizers():
     both = {name: np.zeros(shape, "f4") for name, shape in (("w", (4, 3)), ("table", (1001, 1000)))}
     state = state_files.state_of(NumpyOptimizer(named, both))
     refused("PyTorch's AdamW is another optimizer", from_state, state, parameters)
-    refused("no trained variable 'v'", from_state, state, {"v": parameters["w"]})
+    refused("the state has no variable 'v'", from_state, state, {"v": parameters["w"]})
     assert not parameters["w"].any()
 
 
