@@ -118,69 +118,105 @@ def _only_adds(optimizer):
     """Whether `minimize` passes on the very objects that it gets, and does nothing else.
 
     For example, the AdamW of `tf.contrib.opt` and of TensorFlow Addons add `decay_var_list`. The
-    objects are opaque: a method that looks at a name, or computes with the loss, raises an error.
+    method is called with opaque objects, which raise an error if it computes with the loss or looks
+    at a name; and with real ones, by whose class, dtype, name or number it may decide.
     """
-    losses, lists = (object(), object), (None, [_opaque(), _opaque()])  # a tensor, a function
-    cases = list(itertools.product(losses, lists))
+    if of_users(type(optimizer).__mro__[:-1], "__getattribute__"):  # not those of `object`
+        return False  # it may change what the calls below get
     try:
-        with _full_graph():
-            passes = all(_passes_on(optimizer, *case) for case in cases)
-        if tf.executing_eagerly():  # a method may decide by that, too
-            passes = passes and all(_passes_on(optimizer, *case) for case in cases)
-        return passes
+        for cases in (_opaque_cases, _real_cases):
+            with tf.Graph().as_default():
+                passes = all(_passes_on(optimizer, *case) for case in cases())
+            if tf.executing_eagerly():  # a method may decide by that, too
+                passes = passes and all(_passes_on(optimizer, *case) for case in cases())
+            if not passes:
+                return False
     except Exception:  # whatever the method raises
         return False
+    return True
 
 
 class _Opaque(tf.Variable):
     dtype = tf.float32  # type: ignore[assignment]
 
 
-def _opaque():
-    return object.__new__(_Opaque)
-
-
-@contextlib.contextmanager
-def _full_graph():
-    """Scope of a graph with something in each collection by which a method may decide."""
-    keys = tf.compat.v1.GraphKeys
-    with tf.Graph().as_default() as graph:
-        for key in (
-            *(keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES),
-            *(keys.LOSSES, keys.REGULARIZATION_LOSSES, keys.UPDATE_OPS),
-        ):
-            graph.add_to_collection(key, _opaque())
-        yield
-
-
-def _passes_on(optimizer, loss, variables):
-    root = [each for each in type(optimizer).__mro__ if "minimize" in vars(each)][-1]
-    compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
-    before, calls, graph = vars(optimizer), [], tf.compat.v1.get_default_graph()
+def _opaque_cases():
+    """Yields a loss, variables (or None), and pairs of gradients and variables, all opaque."""
+    variables = [object.__new__(_Opaque) for _ in range(2)]
     slices = tf.IndexedSlices(tf.zeros([1]), tf.zeros([1], tf.int32))
     pairs = ((object(), object()), (slices, object())) * 100
+    _fill_collections(*variables)
+    for each in itertools.product((object(), object), (None, variables)):  # a tensor, a function
+        yield (*each, pairs)
+
+
+def _real_cases():
+    """Yields a loss, variables (or None), and pairs of gradients and variables."""
+    names = ("kernel", "bias", "embeddings", "gamma", "beta", "scalar") * 2
+    variables = [
+        tf.Variable(tf.zeros([2] * (2 - index % 3)), name=name) for index, name in enumerate(names)
+    ]
+    losses = [tf.constant(1.0), tf.constant(1.0, tf.float16), tf.constant([1.0, 2.0])]
+    slices = tf.IndexedSlices(tf.zeros([1, 2]), tf.zeros([1], tf.int32), tf.constant([2, 2]))
+    gradients = [slices if name == "embeddings" else tf.zeros([2]) for name in names]
+    _fill_collections(losses[0])
+    for loss in losses + [lambda: losses[0]]:
+        for number in (None, 1, 2, len(names)):
+            given = variables[:number] if number else None
+            yield loss, given, list(zip(gradients, variables))[:number]
+
+
+def _fill_collections(*values):
+    """Adds values to each collection of the graph by which a method may decide."""
+    keys = tf.compat.v1.GraphKeys
+    for key in (
+        *(keys.TRAINABLE_VARIABLES, keys.GLOBAL_VARIABLES, keys.MODEL_VARIABLES),
+        *(keys.LOSSES, keys.REGULARIZATION_LOSSES, keys.UPDATE_OPS),
+    ):
+        for value in () if tf.executing_eagerly() else values:
+            tf.compat.v1.add_to_collection(key, value)
+
+
+def _passes_on(optimizer, loss, variables, pairs):
+    cls, graph = type(optimizer), tf.compat.v1.get_default_graph()
+    root = [each for each in cls.__mro__ if "minimize" in vars(each)][-1]
+    compute = "compute_gradients" if hasattr(root, "compute_gradients") else "_compute_gradients"
+    calls, step = [], None if tf.executing_eagerly() else tf.no_op()
 
     def noting(method, result):
         return lambda *args, **kwargs: calls.append((method, _ids(args, kwargs))) or result
 
     tape = None if callable(loss) else object()
     given = accepted(root.minimize, global_step=object(), tape=tape)
-    given = accepted(type(optimizer).minimize, **given)
+    given = accepted(cls.minimize, **given)
     expected = [(compute, _ids([loss, variables, given.get("tape")], {}))]
     expected.append(("apply_gradients", _ids([pairs, given.get("global_step")], {})))
-    probe, size = object.__new__(type(optimizer)), len(graph.get_operations())
-    for name, value in before.items():
-        vars(probe)[name] = copy.copy(value) if type(value) in (dict, list, set) else value
-    stubs = {compute: noting(compute, pairs), "apply_gradients": noting("apply_gradients", None)}
-    vars(probe).update(stubs)
+    probe, size = object.__new__(cls), len(graph.get_operations())
+    before = {name: _copied(value) for name, value in vars(optimizer).items()}
+    stubs = {compute: noting(compute, pairs), "apply_gradients": noting("apply_gradients", step)}
+    vars(probe).update(before, **stubs)
     if compute == "compute_gradients":
         probe.minimize(loss, var_list=variables, **given)
     else:  # Keras passes the list by its position
         probe.minimize(loss, variables, **given)
-    new = set(vars(probe)).difference(stubs)
-    new = {each: vars(probe)[each] for each in new if vars(probe)[each] is not before.get(each)}
-    changes = any(value and value != before[name] for name, value in new.items())
-    return calls == expected and not changes and len(graph.get_operations()) == size
+    for name in {*vars(probe), *before}.difference(stubs):
+        old, new = before.get(name, getattr(cls, name, None)), vars(probe)[name]
+        if new is not old and (new or old):  # for AdamW, no list of variables is None or False
+            return False
+    same = all(vars(optimizer)[name] == each for name, each in before.items() if _is_plain(each))
+    return same and calls == expected and len(graph.get_operations()) == size
+
+
+def _is_plain(value):
+    return type(value) in (dict, list, set)
+
+
+def _copied(value):
+    """Returns a copy of an attribute that the call of a method could change."""
+    if _is_plain(value) or is_of_user(type(value)):
+        with contextlib.suppress(Exception):  # not everything can be copied
+            return copy.copy(value)
+    return value
 
 
 def _ids(args, kwargs):

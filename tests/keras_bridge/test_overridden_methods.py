@@ -5,6 +5,7 @@ those of a Session with the same class, or of Keras 2.
 """
 
 import functools
+import contextlib
 import types
 
 import numpy as np
@@ -155,8 +156,57 @@ def halves_eagerly(self, loss, *args, **kwargs):
     return self._base.minimize(self, loss, *args, **kwargs)
 
 
+def regularizes_tensors(self, loss, *args, **kwargs):
+    if tf.is_tensor(loss):
+        loss += tf.add_n([tf.nn.l2_loss(each) for each in v1.trainable_variables()])
+    return self._base.minimize(self, loss, *args, **kwargs)
+
+
+def scales_one_dtype(self, loss, *args, **kwargs):
+    loss = loss * 0.5 if getattr(loss, "dtype", None) == tf.float32 else loss
+    return self._base.minimize(self, loss, *args, **kwargs)
+
+
+def regularizes_if_possible(self, loss, *args, **kwargs):
+    with contextlib.suppress(TypeError, ValueError, AttributeError):
+        loss += tf.add_n([tf.nn.l2_loss(each) for each in v1.trainable_variables()])
+    return self._base.minimize(self, loss, *args, **kwargs)
+
+
+def trains_many_otherwise(self, loss, global_step=None, var_list=None):
+    number = len(var_list or v1.trainable_variables())
+    return self._base.minimize(self, loss / 2.0 if number > 2 else loss, global_step, var_list)
+
+
+def scales_few(self, loss, global_step=None, var_list=None):
+    pairs = self.compute_gradients(loss, var_list=var_list)
+    pairs = doubled(pairs) if len(pairs) < 10 else pairs
+    return self.apply_gradients(pairs, global_step=global_step)
+
+
+def clips_weights(self, loss, *args, **kwargs):
+    train = self._base.minimize(self, loss, *args, **kwargs)
+    if train is None:
+        return None
+    with tf.control_dependencies([train]):
+        return tf.group(*[each.assign(each / 2.0) for each in v1.trainable_variables()])
+
+
+def switches_off(self, loss, *args, **kwargs):
+    self._use_locking = False
+    return self._base.minimize(self, loss, *args, **kwargs)
+
+
+def forgets(self, loss, *args, **kwargs):
+    vars(self).pop("_learning_rate", None)
+    return self._base.minimize(self, loss, *args, **kwargs)
+
+
 OTHER_MINIMIZES = [stores_the_loss, trains_some, trains_by_name, centralizes, scales_rows]
 OTHER_MINIMIZES += [applies_some, applies_twice, regularizes, halves_eagerly]
+# Each of these decides by something that opaque objects do not have, or undoes a setting.
+OTHER_MINIMIZES += [regularizes_tensors, scales_one_dtype, regularizes_if_possible, scales_few]
+OTHER_MINIMIZES += [trains_many_otherwise, clips_weights, switches_off, forgets]
 
 
 def derived(base, method, function):
@@ -200,7 +250,7 @@ def test_record_refuses(base, method):
 @pytest.mark.parametrize("train", [to_keras, recorded.record])
 def test_a_minimize_that_does_more_than_to_add_arguments(train, minimize):
     with pytest.raises(Exception, match="Derived overrides minimize"):
-        train(derived(GradientDescent, "minimize", minimize)(0.1))
+        train(derived(GradientDescent, "minimize", minimize)(0.1, use_locking=True))
 
 
 @pytest.mark.parametrize(
