@@ -4,8 +4,8 @@ The exits are `to_keras`, `to_v1`, `record` and `compare_with_session`. The expe
 those of a Session with the same class, or of Keras 2.
 """
 
-import functools
 import contextlib
+import functools
 import types
 
 import numpy as np
