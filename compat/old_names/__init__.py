@@ -209,15 +209,15 @@ def _full_names(module, names):
 
 
 FATES = {
-    old: Fate(new_module and f"{new_module}.{new}", advice)
+    old: Fate(new_module and f"{new_module}.{new}", "".join(advice))
     for rows in (table.NAMES, moved_names.NAMES, pieces.NAMES, removed_names.NAMES)
-    for module, names, new_module, advice in rows
+    for module, names, new_module, *advice in rows
     for old, new in _full_names(module, names)
 }
 # The names whose objects `patch_tensorflow` looks up when they are used.
 MOVED = {
     old
-    for module, names, new_module, _ in moved_names.NAMES + pieces.NAMES
+    for module, names, new_module, *_ in moved_names.NAMES + pieces.NAMES
     for old, _ in _full_names(module, names)
     if new_module is not None
 }
