@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from .. import user_objects
+from .. import beta_powers, user_objects
 from ..checkpoint_contents import adagrad_decay_counts
 from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
 from ..checkpoint_files import CheckpointError
@@ -239,7 +239,7 @@ class _State:
             )
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"
-        make = functools.partial(conversion_by_name.power, beta, steps)
+        make = functools.partial(beta_powers.power, beta, steps)
         return Move(*tensor, note=note, make=make)
 
 
