@@ -15,21 +15,7 @@ _CLASSES_OF_KEYS = dict(
     {key: f"tf.compat.v1.train.{key}Optimizer" for key in KEYS},
     SGD="tf.compat.v1.train.GradientDescentOptimizer",
 )
-_KERAS_KEYS = [
-    "adadelta",
-    "adafactor",
-    "adagrad",
-    "adam",
-    "adamax",
-    "adamw",
-    "ftrl",
-    "lamb",
-    "lion",
-    "muon",
-    "nadam",
-    "rmsprop",
-    "sgd",
-]
+_KERAS_KEYS = "adadelta adafactor adagrad adam adamax adamw ftrl lamb lion muon nadam rmsprop sgd"
 
 
 class Verdict(NamedTuple):
@@ -310,7 +296,7 @@ def verdict_on_key(key, callee):
     callee = callee or ""
     name = repr(key)
     is_helper = callee.endswith("optimize_loss")
-    if not is_helper and key not in KEYS and key.lower() not in _KERAS_KEYS:
+    if not is_helper and key not in KEYS and key.lower() not in _KERAS_KEYS.split():
         return None
     if is_helper or _V1_ESTIMATOR.match(callee):
         if key in KEYS:
