@@ -23,17 +23,12 @@ NAMES = (
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
     (
         "tf.contrib.learn.datasets.mnist",
-        """
-        DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist
-        read_data_sets
-        """,
+        "DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist read_data_sets",
         _MNIST + ".mnist",
     ),
     (
         "tf.contrib.learn.preprocessing",
-        """
-        ByteProcessor CategoricalVocabulary VocabularyProcessor tokenizer
-        """,
+        "ByteProcessor CategoricalVocabulary VocabularyProcessor tokenizer",
         _PIECES + "learn.preprocessing",
     ),
     (
