@@ -185,7 +185,4 @@ def _is_inside(part, whole):
 
 
 def _count(shape):
-    count = 1  # in Python's integers, which do not overflow
-    for size in shape:
-        count *= size
-    return count
+    return int(np.prod(shape, dtype=object))  # of Python's integers, which do not overflow

@@ -227,13 +227,11 @@ class Renaming:
           *names: the old name and, if it differs, the default new name. The map may have either
             name as a key.
         """
-        new_name = names[-1]
         for name in names:
             self._unused.discard(name)
             if name in self._map:
-                new_name = self._map[name]
-                break
-        return new_name
+                return self._map[name]
+        return names[-1]
 
     def check(self):
         """Raises a CheckpointError if the map contains a name that no tensor has."""

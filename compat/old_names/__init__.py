@@ -114,15 +114,12 @@ def is_removed(name):
     entry = find(name)
     if entry is None or not entry.name.startswith("tf."):
         return False
-    return entry.fate.now is None or _is_moved(entry) or _is_of_contrib(entry.name)
+    is_of_contrib = (entry.name + ".").startswith("tf.contrib.")
+    return entry.fate.now is None or _is_moved(entry) or is_of_contrib
 
 
 def _is_moved(found):
     return found.name in MOVED or found.name not in FATES
-
-
-def _is_of_contrib(name):
-    return (name + ".").startswith("tf.contrib.")
 
 
 def is_put_back(name):
@@ -168,12 +165,9 @@ def public_name(name: str) -> str:
     if known:
         return known
     home, _, last = name.rpartition(".")
-    public = f"{moved_names.DEFINED_IN.get(home)}.{last}"
-    return public if _has_entry(public) else name
-
-
-def _has_entry(name):
-    return name in FATES or name.rpartition(".")[0] in moved_names.MODULES
+    module = moved_names.DEFINED_IN.get(home)
+    public = f"{module}.{last}"
+    return public if public in FATES or module in moved_names.MODULES else name
 
 
 def names_in(module):

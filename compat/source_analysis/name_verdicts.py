@@ -73,6 +73,7 @@ _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
+_REPLACEMENTS = {fate.now for fate in old_names.FATES.values()}
 _ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also the optimizers of legacy_opt."
 # Classes and functions that wrap optimizers and have no entry in the table of old names.
 _WRAPPERS = {
@@ -101,7 +102,7 @@ def verdict(name):
     """
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
-        is_ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _replacements()
+        is_ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _REPLACEMENTS
         return Verdict(STAYS, name, None, "") if is_ours else None
     keras = _KERAS.match(name)
     if keras:
@@ -209,11 +210,6 @@ def _is_in_a_module_of_optimizers(module, last):
         return False
     is_class = last[:1].isupper() and not last.isupper()
     return bool(_OPTIMIZERS.search(module)) and (is_class or last.endswith("_optimizer"))
-
-
-@functools.lru_cache(maxsize=None)
-def _replacements():
-    return {fate.now for fate in old_names.FATES.values()}
 
 
 def verdict_on_own_function(name):
