@@ -1,4 +1,4 @@
-"""Compares arrays, where NaN is treated as equal to NaN, and selects parts of arrays."""
+"""Compares arrays, where NaN is treated as equal to NaN, and describes parts of arrays."""
 
 import numpy as np
 
@@ -23,6 +23,11 @@ def largest_difference(one, other):
 
 def _equal(one, other):
     return (one == other) | ((one != one) & (other != other))
+
+
+def whole(shape):
+    """Returns the pair (shape, offset) of the part that is a whole array."""
+    return tuple(shape), (0,) * len(shape)
 
 
 def slices(shape, offset):

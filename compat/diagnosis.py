@@ -160,7 +160,8 @@ def _to_keras(keras):
 def _kernels():
     tf = importlib.import_module("tensorflow")
     kernels = {}
-    for resource, sparse, name in filter(None, map(_kernel_parts, dir(tf.raw_ops))):
+    for match in filter(None, map(_KERNEL.match, dir(tf.raw_ops))):
+        resource, sparse, name = match.groups()
         form = f"{'resource' if resource else 'ref'} {'sparse' if sparse else 'dense'}"
         kernels.setdefault(name, []).append(form)
     return {name: sorted(kernels[name]) for name in sorted(kernels)}
@@ -173,11 +174,6 @@ def _native():
         return native_diagnosis.facts()
     except Exception as error:  # an error here must not hide the other facts
         return {"error": _describe(error)}
-
-
-def _kernel_parts(op):
-    match = _KERNEL.match(op)
-    return match and match.groups()
 
 
 def _describe(error):

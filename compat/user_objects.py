@@ -29,7 +29,7 @@ def load(name):
         )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    item = _calling(name, importlib.import_module, module_name)
+    item = call(name, importlib.import_module, module_name)
     for attribute in path.split("."):
         if not hasattr(item, attribute):
             hint = did_you_mean(attribute, dir(item))
@@ -38,8 +38,14 @@ def load(name):
     return item
 
 
+def made(name):
+    """Returns the object called `name`; if it is callable, returns the result of a call."""
+    item = load(name)
+    return call(name, item) if callable(item) else item
+
+
 def call(name, function, *arguments):
-    """Calls a function that the user has named.
+    """Calls a function that the user has named, or one that imports the user's module.
 
     Args:
       name: the name that the user gave for the function; the error message shows it.
@@ -50,10 +56,6 @@ def call(name, function, *arguments):
       ImportError: the function raises an error. The message contains this error and its line
         number.
     """
-    return _calling(name, function, *arguments)
-
-
-def _calling(name, function, *arguments):
     try:
         return function(*arguments)
     except KeyboardInterrupt:

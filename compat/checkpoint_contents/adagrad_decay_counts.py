@@ -9,7 +9,7 @@ for each row. In a partitioned variable, these are the first elements of each pa
 
 import numpy as np
 
-from ..arrays import slices
+from ..arrays import slices, whole
 
 SLOT = "accumulator_decay_power"
 
@@ -58,11 +58,6 @@ def from_rows(counts, shape, parts=()):
         rows = counts[offset[0] : offset[0] + part_shape[0]] if offset else counts
         result[slices(part_shape, offset)] = change_layout(rows, part_shape)
     return result
-
-
-def whole(shape):
-    """Returns the only part of an unpartitioned variable, for the argument `parts`."""
-    return tuple(shape), (0,) * len(shape)
 
 
 def rows_of(counts):

@@ -3,7 +3,6 @@
 An EmbeddingVariable is a hash table in DeepRec, a fork of TensorFlow 1.15.
 """
 
-import collections
 import re
 
 _PIECE = re.compile(
@@ -25,15 +24,13 @@ def embedding_variables(names):
     Returns:
       A dict from the name of each EmbeddingVariable to a list of the names of its tensors.
     """
-    tensors_by_variable = collections.OrderedDict()
+    tensors_by_variable = {}
     for name in names:
         piece = _PIECE.match(name)
         if piece:
             tensors_by_variable.setdefault(piece.group("name"), []).append(name)
-    has_rows = {
-        name: {_PIECE.match(each).group("piece") for each in tensors} >= {"keys", "values"}
+    return {
+        name: tensors
         for name, tensors in tensors_by_variable.items()
+        if {_PIECE.match(each).group("piece") for each in tensors} >= {"keys", "values"}
     }
-    return collections.OrderedDict(
-        item for item in tensors_by_variable.items() if has_rows[item[0]]
-    )

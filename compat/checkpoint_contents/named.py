@@ -262,9 +262,9 @@ def _families(variables, recognised):
     Returns:
       A dict from (scope, name of the optimizer) to pairs (variable, list of its slots).
     """
-    families = collections.OrderedDict()
+    families = {}
     for variable in variables:
-        slots = collections.OrderedDict()
+        slots = {}
         for slot in variable.slots:
             if slot.item.name not in recognised:
                 slots.setdefault((slot.scope, family(slot)), []).append(slot)

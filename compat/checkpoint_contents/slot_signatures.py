@@ -42,25 +42,11 @@ class Signature(NamedTuple):
     powers: int = 0
 
 
-def _like_variable(label, name, roles, powers=0):
+def _signature(label, name, roles, powers=0, **forms):
+    """Returns a signature; `forms` has the forms of roles that are not like the variable."""
     roles = tuple(roles.split())
-    return Signature(label, (name,), roles, (LIKE_VARIABLE,) * len(roles), powers)
-
-
-def _adafactor(roles):
-    """Returns the signature of Adafactor with these slots.
-
-    Only variables with at least two axes have "vr" and "vc".
-    """
-    layouts = {"vr": ROW_MEANS, "vc": COLUMN_MEANS}
-    roles = tuple(roles.split())
-    layout = tuple(layouts.get(role, LIKE_VARIABLE) for role in roles)
-    return Signature("Adafactor", ("Adafactor",), roles, layout)
-
-
-def _any(label, name, roles):
-    roles = tuple(roles.split())
-    return Signature(label, (name,), roles, (ANY,) * len(roles))
+    layout = tuple(forms.get(role, LIKE_VARIABLE) for role in roles)
+    return Signature(label, (name,), roles, layout, powers)
 
 
 def _shampoos(ranks):
@@ -106,40 +92,47 @@ def _roles_like_the_variable(cls):
     return tuple(cls.slots) if alike else ()
 
 
-_DECAY = ("accumulator", "accumulator_decay_power")
+_DECAY = "accumulator accumulator_decay_power"
+_DEBIASED = "zero-debiased moving averages"
 # If two signatures have the same name and layout, the signature with more powers of beta is first.
 _NAMED = (
-    _like_variable("Adam", "Adam", "m v", 2),
-    _like_variable("AdaMax", "AdaMax", "m v", 1),
-    _like_variable("Adam without powers of beta, as AdamGS", "Adam", "m v"),
-    _like_variable("Adagrad", "Adagrad", "accumulator"),
-    _like_variable("Momentum", "Momentum", "momentum"),
-    _like_variable("RMSProp", "RMSProp", "rms momentum"),
-    _like_variable("centered RMSProp", "RMSProp", "rms mg momentum"),
-    _like_variable("Adadelta", "Adadelta", "accum accum_update"),
-    _like_variable("Ftrl", "Ftrl", "accum linear"),
-    _like_variable("ProximalAdagrad", "ProximalAdagrad", "accumulator"),
-    _like_variable("AdagradDA", "AdagradDA", "gradient_accumulator gradient_squared_accumulator"),
-    Signature("AdagradDecay, V1 layout", ("AdagradDecay",), _DECAY, (LIKE_VARIABLE, COUNTS)),
-    Signature("AdagradDecay, V2 layout", ("AdagradDecay",), _DECAY, (LIKE_VARIABLE, ROW_COUNTS)),
-    Signature(
-        "AdamAsync",
-        ("AdamAsync",),
-        ("m", "v", "beta1_power", "beta2_power"),
-        (LIKE_VARIABLE, LIKE_VARIABLE, SCALAR, SCALAR),
+    _signature("Adam", "Adam", "m v", 2),
+    _signature("AdaMax", "AdaMax", "m v", 1),
+    _signature("Adam without powers of beta, as AdamGS", "Adam", "m v"),
+    _signature("Adagrad", "Adagrad", "accumulator"),
+    _signature("Momentum", "Momentum", "momentum"),
+    _signature("RMSProp", "RMSProp", "rms momentum"),
+    _signature("centered RMSProp", "RMSProp", "rms mg momentum"),
+    _signature("Adadelta", "Adadelta", "accum accum_update"),
+    _signature("Ftrl", "Ftrl", "accum linear"),
+    _signature("ProximalAdagrad", "ProximalAdagrad", "accumulator"),
+    _signature("AdagradDA", "AdagradDA", "gradient_accumulator gradient_squared_accumulator"),
+    _signature("AdagradDecay, V1 layout", "AdagradDecay", _DECAY, accumulator_decay_power=COUNTS),
+    _signature(
+        "AdagradDecay, V2 layout", "AdagradDecay", _DECAY, accumulator_decay_power=ROW_COUNTS
     ),
-    _like_variable("AdamW", "AdamW", "m v", 2),
-    _like_variable("MomentumW", "MomentumW", "momentum"),
-    _like_variable("RegAdagrad", "RegAdagrad", "accumulator"),
-    *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
+    _signature(
+        "AdamAsync",
+        "AdamAsync",
+        "m v beta1_power beta2_power",
+        beta1_power=SCALAR,
+        beta2_power=SCALAR,
+    ),
+    _signature("AdamW", "AdamW", "m v", 2),
+    _signature("MomentumW", "MomentumW", "momentum"),
+    _signature("RegAdagrad", "RegAdagrad", "accumulator"),
+    *(
+        _signature("Adafactor", "Adafactor", roles, vr=ROW_MEANS, vc=COLUMN_MEANS)
+        for roles in ("vr vc", "m vr vc", "v", "m v")  # vr and vc need at least two axes
+    ),
     *_shampoos(ranks=(1, 2, 3, 4)),
     # Shampoo for variables with more than four axes, or for parts of partitioned variables. The
     # roles of these slots are unknown.
-    _any("Shampoo", "Shampoo", ""),
-    _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
-    _like_variable("moving averages", "ExponentialMovingAverage", "average"),
-    _any("zero-debiased moving averages", "biased", "biased"),
-    _any("zero-debiased moving averages", "local_step", "local_step"),
+    _signature("Shampoo", "Shampoo", ""),
+    _signature("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
+    _signature("moving averages", "ExponentialMovingAverage", "average"),
+    _signature(_DEBIASED, "biased", "biased", biased=ANY),
+    _signature(_DEBIASED, "local_step", "local_step", local_step=ANY),
 )
 _SIGNATURES = (*_NAMED, *_of_classes(_NAMED))
 _NAMES = {name for signature in _SIGNATURES for name in signature.names}

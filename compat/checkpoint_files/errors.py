@@ -1,5 +1,7 @@
 """The error of everything that reads or writes checkpoint files."""
 
+AGAIN = "Copy the checkpoint again from where it was written."
+
 
 class CheckpointError(ValueError):
     """A checkpoint is missing, truncated or corrupt, or a file is not a checkpoint.

@@ -76,6 +76,11 @@ class Index(NamedTuple):
     stored: dict
     data_bytes: tuple
 
+    def data_files(self, prefix):
+        """Returns the paths of the data files of the checkpoint with this prefix."""
+        count = len(self.data_bytes)
+        return [f"{prefix}.data-{shard:05d}-of-{count:05d}" for shard in range(count)]
+
 
 def is_table(content):
     """Returns whether a file ends with the magic number of a LevelDB table.

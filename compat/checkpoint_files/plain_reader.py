@@ -8,10 +8,10 @@ from typing import NamedTuple, Optional, Tuple
 import numpy as np
 
 from .. import special_files
-from ..arrays import slices
+from ..arrays import slices, whole
 from ..file_endings import INDEX, prefix_of
 from .crc32c import masked_crc32c
-from .errors import CheckpointError
+from .errors import AGAIN, CheckpointError
 from .index import parse_index
 from .tensor_names import OBJECT_GRAPH
 
@@ -34,7 +34,6 @@ _DTYPES = {
 }
 _CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 _LATEST = re.compile(r'^model_checkpoint_path: (".*")$', re.MULTILINE)
-_AGAIN = "Copy the checkpoint again from where it was written."
 
 
 class PlainInfo(NamedTuple):
@@ -84,8 +83,7 @@ class PlainCheckpoint:
                 "a Saver first: legacy-opt convert SRC DST --to v1"
             )
         self._entries, self._stored = index.entries, index.stored
-        count = len(index.data_bytes)
-        self._files = [f"{self.path}.data-{i:05d}-of-{count:05d}" for i in range(count)]
+        self._files = index.data_files(self.path)
         for name, needed in zip(self._files, index.data_bytes):
             self._check_size(name, needed)
         self.tensors = {name: self._info(name) for name in sorted(index.entries)}
@@ -96,19 +94,19 @@ class PlainCheckpoint:
             size = os.stat(name).st_size
         except OSError as error:
             raise CheckpointError(
-                f"{self.path!r} is incomplete: the data file {name!r} is missing. {_AGAIN}"
+                f"{self.path!r} is incomplete: the data file {name!r} is missing. {AGAIN}"
             ) from error
         if size < needed:
             raise CheckpointError(
                 f"{self.path!r} is truncated: the data file {name!r} has {size} bytes, and the "
-                f"index needs {needed}. {_AGAIN}"
+                f"index needs {needed}. {AGAIN}"
             )
 
     def _info(self, name):
         """Returns the `PlainInfo` of a tensor, whose parts fill its shape."""
         entry = self._entries[name]
         dtype = _DTYPES.get(entry.dtype)
-        parts = entry.parts or (_whole(entry.shape),)
+        parts = entry.parts or (whole(entry.shape),)
         places = self._stored.get(name, [])
         if len(places) != len(parts):
             raise CheckpointError(f"{self.path!r} is incomplete: parts of {name!r} are missing.")
@@ -126,7 +124,7 @@ class PlainCheckpoint:
                 f"{self.path + INDEX!r} is corrupt: the tensor {name!r} of the shape "
                 f"{list(entry.shape)} does not fit its data, or parts of it are missing."
             )
-        return PlainInfo(dtype, entry.shape, () if parts == (_whole(entry.shape),) else parts)
+        return PlainInfo(dtype, entry.shape, () if parts == (whole(entry.shape),) else parts)
 
     def read(self, name):
         """Reads a tensor, whose parts are joined. At most twice its bytes are in memory.
@@ -156,7 +154,7 @@ class PlainCheckpoint:
         chunks = (array[i : i + _CHUNK_BYTES].tobytes() for i in range(0, size, _CHUNK_BYTES))
         if size < place.nbytes or masked_crc32c(chunks) != place.crc32c:
             raise CheckpointError(
-                f"{self.path!r} is corrupt: the checksum of the tensor {name!r} is wrong. {_AGAIN}"
+                f"{self.path!r} is corrupt: the checksum of the tensor {name!r} is wrong. {AGAIN}"
             )
         return array.view(np.dtype(dtype).newbyteorder("<")).astype(dtype, copy=False)
 
@@ -177,10 +175,6 @@ def _prefix(path):
     return os.path.join(path, name)
 
 
-def _whole(shape):
-    return tuple(shape), (0,) * len(shape)
-
-
 def _is_inside(part, whole):
     """Returns whether a part (shape, offset) is inside a tensor of a shape."""
     shape, offset = part
@@ -191,7 +185,4 @@ def _is_inside(part, whole):
 
 
 def _count(shape):
-    count = 1  # in Python's integers, which do not overflow
-    for size in shape:
-        count *= size
-    return count
+    return int(np.prod(shape, dtype=object))  # of Python's integers, which do not overflow

@@ -13,8 +13,10 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+from ..arrays import whole
 from . import paths
 from .crc32c import masked_crc32c
+from .errors import AGAIN
 from .file_watch import Watch, stamp
 from .index import parse_index
 from .object_graph import OBJECT_GRAPH, parse_object_graph
@@ -115,10 +117,7 @@ class Checkpoint:
         except ValueError as error:
             raise CheckpointError(f"{self._listing!r} is corrupt: {error}") from error
         self._stored = index.stored
-        self._data_files = [
-            f"{self.path}.data-{shard:05d}-of-{len(index.data_bytes):05d}"
-            for shard in range(len(index.data_bytes))
-        ]
+        self._data_files = index.data_files(self.path)
         for name, needed in zip(self._data_files, index.data_bytes):
             self._check_data(name, needed)
         self._watch = Watch([self._listing] + self._data_files)
@@ -135,16 +134,14 @@ class Checkpoint:
         if not tf.io.gfile.exists(data_file):
             self._refuse_change()
             raise CheckpointError(
-                f"{self.path!r} is incomplete: the data file {data_file!r} is missing. Copy "
-                "it again from where the checkpoint was written."
+                f"{self.path!r} is incomplete: the data file {data_file!r} is missing. {AGAIN}"
             )
         size = tf.io.gfile.stat(data_file).length
         if size < needed_size:
             self._refuse_change()
             raise CheckpointError(
                 f"{self.path!r} is truncated: the data file {data_file!r} has {size} bytes, "
-                f"and the index needs {needed_size}. Copy it again from where the checkpoint was "
-                "written."
+                f"and the index needs {needed_size}. {AGAIN}"
             )
 
     def _check_size(self, name, entry, info):
@@ -229,8 +226,7 @@ class Checkpoint:
             self._refuse_change()
             raise CheckpointError(
                 f"{self.path!r} is corrupt: the tensor {name!r} cannot be read: "
-                f"{reason(error).rstrip('.')}. Copy the checkpoint again from where it was "
-                "written."
+                f"{reason(error).rstrip('.')}. {AGAIN}"
             ) from error
         self.check_unchanged()
         return as_array(value)
@@ -321,7 +317,7 @@ def _info(dtype, shape, nbytes=0, parts=()):
         dtype = tf.as_dtype(dtype)
     except (TypeError, KeyError, ValueError):
         dtype = UnknownType(f"type {dtype}")
-    if parts == ((shape, (0,) * len(shape)),):  # the only part is the whole tensor
+    if parts == (whole(shape),):
         parts = ()
     return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
 

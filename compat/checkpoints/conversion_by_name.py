@@ -3,8 +3,6 @@
 import collections
 from typing import Any, Callable, NamedTuple, Optional
 
-import numpy as np
-
 from .. import checkpoint_contents, plain_text
 from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
 from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
@@ -229,13 +227,11 @@ class Renaming:
           *names: the old name and, if it differs, the default new name. The map may have either
             name as a key.
         """
-        new_name = names[-1]
         for name in names:
             self._unused.discard(name)
             if name in self._map:
-                new_name = self._map[name]
-                break
-        return new_name
+                return self._map[name]
+        return names[-1]
 
     def check(self):
         """Raises a CheckpointError if the map contains a name that no tensor has."""
@@ -314,24 +310,3 @@ def _in_layout(variable, slot, layout):
 
     note = f"counts in layout {layout}"
     return Move(slot.name, new_shape, slot.dtype, slot.stored, note, change_layout, new_parts)
-
-
-def power(beta, steps):
-    """Returns the value of v1 Adam's beta1_power or beta2_power after some steps.
-
-    Like TensorFlow, this function multiplies float32 numbers once per training step, and flushes
-    denormals to 0.
-
-    Args:
-      beta: Adam's beta, which is the power's value before the first training step.
-      steps: the number of training steps done.
-    """
-    factor, smallest = np.float32(beta), np.finfo(np.float32).tiny
-    result = factor
-    for _ in range(steps):
-        previous, result = result, result * factor
-        if result < smallest:
-            return np.float32(0)
-        if result == previous:
-            break
-    return result

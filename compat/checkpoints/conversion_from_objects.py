@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from .. import user_objects
+from .. import beta_powers, user_objects
 from ..checkpoint_contents import adagrad_decay_counts
 from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
 from ..checkpoint_files import CheckpointError
@@ -23,6 +23,7 @@ _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
 _HYPER = "hyper_"
 _RATES = ("learning_rate", "decay")
 _NO_PLACE = "the v1 optimizer has no such slot"
+_NOT_SAVED = "the v1 optimizer needs it, but the checkpoint does not contain it"
 
 
 def plan(checkpoint, optimizer_name, name_map=None, partial=False):
@@ -57,7 +58,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     if saved is not None:
         optimizer = None
         if optimizer_name is not None:
-            optimizer = load_optimizer(optimizer_name)
+            optimizer = user_objects.made(optimizer_name)
         state = _State(checkpoint, saved, names, optimizer)
         moves += [move._replace(target=rename(move.target)) for move in state.moves]
         left, missing = state.left, state.missing
@@ -74,12 +75,6 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
             report,
         )
     return moves, report
-
-
-def load_optimizer(name):
-    """Imports "module:object". If the object is callable, calls it and returns the result."""
-    item = user_objects.load(name)
-    return user_objects.call(name, item) if callable(item) else item
 
 
 def _refuse(checkpoint, saved, optimizer_name):
@@ -182,8 +177,7 @@ class _State:
                 self.moves.append(Move(*tensor, note=note, make=zeros))
                 continue
             if key is None:
-                why = "the v1 optimizer needs it, but the checkpoint does not contain it"
-                self.missing.append(Leftover(label, tensor.shape, tensor.dtype, why))
+                self.missing.append(Leftover(label, tensor.shape, tensor.dtype, _NOT_SAVED))
                 continue
             used_keys.add(key)
             info = self._checkpoint.tensors[key]
@@ -204,12 +198,9 @@ class _State:
         """Returns the checkpoint key of the slot with this v1 name, or None."""
         candidates = [slot_name]
         if self._is_keras_own:
-            for names in (_KERAS_ADADELTA, _KERAS_NAMES):
-                candidates.append(names.get(slot_name))
-        for candidate in candidates:
-            if (full_name, candidate) in self._saved.slots:
-                return self._saved.slots[full_name, candidate]
-        return None
+            candidates += [_KERAS_ADADELTA.get(slot_name), _KERAS_NAMES.get(slot_name)]
+        keys = (self._saved.slots.get((full_name, each)) for each in candidates)
+        return next((key for key in keys if key is not None), None)
 
     def _place_shared(self, v1_shared):
         for name, tensor in v1_shared.items():
@@ -219,8 +210,7 @@ class _State:
             elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
                 self.moves.append(self._power(name, tensor))
             else:
-                why = "the v1 optimizer needs it, but the checkpoint does not contain it"
-                self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
+                self.missing.append(Leftover(name, tensor.shape, tensor.dtype, _NOT_SAVED))
 
     def _leave_shared(self):
         """Adds saved variables to `left` if the v1 optimizer lacks them; omits hyperparameters."""
@@ -249,7 +239,7 @@ class _State:
             )
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"
-        make = functools.partial(conversion_by_name.power, beta, steps)
+        make = functools.partial(beta_powers.power, beta, steps)
         return Move(*tensor, note=note, make=make)
 
 

@@ -188,6 +188,11 @@ def _is_model(item):
     return is_like_a_model and not isinstance(item, type)
 
 
+def _objects(model, optimizer):
+    saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+    return tf.train.Checkpoint(**saved)
+
+
 # To Keras
 
 
@@ -202,9 +207,8 @@ def _save(model, optimizer, arguments, report):
     """
     path = arguments.destination
     if not path.endswith(file_endings.KERAS):
-        saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
         if not arguments.dry_run:
-            object_checkpoint.save(tf.train.Checkpoint(**saved), path, arguments.overwrite)
+            object_checkpoint.save(_objects(model, optimizer), path, arguments.overwrite)
         return report
     with WorkingFolder(os.path.abspath(path)) as working:
         # Check again, because the file may have been created after the first check.
@@ -265,10 +269,7 @@ def _build(model, optimizer):
 def _restore(checkpoint, model, optimizer):
     """Restores a checkpoint, and checks that it has all variables of model and optimizer."""
     if any(key.startswith("model/") for key in checkpoint.object_graph.variables.values()):
-        objects = (
-            {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
-        )
-        status = _read(tf.train.Checkpoint(**objects), checkpoint.path)
+        status = _read(_objects(model, optimizer), checkpoint.path)
     elif any(map(versions.is_keras_3_variable, model.weights)):
         status = _read(tf.train.Checkpoint(model), checkpoint.path)
     else:  # written by `save_weights`

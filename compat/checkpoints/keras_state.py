@@ -5,7 +5,7 @@ A bridged optimizer is a Keras optimizer that `to_keras` made from a v1 optimize
 
 from __future__ import annotations
 
-import collections
+import collections.abc
 import re
 from typing import NamedTuple, Optional
 
@@ -110,10 +110,8 @@ class KerasState:
                 )
         if len({id(variable) for _, variable in entries.values()}) < len(entries):
             raise ValueError("model_or_variables has the same variable under two names.")
-        return (
-            collections.OrderedDict((name, label) for name, (label, _) in entries.items()),
-            collections.OrderedDict((name, each) for name, (_, each) in entries.items()),
-        )
+        labels = {name: label for name, (label, _) in entries.items()}
+        return labels, {name: each for name, (_, each) in entries.items()}
 
     def _find_trained(self, model_or_variables):
         """Returns the trainable variables, and frozen variables for which the optimizer has slots.
@@ -165,12 +163,12 @@ class KerasState:
             yield StateTensor(VARIABLE, label, name, shape, _dtype(variable), name)
         if self.optimizer is None:
             return
-        trained = {id(variable) for variable in self._trained}
-        specs = collections.OrderedDict(
-            (name, (_shape(each), _dtype(each)))
+        trained = set(map(id, self._trained))
+        specs = {
+            name: (_shape(each), _dtype(each))
             for name, each in self._variables.items()
             if id(each) in trained
-        )
+        }
         names = graph_names.names(self.optimizer, specs, self._variables)
         for (variable, slot_name), (name, shape, dtype) in names.slots.items():
             label = f"{self._labels[variable]}, slot {slot_name}"

@@ -19,7 +19,6 @@ from .optimizer_v2_state import OptimizerV2State, optimizer_v2_of
 from .report import CheckpointMismatch, Leftover, Report, Transfer
 
 _NOT_LOADED = "Hyperparameters, such as the learning rate, are not loaded."
-_OVERWRITE = "overwrite=True"
 _OF_LOSS_SCALE = "current_loss_scale", "good_steps"  # belong to a LossScaleOptimizer
 
 
@@ -125,7 +124,7 @@ def save_optimizer_v2(
     """
     path = as_text(path, order="save_optimizer_v2(path, model_or_variables, optimizer)")
     optimizer_v2_of(optimizer)
-    special_files.refuse_existing(path, overwrite, _OVERWRITE)
+    special_files.refuse_existing(path, overwrite, "overwrite=True")
     own = OptimizerV2State(model_or_variables, optimizer)
     copies, made = own.copied_to_keras_2()
     objects = tf.train.Checkpoint(variables=copies, optimizer=made)

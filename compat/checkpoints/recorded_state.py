@@ -200,7 +200,7 @@ class _Planner:
 
     def _item(self, key, dtype, tensor):
         shape = self._tensors[tensor].shape
-        return Item(key, dtype, shape, (Piece(tensor, shape, (0,) * len(shape)),), shape)
+        return Item(key, dtype, shape, (Piece(tensor, *arrays.whole(shape)),), shape)
 
     def _slots(self, name):
         """Returns the items of a variable's slots; [] if it has none.
@@ -237,7 +237,7 @@ class _Planner:
         whole = f"{name}/{slot.suffix}"
         if whole in self._tensors:
             shape = self._tensors[whole].shape
-            return (Piece(whole, shape, (0,) * len(shape)),)
+            return (Piece(whole, *arrays.whole(shape)),)
         info = self._tensors[name]
         parts = sorted(info.parts, key=lambda part: part[1])
         for names in _names_of_parts(name, info.shape, parts):
@@ -256,7 +256,7 @@ class _Planner:
         if slot.layout in (FLAT, FLAT_ROW) and len(pieces) == 1:
             allowed, stored = {shape_of_variable, shape_of_variable[:1]}, pieces[0].shape
             parts = self._tensors[pieces[0].tensor].parts
-            counts = parts or (adagrad_decay_counts.whole(stored),)
+            counts = parts or (arrays.whole(stored),)
         elif slot.layout in (FLAT, FLAT_ROW):
             counts = tuple((piece.shape, piece.offset) for piece in pieces)
         for piece in pieces:

@@ -24,14 +24,10 @@ def add_command(commands):
         "list the optimizers and removed names that code uses, and their replacements",
         _DESCRIPTION,
         _EPILOG,
+        execute,
     )
     parser.add_argument(
         "paths", metavar="PATH", nargs="+", help="a Python file, a notebook, or a folder of these"
-    )
-    parser.set_defaults(
-        run=lambda arguments: terminal.run_command(
-            "audit", execute, arguments, with_tensorflow=False
-        )
     )
 
 

@@ -17,11 +17,8 @@ exit codes: 0, success; 2, a compiler is missing or fails, or the folder of kern
 
 def add_command(commands):
     """Adds `build-kernels` to the command line."""
-    parser = terminal.add_parser(
-        commands, "build-kernels", "compile native kernels", _DESCRIPTION, _EPILOG
-    )
-    parser.set_defaults(
-        run=lambda arguments: terminal.run_command("build-kernels", execute, arguments)
+    terminal.add_parser(
+        commands, "build-kernels", "compile native kernels", _DESCRIPTION, _EPILOG, execute
     )
 
 

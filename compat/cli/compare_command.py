@@ -22,6 +22,7 @@ def add_command(commands):
         "check that an optimizer computes the same in Keras as in a Session",
         _DESCRIPTION,
         _EPILOG,
+        execute,
     )
     parser.add_argument(
         "optimizer",
@@ -37,7 +38,6 @@ def add_command(commands):
         default="auto",
         help="the kind of Keras optimizer (default: the kind that the installed tf.keras uses)",
     )
-    parser.set_defaults(run=lambda arguments: terminal.run_command("compare", execute, arguments))
 
 
 def execute(arguments, screen):
@@ -48,9 +48,7 @@ def execute(arguments, screen):
     from .. import user_objects
     from ..keras_bridge.session_comparison import compare_with_session
 
-    optimizer = user_objects.load(arguments.optimizer)
-    if callable(optimizer):
-        optimizer = user_objects.call(arguments.optimizer, optimizer)
+    optimizer = user_objects.made(arguments.optimizer)
     comparison = compare_with_session(optimizer, arguments.steps, api=arguments.api)
     facts = dict(comparison._asdict(), optimizer=type(optimizer).__name__)
     facts.update(tensorflow=versions.tensorflow_version(), api=arguments.api)

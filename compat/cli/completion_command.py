@@ -26,14 +26,14 @@ FOLDER = Path(__file__).resolve().parent / "completions"
 def add_command(commands):
     """Adds `completion` to the command line."""
     parser = terminal.add_parser(
-        commands, "completion", "print a script for the shell's completion", _DESCRIPTION, _EPILOG
+        commands,
+        "completion",
+        "print a script for the shell's completion",
+        _DESCRIPTION,
+        _EPILOG,
+        execute,
     )
     parser.add_argument("shell", choices=SHELLS, help="the shell")
-    parser.set_defaults(
-        run=lambda arguments: terminal.run_command(
-            "completion", execute, arguments, with_tensorflow=False
-        )
-    )
 
 
 def execute(arguments, screen):

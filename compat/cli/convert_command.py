@@ -46,7 +46,7 @@ FORMS = ("v1", "adagrad-decay-v1", "adagrad-decay-v2", "keras")
 def add_command(commands):
     """Adds `convert` to the command line."""
     parser = terminal.add_parser(
-        commands, "convert", "convert a checkpoint to another form", _DESCRIPTION, _EPILOG
+        commands, "convert", "convert a checkpoint to another form", _DESCRIPTION, _EPILOG, execute
     )
     parser.add_argument("source", metavar="SRC", help="the checkpoint, or a Keras file")
     parser.add_argument("destination", metavar="DST", help="the checkpoint or Keras file to write")
@@ -83,7 +83,6 @@ def add_command(commands):
     parser.add_argument(
         "--dry-run", action="store_true", help="print what would be converted, and write nothing"
     )
-    parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))
 
 
 def execute(arguments, screen):

@@ -30,14 +30,9 @@ _TITLE = re.compile(r"^# (.*)", re.M)
 def add_command(commands):
     """Adds `docs` to the command line."""
     parser = terminal.add_parser(
-        commands, "docs", "print a page of the documentation", _DESCRIPTION, _EPILOG
+        commands, "docs", "print a page of the documentation", _DESCRIPTION, _EPILOG, execute
     )
     parser.add_argument("page", nargs="?", metavar="NAME", help="the name of the page")
-    parser.set_defaults(
-        run=lambda arguments: terminal.run_command(
-            "docs", execute, arguments, with_tensorflow=False
-        )
-    )
 
 
 def pages():

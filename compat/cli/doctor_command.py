@@ -37,7 +37,7 @@ def _lines(facts):
         rows += [
             ("", _modes_text(facts["tensorflow"])),
             ("Estimators", facts["tensorflow"]["estimator"] or "yes"),
-            ("tf.contrib", _yes_no(facts["tensorflow"]["contrib"])),
+            ("tf.contrib", "yes" if facts["tensorflow"]["contrib"] else "no"),
             ("tf.keras", _keras_text(facts["keras"])),
             ("tf-keras", packages.get("tf-keras", "not installed")),
         ]
@@ -124,7 +124,3 @@ def _native_texts(native):
     for name, reason in native["optimizers"].items():
         if reason is not None:
             yield f"{name} has no kernel: {reason}"
-
-
-def _yes_no(condition):
-    return "yes" if condition else "no"

@@ -36,7 +36,12 @@ _OWN = {"torch-own": "torch_own", "optax-own": "optax_own"}
 def add_command(commands):
     """Adds `export` to the command line."""
     parser = terminal.add_parser(
-        commands, "export", "write a training's state for NumPy or PyTorch", _DESCRIPTION, _EPILOG
+        commands,
+        "export",
+        "write a training's state for NumPy or PyTorch",
+        _DESCRIPTION,
+        _EPILOG,
+        execute,
     )
     parser.add_argument("checkpoint", metavar="CKPT", help="the checkpoint")
     parser.add_argument(
@@ -75,9 +80,6 @@ def add_command(commands):
         help="the file to write: .npz or .safetensors; with torch-own, any name",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace FILE if it exists")
-    parser.set_defaults(
-        run=lambda arguments: terminal.run_command("export", execute, arguments, False)
-    )
 
 
 def execute(arguments, screen):

@@ -19,7 +19,7 @@ variables, and nothing was written
 def add_command(commands):
     """Adds `import` to the command line."""
     parser = terminal.add_parser(
-        commands, "import", "write a checkpoint from a state file", _DESCRIPTION, _EPILOG
+        commands, "import", "write a checkpoint from a state file", _DESCRIPTION, _EPILOG, execute
     )
     parser.add_argument("file", metavar="FILE", help="the .npz or .safetensors file")
     parser.add_argument("--like", metavar="CKPT", required=True, help="the checkpoint to copy")
@@ -28,7 +28,6 @@ def add_command(commands):
     )
     parser.add_argument("--out", metavar="CKPT", required=True, help="the checkpoint to write")
     parser.add_argument("--overwrite", action="store_true", help="replace --out if it exists")
-    parser.set_defaults(run=lambda arguments: terminal.run_command("import", execute, arguments))
 
 
 def execute(arguments, screen):

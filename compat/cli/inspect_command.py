@@ -21,10 +21,9 @@ exit codes: 0, success; 2, there is no such checkpoint, or it is damaged
 def add_command(commands):
     """Adds `inspect` to the command line."""
     parser = terminal.add_parser(
-        commands, "inspect", "show the contents of a checkpoint", _DESCRIPTION, _EPILOG
+        commands, "inspect", "show the contents of a checkpoint", _DESCRIPTION, _EPILOG, execute
     )
     parser.add_argument("checkpoint", metavar="CKPT", help="the checkpoint")
-    parser.set_defaults(run=lambda arguments: terminal.run_command("inspect", execute, arguments))
 
 
 def execute(arguments, screen):

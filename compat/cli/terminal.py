@@ -5,6 +5,7 @@ stderr says what is wrong, and nothing is written.
 """
 
 import argparse
+import functools
 import importlib
 import json
 import os
@@ -19,6 +20,7 @@ from ..quiet import silence
 from . import colours, tables
 
 SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2
+_WITHOUT_TENSORFLOW = ("audit", "completion", "docs", "export")  # commands that do not need it
 _INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
@@ -74,8 +76,11 @@ class Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{prog} {message} (see {self.prog} --help)\n")
 
 
-def add_parser(commands, name, help, description, epilog):
-    """Adds a command with the options --json and --traceback, and returns its parser."""
+def add_parser(commands, name, help, description, epilog, execute):
+    """Adds a command with the options --json and --traceback, and returns its parser.
+
+    `run_command` runs the command, and says what `execute` is.
+    """
     parser = commands.add_parser(
         name,
         help=help,
@@ -87,10 +92,11 @@ def add_parser(commands, name, help, description, epilog):
     parser.add_argument(
         "--traceback", action="store_true", help="print the Python traceback of an error"
     )
+    parser.set_defaults(run=functools.partial(run_command, name, execute))
     return parser
 
 
-def run_command(name, execute, arguments, with_tensorflow=True):
+def run_command(name, execute, arguments):
     """Runs a command and prints its outcome.
 
     Args:
@@ -98,14 +104,13 @@ def run_command(name, execute, arguments, with_tensorflow=True):
       execute: a function that takes the parsed arguments and the stream for progress bars, and
         returns an `Outcome`. All other output during the call is dropped.
       arguments: the parsed arguments, including `json` and `traceback`.
-      with_tensorflow: whether the command needs TensorFlow.
 
     Returns:
       The exit code.
     """
     try:
         with silence() as screen:
-            if with_tensorflow:
+            if name not in _WITHOUT_TENSORFLOW:
                 # Raises an ImportError with the pip command if TensorFlow is not installed.
                 importlib.import_module("legacy_opt.public")
             outcome = execute(arguments, screen)
@@ -136,8 +141,7 @@ def _of_command(name, message):
 
 def one_line(error):
     """Returns the message of an exception on one line."""
-    text = plain_text.printable(" ".join(messages.text_of(error).split()), sys.stderr)
     # Messages of these classes are written for users. Other messages may need the class name.
-    if isinstance(error, (ValueError, ImportError)) and text:
-        return text
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    is_for_users = isinstance(error, (ValueError, ImportError))
+    text = (is_for_users and messages.text_of(error)) or messages.with_class(error)
+    return plain_text.printable(" ".join(text.split()), sys.stderr)

@@ -93,11 +93,11 @@ class AttentionCellWrapper(_Wrapper):
             state = tf.split(state, sizes, 1)
         cell_state, attention, window = state
         window = tf.reshape(window, [-1, self._length, self._size])
-        projected = _linear([inputs, attention], self._input_size or columns(inputs))
+        projected = linear([inputs, attention], self._input_size or columns(inputs), bias=True)
         output, cell_state = self._cell(projected, cell_state)
         attention = self._attention(tf.concat(tf.nest.flatten(cell_state), 1), window)
         with v1.variable_scope("attn_output_projection"):
-            output = _linear([output, attention], self._size)
+            output = linear([output, attention], self._size, bias=True)
         window = tf.concat([window[:, 1:], output[:, None]], 1)
         state = cell_state, attention, tf.reshape(window, [-1, self._length * self._size])
         return output, state if self._is_tuple else tf.concat(state, 1)
@@ -110,7 +110,7 @@ class AttentionCellWrapper(_Wrapper):
             outputs = window[:, :, None]  # of the shape [batch, length, 1, size]
             # A convolution of one by one multiplies each output by the matrix `kernel`.
             of_outputs = tf.nn.conv2d(outputs, kernel, [1, 1, 1, 1], "SAME")
-            of_query = _linear([query], self._vec_size)[:, None, None]
+            of_query = linear([query], self._vec_size, bias=True)[:, None, None]
             hidden = tf.tanh(of_outputs + of_query)
             shares = tf.nn.softmax(tf.reduce_sum(scores * hidden, [2, 3]))
             return tf.reduce_sum(shares[:, :, None, None] * outputs, [1, 2])
@@ -142,7 +142,7 @@ class InputProjectionWrapper(_Wrapper):
         self._num_proj, self._activation = num_proj, activation or tf.identity
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        return self._cell(self._activation(_linear([inputs], self._num_proj)), state)
+        return self._cell(self._activation(linear([inputs], self._num_proj, bias=True)), state)
 
 
 class OutputProjectionWrapper(_Wrapper):
@@ -177,7 +177,7 @@ class OutputProjectionWrapper(_Wrapper):
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         output, state = self._cell(inputs, state)
-        return self._activation(_linear([output], self._output_size)), state
+        return self._activation(linear([output], self._output_size, bias=True)), state
 
 
 class EmbeddingWrapper(_Wrapper):
@@ -264,7 +264,3 @@ class HighwayWrapper(_Wrapper):
         weights = v1.get_variable(name + "_w", [size, size])
         bias = v1.get_variable(name + "_b", [size], initializer=start)
         return tf.sigmoid(v1.nn.xw_plus_b(inputs, weights, bias))
-
-
-def _linear(values, size):
-    return linear(values, size, bias=True)

@@ -114,15 +114,12 @@ def is_removed(name):
     entry = find(name)
     if entry is None or not entry.name.startswith("tf."):
         return False
-    return entry.fate.now is None or _is_moved(entry) or _is_of_contrib(entry.name)
+    is_of_contrib = (entry.name + ".").startswith("tf.contrib.")
+    return entry.fate.now is None or _is_moved(entry) or is_of_contrib
 
 
 def _is_moved(found):
     return found.name in MOVED or found.name not in FATES
-
-
-def _is_of_contrib(name):
-    return (name + ".").startswith("tf.contrib.")
 
 
 def is_put_back(name):
@@ -168,12 +165,9 @@ def public_name(name: str) -> str:
     if known:
         return known
     home, _, last = name.rpartition(".")
-    public = f"{moved_names.DEFINED_IN.get(home)}.{last}"
-    return public if _has_entry(public) else name
-
-
-def _has_entry(name):
-    return name in FATES or name.rpartition(".")[0] in moved_names.MODULES
+    module = moved_names.DEFINED_IN.get(home)
+    public = f"{module}.{last}"
+    return public if public in FATES or module in moved_names.MODULES else name
 
 
 def names_in(module):
@@ -209,15 +203,15 @@ def _full_names(module, names):
 
 
 FATES = {
-    old: Fate(new_module and f"{new_module}.{new}", advice)
+    old: Fate(new_module and f"{new_module}.{new}", "".join(advice))
     for rows in (table.NAMES, moved_names.NAMES, pieces.NAMES, removed_names.NAMES)
-    for module, names, new_module, advice in rows
+    for module, names, new_module, *advice in rows
     for old, new in _full_names(module, names)
 }
 # The names whose objects `patch_tensorflow` looks up when they are used.
 MOVED = {
     old
-    for module, names, new_module, _ in moved_names.NAMES + pieces.NAMES
+    for module, names, new_module, *_ in moved_names.NAMES + pieces.NAMES
     for old, _ in _full_names(module, names)
     if new_module is not None
 }

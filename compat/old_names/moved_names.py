@@ -9,15 +9,29 @@ SLIM = "The package tf_slim has it (pip install tf-slim)."
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
+# Feature columns, which tf.contrib.slim has, too.
+_COLUMNS = """
+SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY bow_encoder bucketized_column
+check_feature_columns create_feature_spec_for_parsing crossed_column
+embedding_column embedding_lookup_unique infer_real_valued_columns
+input_from_feature_columns joint_weighted_sum_from_feature_columns
+make_place_holder_tensors_for_base_features multi_class_target one_hot_column
+parse_feature_columns_from_examples parse_feature_columns_from_sequence_examples
+real_valued_column regression_target scattered_embedding_column
+sequence_input_from_feature_columns shared_embedding_columns
+sparse_column_with_hash_bucket sparse_column_with_integerized_feature
+sparse_column_with_keys sparse_column_with_vocabulary_file transform_features
+weighted_sparse_column weighted_sum_from_feature_columns
+"""
+_NEWER_COLUMNS = "tf.feature_column has newer ones, which tf.feature_column.input_layer takes."
 
 NAMES = (
-    ("tf.contrib.checkpoint", "CheckpointManager", _TRAIN, ""),
-    ("tf.contrib.checkpoint", "PythonStateWrapper=PythonState", _TRAIN + ".experimental", ""),
+    ("tf.contrib.checkpoint", "CheckpointManager", _TRAIN),
+    ("tf.contrib.checkpoint", "PythonStateWrapper=PythonState", _TRAIN + ".experimental"),
     (
         "tf.contrib.cluster_resolver",
         "UnionClusterResolver=UnionResolver",
         "tf.compat.v1.distribute.cluster_resolver",
-        "",
     ),
     (
         "tf.contrib.data",
@@ -34,19 +48,12 @@ NAMES = (
         "get_strategy has_distribution_strategy=has_strategy has_strategy "
         "in_cross_replica_context",
         "tf.compat.v1.distribute",
-        "",
     ),
-    (
-        "tf.contrib.distribute",
-        "initialize_tpu_system",
-        "tf.compat.v1.tpu.experimental",
-        "",
-    ),
+    ("tf.contrib.distribute", "initialize_tpu_system", "tf.compat.v1.tpu.experimental"),
     (
         "tf.contrib.distribute",
         "TPUStrategy ParameterServerStrategy",
         "tf.compat.v1.distribute.experimental",
-        "",
     ),
     (
         "tf.contrib.distribute",
@@ -65,46 +72,36 @@ NAMES = (
         "GradientTape TensorSpec custom_gradient enable_eager_execution executing_eagerly function "
         "in_eager_mode=executing_eagerly py_func=py_function",
         "tf.compat.v1",
-        "",
     ),
-    ("tf.contrib.eager", "Checkpoint", _TRAIN, ""),
-    ("tf.contrib.eager", "Iterator=OwnedIterator", "tf.python.data.ops.iterator_ops", ""),
-    (
-        "tf.contrib.eager",
-        "Variable=ResourceVariable",
-        "tf.python.ops.resource_variable_ops",
-        "",
-    ),
+    ("tf.contrib.eager", "Checkpoint", _TRAIN),
+    ("tf.contrib.eager", "Iterator=OwnedIterator", "tf.python.data.ops.iterator_ops"),
+    ("tf.contrib.eager", "Variable=ResourceVariable", "tf.python.ops.resource_variable_ops"),
     (
         "tf.contrib.eager",
         "implicit_gradients=implicit_grad implicit_value_and_gradients=implicit_val_and_grad "
         "gradients_function value_and_gradients_function=val_and_grad_function",
         _BACKPROP,
-        "",
     ),
     (
         "tf.contrib.estimator",
         "build_raw_supervised_input_receiver_fn dnn_logit_fn_builder linear_logit_fn_builder",
         "tf.compat.v1.estimator.experimental",
-        "",
     ),
     (
         "tf.contrib.framework",
         "TensorSpec argsort assert_same_float_dtype assert_scalar "
         "convert_to_tensor_or_sparse_tensor is_tensor sort",
         "tf.compat.v1",
-        "",
     ),
     (
         "tf.contrib.framework",
         "deprecated deprecated_arg_values deprecated_args",
         "tf.python.util.deprecation",
-        "",
     ),
     ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim", SLIM),  # a module, too
     ("tf.contrib.framework", "zero_initializer", None, "There is no replacement."),
-    ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond", ""),
-    ("tf.contrib.framework", "nest", "tf.python.util", ""),
+    ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond"),
+    ("tf.contrib.framework", "nest", "tf.python.util"),
     (
         "tf.contrib.framework",
         """
@@ -119,107 +116,68 @@ NAMES = (
         None,
         "There is no replacement.",
     ),
-    (
-        "tf.contrib.layers",
-        """
-        SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY bow_encoder bucketized_column
-        check_feature_columns create_feature_spec_for_parsing crossed_column
-        embedding_column embedding_lookup_unique infer_real_valued_columns
-        input_from_feature_columns joint_weighted_sum_from_feature_columns
-        make_place_holder_tensors_for_base_features multi_class_target one_hot_column
-        parse_feature_columns_from_examples parse_feature_columns_from_sequence_examples
-        real_valued_column regression_target scattered_embedding_column
-        sequence_input_from_feature_columns shared_embedding_columns
-        sparse_column_with_hash_bucket sparse_column_with_integerized_feature
-        sparse_column_with_keys sparse_column_with_vocabulary_file transform_features
-        weighted_sparse_column weighted_sum_from_feature_columns
-        """,
-        None,
-        "tf.feature_column has newer ones, which tf.feature_column.input_layer takes.",
-    ),
+    ("tf.contrib.layers", _COLUMNS, None, _NEWER_COLUMNS),
     (
         "tf.contrib.slim",
-        """
-        SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY bow_encoder bucketized_column
-        check_feature_columns create_feature_spec_for_parsing crossed_column
-        embedding_column embedding_lookup_unique infer_real_valued_columns
-        input_from_feature_columns joint_weighted_sum_from_feature_columns
-        make_place_holder_tensors_for_base_features multi_class_target one_hot_column
-        parse_feature_columns_from_examples parse_feature_columns_from_sequence_examples
-        real_valued_column regression_target scattered_embedding_column
-        sequence_input_from_feature_columns shared_embedding_columns
-        sparse_column_with_hash_bucket sparse_column_with_integerized_feature
-        sparse_column_with_keys sparse_column_with_vocabulary_file transform_features
-        weighted_sparse_column weighted_sum_from_feature_columns DataFrameColumn ProblemType
-        binary_svm_target embedding_lookup_sparse_with_distributed_aggregation
-        get_default_binary_metrics_for_eval make_all scattered_embedding_lookup
-        scattered_embedding_lookup_sparse sparse_feature_cross zero_initializer
+        _COLUMNS
+        + """
+        DataFrameColumn ProblemType binary_svm_target
+        embedding_lookup_sparse_with_distributed_aggregation get_default_binary_metrics_for_eval
+        make_all scattered_embedding_lookup scattered_embedding_lookup_sparse sparse_feature_cross
+        zero_initializer
         """,
         None,
-        "tf.feature_column has newer ones, which tf.feature_column.input_layer takes.",
+        _NEWER_COLUMNS,
     ),
-    ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn", ""),
+    ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn"),
     (
         "tf.contrib.lookup",
         "KeyValueTensorInitializer TextFileIndex TextFileInitializer",
         "tf.compat.v1.lookup",
-        "",
     ),
     (
         "tf.contrib.lookup",
         "MutableDenseHashTable=DenseHashTable",
         "tf.compat.v1.lookup.experimental",
-        "",
     ),
-    ("tf.contrib.lookup", "MutableHashTable", "tf.python.ops.lookup_ops", ""),
+    ("tf.contrib.lookup", "MutableHashTable", "tf.python.ops.lookup_ops"),
     (
         "tf.contrib.metrics",
         "set_difference=difference set_intersection=intersection set_size set_union=union",
         "tf.compat.v1.sets",
-        "",
     ),
-    ("tf.contrib.metrics", "confusion_matrix", "tf.compat.v1", ""),
-    ("tf.contrib.nn", "conv1d_transpose", "tf.compat.v1.nn", ""),
+    ("tf.contrib.metrics", "confusion_matrix", "tf.compat.v1"),
+    ("tf.contrib.nn", "conv1d_transpose", "tf.compat.v1.nn"),
     (
         "tf.contrib.rnn",
         "static_bidirectional_rnn static_rnn static_state_saving_rnn",
         "tf.compat.v1.nn",
-        "",
     ),
     (
         "tf.contrib.rnn",
         "BasicLSTMCell BasicRNNCell DeviceWrapper DropoutWrapper GRUCell LSTMCell LSTMStateTuple "
         "MultiRNNCell RNNCell ResidualWrapper",
         "tf.compat.v1.nn.rnn_cell",
-        "",
     ),
     (
         "tf.contrib.stateless",
         "stateless_multinomial stateless_random_normal=stateless_normal "
         "stateless_random_uniform=stateless_uniform stateless_truncated_normal",
         "tf.compat.v1.random",
-        "",
     ),
-    (
-        "tf.contrib.summary",
-        "all_summary_ops=all_v2_summary_ops initialize",
-        "tf.compat.v1.summary",
-        "",
-    ),
-    ("tf.contrib.tensorboard.plugins", "projector", "tensorboard.plugins", ""),
+    ("tf.contrib.summary", "all_summary_ops=all_v2_summary_ops initialize", "tf.compat.v1.summary"),
+    ("tf.contrib.tensorboard.plugins", "projector", "tensorboard.plugins"),
     (
         "tf.contrib.tpu",
         "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec",
         "tf.compat.v1.estimator.tpu",
-        "",
     ),
-    ("tf.contrib.tpu", "DeviceAssignment", "tf.compat.v1.tpu.experimental", ""),
+    ("tf.contrib.tpu", "DeviceAssignment", "tf.compat.v1.tpu.experimental"),
     (
         "tf.contrib.tpu",
         "batch_parallel bfloat16_scope core cross_replica_sum initialize_system "
         "outside_compilation replicate rewrite shard shutdown_system",
         "tf.compat.v1.tpu",
-        "",
     ),
     (
         "tf.contrib.training",
@@ -233,82 +191,59 @@ NAMES = (
         "tf.contrib.util",
         "constant_value=get_static_value make_ndarray make_tensor_proto",
         "tf.compat.v1",
-        "",
     ),
     # Private names of TensorFlow 1, by their modules.
     (
         "tf.python.framework.config",
         "get_virtual_device_configuration set_virtual_device_configuration",
         "tf.compat.v1.config.experimental",
-        "",
     ),
-    (
-        "tf.python.framework.graph_util",
-        "convert_variables_to_constants",
-        "tf.compat.v1.graph_util",
-        "",
-    ),
+    ("tf.python.framework.graph_util", "convert_variables_to_constants", "tf.compat.v1.graph_util"),
     (
         "tf.python.framework.graph_util_impl",
         "convert_variables_to_constants",
         "tf.compat.v1.graph_util",
-        "",
     ),
     (
         "tf.python.framework.ops",
         "IndexedSlices Tensor convert_to_tensor_or_indexed_slices disable_tensor_equality "
         "enable_tensor_equality register_tensor_conversion_function",
         "tf.compat.v1",
-        "",
     ),
     (
         "tf.python.layers.normalization",
         "BatchNorm=BatchNormalization BatchNormalization batch_norm=batch_normalization "
         "batch_normalization",
         "tf.compat.v1.layers",
-        "",
     ),
-    ("tf.python.ops.array_ops", "stack unstack", "tf.compat.v1", ""),
-    (
-        "tf.python.ops.control_flow_ops",
-        "Assert case cond switch_case while_loop",
-        "tf.compat.v1",
-        "",
-    ),
-    ("tf.python.ops.math_ops", "bessel_i0e bessel_i1e", "tf.compat.v1.math", ""),
-    ("tf.python.ops.math_ops", "bincount_v1=bincount", "tf.compat.v1", ""),
+    ("tf.python.ops.array_ops", "stack unstack", "tf.compat.v1"),
+    ("tf.python.ops.control_flow_ops", "Assert case cond switch_case while_loop", "tf.compat.v1"),
+    ("tf.python.ops.math_ops", "bessel_i0e bessel_i1e", "tf.compat.v1.math"),
+    ("tf.python.ops.math_ops", "bincount_v1=bincount", "tf.compat.v1"),
     (
         "tf.python.ops.nn",
         "bidirectional_dynamic_rnn dynamic_rnn raw_rnn static_rnn static_state_saving_rnn",
         "tf.compat.v1.nn",
-        "",
     ),
-    (
-        "tf.python.ops.nn_impl",
-        "compute_average_loss scale_regularization_loss",
-        "tf.compat.v1.nn",
-        "",
-    ),
-    ("tf.python.ops.random_ops", "random_crop", "tf.compat.v1", ""),
+    ("tf.python.ops.nn_impl", "compute_average_loss scale_regularization_loss", "tf.compat.v1.nn"),
+    ("tf.python.ops.random_ops", "random_crop", "tf.compat.v1"),
     (
         "tf.python.ops.standard_ops",
         "is_variable_initialized random_crop stack unstack",
         "tf.compat.v1",
-        "",
     ),
     (
         "tf.python.ops.variable_scope",
         "variable=Variable disable_resource_variables enable_resource_variables "
         "resource_variables_enabled",
         "tf.compat.v1",
-        "",
     ),
-    ("tf.python.ops.variables", "VariableV1=Variable is_variable_initialized", "tf.compat.v1", ""),
-    ("tf.python.pywrap_tensorflow", "NewCheckpointReader", _TRAIN, ""),
-    ("tf.pywrap_tensorflow", "NewCheckpointReader", _TRAIN, ""),
-    ("tf.python.training.tracking.python_state", "PythonState", _TRAIN + ".experimental", ""),
-    ("tf.python.training.tracking.util", "CheckpointV1=Checkpoint", _TRAIN, ""),
-    ("tf.python.util.nest", "is_sequence=is_nested", "tf.python.util.nest", ""),
+    ("tf.python.ops.variables", "VariableV1=Variable is_variable_initialized", "tf.compat.v1"),
+    ("tf.python.pywrap_tensorflow", "NewCheckpointReader", _TRAIN),
+    ("tf.pywrap_tensorflow", "NewCheckpointReader", _TRAIN),
+    ("tf.python.training.tracking.python_state", "PythonState", _TRAIN + ".experimental"),
+    ("tf.python.training.tracking.util", "CheckpointV1=Checkpoint", _TRAIN),
+    ("tf.python.util.nest", "is_sequence=is_nested", "tf.python.util.nest"),
     # Names that had been removed before 1.15.
     ("tf", "histogram_summary=histogram", "tf.compat.v1.summary", "Its first argument is a tag."),
 )

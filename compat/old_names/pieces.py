@@ -14,37 +14,27 @@ NAMES = (
         crf_multitag_sequence_score crf_sequence_score crf_unary_score viterbi_decode
         """,
         _PIECES + "crf",
-        "",
     ),
     (
         "tf.contrib.framework",
         "init_from_checkpoint list_variables load_checkpoint load_variable py_func",
         _PIECES + "framework",
-        "",
     ),
-    ("tf.contrib.layers", "embed_sequence", _PIECES + "layers", ""),
+    ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
     (
         "tf.contrib.learn.datasets.mnist",
-        """
-        DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist
-        read_data_sets
-        """,
+        "DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist read_data_sets",
         _MNIST + ".mnist",
-        "",
     ),
     (
         "tf.contrib.learn.preprocessing",
-        """
-        ByteProcessor CategoricalVocabulary VocabularyProcessor tokenizer
-        """,
+        "ByteProcessor CategoricalVocabulary VocabularyProcessor tokenizer",
         _PIECES + "learn.preprocessing",
-        "",
     ),
     (
         "tf.contrib.legacy_seq2seq",
         "rnn_decoder sequence_loss sequence_loss_by_example",
         _PIECES + "legacy_seq2seq",
-        "",
     ),
     (
         "tf.contrib.lookup",
@@ -55,7 +45,6 @@ NAMES = (
         index_to_string_table_from_tensor string_to_index
         """,
         _PIECES + "lookup",
-        "",
     ),
     (
         "tf.contrib.metrics",
@@ -77,7 +66,6 @@ NAMES = (
         streaming_true_positives_at_thresholds
         """,
         _PIECES + "metrics",
-        "",
     ),
     (
         "tf.contrib.rnn",
@@ -87,17 +75,15 @@ NAMES = (
         stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
         """,
         _PIECES + "rnn",
-        "",
     ),
     (  # names of a private module
         "tf.contrib.rnn.python.ops.core_rnn_cell",
         "_Linear=Linear _linear=linear",
         _PIECES + "rnn_linear",
-        "",
     ),
-    ("tf.contrib.rnn.python.ops.rnn_cell", "_Linear=Linear", _PIECES + "rnn_linear", ""),
-    ("tf.contrib.seq2seq", "sequence_loss", _PIECES + "seq2seq", ""),
-    ("tf.contrib.training", "HParams parse_values", _PIECES + "training", ""),
-    ("tf.contrib.learn.datasets", "mnist", _MNIST, ""),
+    ("tf.contrib.rnn.python.ops.rnn_cell", "_Linear=Linear", _PIECES + "rnn_linear"),
+    ("tf.contrib.seq2seq", "sequence_loss", _PIECES + "seq2seq"),
+    ("tf.contrib.training", "HParams parse_values", _PIECES + "training"),
+    ("tf.contrib.learn.datasets", "mnist", _MNIST),
     ("tf.examples.tutorials.mnist", "input_data=mnist", _MNIST, "It downloads nothing."),
 )

@@ -5,18 +5,11 @@ because there is none), advice. A test compares the rows with a list of all publ
 TensorFlow 1.15, except Keras.
 """
 
+_OPTIMIZERS_OF_TPUS = "ADAM Adadelta Adagrad FTRL Momentum ProximalAdagrad RMSProp"
 _OPERATIONS_OF_TPUS = " ".join(
     f"{verb}TPUEmbedding{optimizer}ParametersGradAccumDebug"
     for verb in ("Load", "Retrieve")
-    for optimizer in (
-        "ADAM",
-        "Adadelta",
-        "Adagrad",
-        "FTRL",
-        "Momentum",
-        "ProximalAdagrad",
-        "RMSProp",
-    )
+    for optimizer in _OPTIMIZERS_OF_TPUS.split()
 )
 NAMES = (
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),

@@ -4,7 +4,7 @@ _PARAMETER_SERVERS = "With parameter servers, use any optimizer, or tf.train.Syn
 _T2T = "tensor2tensor.utils."
 
 # Each row contains the old module, its names (old=new if the new name differs), the new module or
-# None, and the advice (see `Fate`).
+# None, and the advice, if there is any (see `Fate`).
 NAMES = (
     # Names that TensorFlow still has in tf.compat.v1.train.
     (
@@ -16,15 +16,9 @@ NAMES = (
         experimental.MixedPrecisionLossScaleOptimizer
         """,
         "tf.compat.v1.train",
-        "",
     ),
     # Names that DeepRec, a fork of TensorFlow 1.15, added.
-    (
-        "tf.train",
-        "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer",
-        "legacy_opt",
-        "",
-    ),
+    ("tf.train", "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer", "legacy_opt"),
     (
         "tf.train",
         "AdamWOptimizer",
@@ -64,13 +58,11 @@ NAMES = (
         clip_gradients_by_global_norm extend_with_decoupled_weight_decay
         """,
         "legacy_opt",
-        "",
     ),
     (
         "tf.contrib.opt.python.training.sign_decay",
         "get_cosine_decay_fn get_linear_decay_fn get_restart_decay_fn",
         "legacy_opt",
-        "",
     ),
     (
         "tf.contrib.opt",
@@ -98,32 +90,24 @@ NAMES = (
         "Call scipy.optimize.minimize with a function that evaluates loss and gradients.",
     ),
     # Other optimizers and training helpers of tf.contrib.
-    (
-        "tf.contrib.layers",
-        "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
-        "legacy_opt",
-        "",
-    ),
+    ("tf.contrib.layers", "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss", "legacy_opt"),
     (  # a name of a private module
         "tf.contrib.layers.python.layers.optimizers",
         "adaptive_clipping_fn",
         "legacy_opt",
-        "",
     ),
     (
         "tf.contrib.training",
         "add_gradients_summaries clip_gradient_norms clip_gradient_norms_fn create_train_op "
         "multiply_gradients",
         "legacy_opt",
-        "",
     ),
-    ("tf.contrib.estimator", "clip_gradients_by_norm", "legacy_opt", ""),
-    ("tf.contrib.tpu", "CrossShardOptimizer", "tf.compat.v1.tpu", ""),
+    ("tf.contrib.estimator", "clip_gradients_by_norm", "legacy_opt"),
+    ("tf.contrib.tpu", "CrossShardOptimizer", "tf.compat.v1.tpu"),
     (
         "tf.contrib.framework",
         "create_global_step get_global_step get_or_create_global_step",
         "tf.compat.v1.train",
-        "",
     ),
     (
         "tf.contrib.mixed_precision",
@@ -156,7 +140,6 @@ NAMES = (
         _T2T + "adafactor",
         "AdafactorOptimizer adafactor_decay_rate_adam adafactor_decay_rate_pow",
         "legacy_opt",
-        "",
     ),
     (
         _T2T + "adafactor",

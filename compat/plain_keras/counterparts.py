@@ -319,14 +319,3 @@ def v1_arguments(bridged):
     }
     saved = configuration.with_v1({}, bridged._v1, bridged._adapter.keras)
     return dict(defaults, **saved["optimizer"]["config"])
-
-
-def power_after(beta, steps):
-    """Returns beta ** (steps + 1), computed by float32 multiplications like in v1."""
-    factor = power = np.float32(beta)
-    smallest = np.finfo(np.float32).tiny
-    for _ in range(steps):
-        if power < smallest or factor >= 1:
-            break
-        power = power * factor
-    return power if power >= smallest else np.float32(0)

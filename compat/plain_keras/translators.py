@@ -7,7 +7,7 @@ import numpy as np
 
 from legacy_opt import versions
 
-from .. import messages
+from .. import beta_powers, messages
 from ..keras_adapters import AWAITS, adapter_of
 from ..v1_optimizers import schedules
 from . import counterparts
@@ -145,7 +145,7 @@ class Translator:
         steps = self.updates(bridged)
         for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]
-            expected = counterparts.power_after(beta, steps)
+            expected = beta_powers.power(beta, steps)
             power = beta
             if name in bridged.non_slots:
                 power = float(versions.value_of(bridged.non_slots[name]))
@@ -195,7 +195,7 @@ class Translator:
         arguments = counterparts.v1_arguments(bridged)
         steps = self.updates(plain)
         for name, argument in self.counterpart.powers.items():
-            power = counterparts.power_after(arguments[argument], steps)
+            power = beta_powers.power(arguments[argument], steps)
             versions.assign_to(bridged.non_slots[name], power)
 
     def carry_step(self, source, target, *variables):

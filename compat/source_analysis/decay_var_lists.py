@@ -26,20 +26,20 @@ _ADVICE = (
 )
 
 
-def verdict(call, scope, names, classes):
-    """Judges a call.
+def verdicts(call, scope, names, classes):
+    """Yields a pair of the expression of a call's `decay_var_list`, and a `Verdict`.
+
+    Yields nothing for all other calls.
 
     Args:
       call: the expression.
       scope: the `Scope` of the expression.
       names: the `Names` of the audited code.
       classes: the `Classes` of the audited code.
-
-    Returns:
-      A pair of the expression of `decay_var_list` and a `Verdict`; None for all other calls.
     """
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "minimize":
-        return None
+        return
     chosen = argument(call, _POSITION, "decay_var_list")
     name = chosen and Instances(names, classes, _CLASSES).first_class(call.func.value, scope)
-    return (chosen, Verdict(CHANGE, name, None, _ADVICE)) if name else None
+    if name:
+        yield chosen, Verdict(CHANGE, name, None, _ADVICE)

@@ -17,10 +17,9 @@ from __future__ import annotations
 
 import ast
 
-from . import name_verdicts
 from .instances import Instances, argument
-from .name_verdicts import CHANGE, Verdict
-from .scopes import Names
+from .name_verdicts import CHANGE, Verdict, is_tensorflow
+from .scopes import Names, alternatives, last_name
 
 _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
 _STEP_FUNCTIONS = ("get_global_step", "get_or_create_global_step", "create_global_step")
@@ -68,7 +67,7 @@ def races(modules):
             steps = _Steps(scope, names)
             calls, increments = steps.calls_and_increments(nodes)
             read = [step for call in calls for step in _steps_of_schedule(call)]
-            grouped = _within(call for call in calls if _last_name(call.func) == "group")
+            grouped = _within(call for call in calls if last_name(call.func) == "group")
             ordered = _within(node for node in nodes if _orders(node))
             for call, step in increments:
                 is_read = any(steps.are_the_same(step, each) for each in read)
@@ -78,7 +77,7 @@ def races(modules):
 
 def _steps_of_schedule(call):
     """Returns all arguments of a schedule's call, one of which is its global step; else []."""
-    is_schedule = _last_name(call.func).endswith(("_decay", "piecewise_constant"))
+    is_schedule = last_name(call.func).endswith(("_decay", "piecewise_constant"))
     return call.args + [each.value for each in call.keywords] if is_schedule else []
 
 
@@ -86,15 +85,11 @@ def _orders(node):
     """Returns whether a node is `with tf.control_dependencies(…)`."""
     items = node.items if isinstance(node, ast.With) else []
     calls = [each.context_expr for each in items if isinstance(each.context_expr, ast.Call)]
-    return any(_last_name(call.func) == "control_dependencies" for call in calls)
+    return any(last_name(call.func) == "control_dependencies" for call in calls)
 
 
 def _within(nodes):
     return {inner for node in nodes for inner in ast.walk(node)}
-
-
-def _last_name(function):
-    return getattr(function, "attr", getattr(function, "id", ""))
 
 
 def _counted_twice(call, step, applied, steps, module):
@@ -148,11 +143,11 @@ class _Steps:
     def incremented(self, call):
         """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
         meanings = self._names.resolve(call.func, self._scope)
-        in_tensorflow = [each.rpartition(".")[2] for each in meanings if _is_tf(each)]
-        name = in_tensorflow[0] if in_tensorflow else _last_name(call.func)
+        in_tensorflow = [each.rpartition(".")[2] for each in meanings if is_tensorflow(each)]
+        name = in_tensorflow[0] if in_tensorflow else last_name(call.func)
         if name not in ("assign", "assign_add"):
             return
-        if any(map(_is_tf, meanings)):
+        if any(map(is_tensorflow, meanings)):
             step, value = argument(call, 0, "ref"), argument(call, 1, "value")
         else:
             step, value = getattr(call.func, "value", None), argument(call, 0, "value")
@@ -193,6 +188,7 @@ class _Steps:
         assigned = [each for each in scope.values(node) if not each.is_element]
         identities = set()
         inner = [(each.expression, each.scope) for each in assigned]
+        inner += [(each, scope) for each in alternatives(node)]
         binding_scope, name = scope.key_of(node)
         if binding_scope is not None:
             identities.add((binding_scope, name))
@@ -202,14 +198,6 @@ class _Steps:
             meanings = self._names.resolve(node.func, scope)
             if any(str(each).rpartition(".")[2] in _STEP_FUNCTIONS for each in meanings):
                 identities.add("the graph's global step")
-        elif isinstance(node, ast.IfExp):
-            inner += [(node.body, scope), (node.orelse, scope)]
-        elif isinstance(node, ast.BoolOp):
-            inner += [(each, scope) for each in node.values]
         for each, each_scope in inner:
             identities |= self._identities(each, each_scope, visited)
         return identities
-
-
-def _is_tf(meaning):
-    return name_verdicts.is_tensorflow(meaning)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from . import name_verdicts
-from .scopes import Definition
+from .scopes import Definition, alternatives
 
 _NONE = ast.dump(ast.parse("None", mode="eval").body)
 
@@ -41,10 +41,7 @@ class Instances:
                     inner += [(each, callee.scope) for each in self._names.returned(callee)]
             arguments = node.args + [keyword.value for keyword in node.keywords]
             inner += [(each, scope) for each in arguments]  # for wrappers: CrossShardOptimizer(x)
-        elif isinstance(node, ast.IfExp):
-            inner += [(node.body, scope), (node.orelse, scope)]
-        elif isinstance(node, ast.BoolOp):
-            inner += [(each, scope) for each in node.values]
+        inner += [(each, scope) for each in alternatives(node)]
         for each, each_scope in inner:
             yield from self._instances(each, each_scope, visited)
 

@@ -6,6 +6,7 @@ or an imported object, which is represented by its full dotted name (`scopes.Nam
 
 import ast
 import contextlib
+import functools
 import importlib
 import logging
 import sys
@@ -59,8 +60,12 @@ def find(reached_nodes, tensorflow):
       A list of `Missing`, sorted.
     """
     names = scopes.Names(list(reached_nodes))
-    provides = _Provides(tensorflow)
-    finders = [Finder(module, names, lambda name: not provides(name)) for module in reached_nodes]
+
+    @functools.lru_cache(maxsize=None)
+    def is_missing(name):
+        return look_up(name, tensorflow)[1] is not None
+
+    finders = [Finder(module, names, is_missing) for module in reached_nodes]
     with _without_warnings():
         for finder in finders:
             finder.visit(finder.module.source.tree)
@@ -124,23 +129,6 @@ def look_up(name, tensorflow):
             break
         module = value
     return module, None
-
-
-class _Provides:
-    """A cached check whether TensorFlow has a full dotted name.
-
-    Args:
-      tensorflow: the module.
-    """
-
-    def __init__(self, tensorflow):
-        self._tensorflow = tensorflow
-        self._answers = {}
-
-    def __call__(self, name):
-        if name not in self._answers:
-            self._answers[name] = look_up(name, self._tensorflow)[1] is None
-        return self._answers[name]
 
 
 @contextlib.contextmanager

@@ -15,21 +15,7 @@ _CLASSES_OF_KEYS = dict(
     {key: f"tf.compat.v1.train.{key}Optimizer" for key in KEYS},
     SGD="tf.compat.v1.train.GradientDescentOptimizer",
 )
-_KERAS_KEYS = [
-    "adadelta",
-    "adafactor",
-    "adagrad",
-    "adam",
-    "adamax",
-    "adamw",
-    "ftrl",
-    "lamb",
-    "lion",
-    "muon",
-    "nadam",
-    "rmsprop",
-    "sgd",
-]
+_KERAS_KEYS = "adadelta adafactor adagrad adam adamax adamw ftrl lamb lion muon nadam rmsprop sgd"
 
 
 class Verdict(NamedTuple):
@@ -87,6 +73,7 @@ _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
+_REPLACEMENTS = {fate.now for fate in old_names.FATES.values()}
 _ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also the optimizers of legacy_opt."
 # Classes and functions that wrap optimizers and have no entry in the table of old names.
 _WRAPPERS = {
@@ -115,7 +102,7 @@ def verdict(name):
     """
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
-        is_ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _replacements()
+        is_ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _REPLACEMENTS
         return Verdict(STAYS, name, None, "") if is_ours else None
     keras = _KERAS.match(name)
     if keras:
@@ -225,11 +212,6 @@ def _is_in_a_module_of_optimizers(module, last):
     return bool(_OPTIMIZERS.search(module)) and (is_class or last.endswith("_optimizer"))
 
 
-@functools.lru_cache(maxsize=None)
-def _replacements():
-    return {fate.now for fate in old_names.FATES.values()}
-
-
 def verdict_on_own_function(name):
     """Returns the `Verdict` on a function that the audited code defines; None if it is a guess.
 
@@ -310,7 +292,7 @@ def verdict_on_key(key, callee):
     callee = callee or ""
     name = repr(key)
     is_helper = callee.endswith("optimize_loss")
-    if not is_helper and key not in KEYS and key.lower() not in _KERAS_KEYS:
+    if not is_helper and key not in KEYS and key.lower() not in _KERAS_KEYS.split():
         return None
     if is_helper or _V1_ESTIMATOR.match(callee):
         if key in KEYS:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Optional
 from . import decay_var_lists, global_steps, name_verdicts, removed_names, sources
 from .class_verdicts import Classes
 from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
-from .scopes import Definition, Module, Names, Text, text_of, with_defaults
+from .scopes import Definition, Module, Names, Text, last_name, text_of, with_defaults
 
 _MODULES_OF_OPTIMIZERS = re.compile(
     r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
@@ -122,8 +122,9 @@ class _Finder(ast.NodeVisitor):
         for star, statement in self._module.star_imports:
             self._report_star_import(star, statement)
         self.visit(self._module.source.tree)
-        self._report_global_steps()
-        self._report_removed_names()
+        module, names, classes = self._module, self._names, self._classes
+        self._report_all("global step", global_steps.verdicts(module, names, classes))
+        self._report_all("removed", removed_names.verdicts(module, names))
         return list(self._found.values())
 
     def _report(self, node, kind, verdict):
@@ -132,24 +133,10 @@ class _Finder(ast.NodeVisitor):
         fields = [getattr(verdict, name) for name in _VERDICT_FIELDS]
         self._found.setdefault(place, Use(*place, kind, *fields))
 
-    def _report_global_steps(self):
+    def _report_all(self, kind, nodes_and_verdicts):
         with contextlib.suppress(RecursionError):  # the search for a name may be too deep
-            for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
-                self._report(node, "global step", verdict)
-
-    def _report_removed_names(self):
-        with contextlib.suppress(RecursionError):
-            for node, verdict in removed_names.verdicts(self._module, self._names):
-                self._report(node, "removed", verdict)
-
-    def _report_decay_var_list(self, call):
-        with contextlib.suppress(RecursionError):
-            node_and_verdict = decay_var_lists.verdict(
-                call, self._scope, self._names, self._classes
-            )
-            if node_and_verdict:
-                node, verdict = node_and_verdict
-                self._report(node, "decay_var_list", verdict)
+            for node, verdict in nodes_and_verdicts:
+                self._report(node, kind, verdict)
 
     # Statements and expressions.
 
@@ -221,13 +208,14 @@ class _Finder(ast.NodeVisitor):
 
     def visit_Assign(self, node):
         for target in node.targets:
-            name = getattr(target, "attr", getattr(target, "id", ""))
+            name = last_name(target)
             if _OPTIMIZER_PARAMETER.search(name):
                 self._report_key(node.value, None)
         self.generic_visit(node)
 
     def visit_Call(self, node):
-        self._report_decay_var_list(node)
+        decays = decay_var_lists.verdicts(node, self._scope, self._names, self._classes)
+        self._report_all("decay_var_list", decays)
         callees = self._resolve(node.func)
         verdict = self._verdict_on_call(node, callees)
         if verdict is not None:
@@ -273,7 +261,7 @@ class _Finder(ast.NodeVisitor):
     def _report_strings(self, node, callees):
         names = (getattr(each, "full_name", each) for each in callees)
         callee = next((each for each in names if isinstance(each, str)), None)
-        last = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        last = last_name(node.func)
         if callee == "re.compile":
             return
         position = _POSITIONS.get(last)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Any
 
+from .scopes import last_name
+
 _EXITS = {"abort", "exit", "quit", "_exit"}  # names of functions that end the program
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
@@ -117,10 +119,9 @@ def _may_leave(statement):
 
 
 def _exits(function):
-    name = getattr(function, "attr", getattr(function, "id", None))
+    name = last_name(function)
     if name == "run":  # tf.app.run and absl.app.run
-        owner = getattr(function, "value", None)
-        return getattr(owner, "attr", getattr(owner, "id", None)) == "app"
+        return last_name(getattr(function, "value", None)) == "app"
     return name in _EXITS
 
 

@@ -3,7 +3,7 @@
 import ast
 
 from .. import old_names
-from . import uses_of_missing_names
+from . import scopes, uses_of_missing_names
 from .name_verdicts import STAYS, Verdict, verdict_on_removed
 
 
@@ -48,7 +48,7 @@ class _Finder(uses_of_missing_names.Finder):
             self._record(meanings, node, owners=tuple(map(str, meanings)))
 
     def visit_Call(self, node):
-        name = getattr(node.func, "id", getattr(node.func, "attr", None))
+        name = scopes.last_name(node.func)
         before = len(self.uses)
         # A third argument of getattr is a default for a missing name.
         if name in ("getattr", "import_module") and len(node.args) < 3:

@@ -212,22 +212,18 @@ class _Binder(ast.NodeVisitor):
             self._assign(target, node.value)
         self.generic_visit(node)
 
-    def visit_AnnAssign(self, node):
+    def visit_AnnAssign(self, node: Any):
         if node.value is not None:
             self._assign(node.target, node.value)
         self.generic_visit(node)
 
-    def visit_NamedExpr(self, node):
-        self._assign(node.target, node.value)
-        self.generic_visit(node)
+    visit_NamedExpr = visit_AnnAssign
 
-    def visit_For(self, node):
+    def visit_For(self, node: Any):
         self._assign(node.target, node.iter, is_element=True)
         self.generic_visit(node)
 
-    def visit_comprehension(self, node):
-        self._assign(node.target, node.iter, is_element=True)
-        self.generic_visit(node)
+    visit_comprehension = visit_For
 
     def _assign(self, target, value, is_element=False):
         assigned = Assigned(value, self.scope, is_element)
@@ -277,6 +273,18 @@ def text_of(node: Any) -> Any:
     return node.s if type(node).__name__ == "Str" else None  # in Python 3.7
 
 
+def last_name(node):
+    """Returns the last part of a dotted name; "" for other expressions."""
+    return getattr(node, "attr", getattr(node, "id", ""))
+
+
+def alternatives(node):
+    """Returns the expressions one of which `a if x else b` or `a or b` is; [] for other nodes."""
+    if isinstance(node, ast.IfExp):
+        return [node.body, node.orelse]
+    return node.values if isinstance(node, ast.BoolOp) else []
+
+
 class Names:
     """Resolves names over several modules."""
 
@@ -316,10 +324,8 @@ class Names:
             if _is_of_self(node) and scope.enclosing_class() is not None:
                 return self._meanings(scope.values(node), scope.module)
             return self._resolve_attribute(node.value, node.attr, scope)
-        if kind == "IfExp":
-            return self._resolve_all((node.body, node.orelse), scope)
-        if kind == "BoolOp":
-            return self._resolve_all(node.values, scope)
+        if kind in ("IfExp", "BoolOp"):
+            return self._resolve_all(alternatives(node), scope)
         if kind == "Subscript":
             key = getattr(node.slice, "value", node.slice)  # up to Python 3.8, an ast.Index
             return self.contents(node.value, scope, text_of(node.slice) or text_of(key))
@@ -334,7 +340,7 @@ class Names:
         """
         function = node.func
         first = node.args[0] if node.args else None
-        name = getattr(function, "id", getattr(function, "attr", None))
+        name = last_name(function)
         text = text_of(node.args[1]) if len(node.args) > 1 else None
         if name == "getattr" and text:
             return self._resolve_attribute(first, text, scope)
@@ -471,8 +477,4 @@ class Names:
 
 
 def _unique(values):
-    result = []
-    for value in values:
-        if value not in result:
-            result.append(value)
-    return result
+    return list(dict.fromkeys(values))

@@ -146,9 +146,7 @@ def read(path):
 def _parse(path, lines):
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "ignore"
-            )  # for example of "\\d"; Python warns if it runs the file
+            warnings.simplefilter("ignore")  # such as of "\\d": Python warns if it runs the file
             return ast.parse("\n".join(lines) + "\n")
     except SyntaxError as error:
         line = min(error.lineno or 1, len(lines) or 1)

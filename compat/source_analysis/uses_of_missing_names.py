@@ -144,7 +144,7 @@ class Finder(ast.NodeVisitor):
         """
         checked = []
         for node in ast.walk(test):
-            if _last_name(node) == "TYPE_CHECKING" or self._depends_on_version(node):
+            if scopes.last_name(node) == "TYPE_CHECKING" or self._depends_on_version(node):
                 return [""]
             owner, text = _presence_check(node)
             for each in self._names.resolve(owner, self._scope) if text else ():
@@ -239,17 +239,12 @@ def _catches(handler):
     if handler.type is None:
         return True
     types_ = getattr(handler.type, "elts", [handler.type])
-    return any(_last_name(each) in _CATCHING for each in types_)
+    return any(scopes.last_name(each) in _CATCHING for each in types_)
 
 
 def _suppresses(item):
     """Returns whether a `with` item is `suppress(…)` of the errors that a missing name raises."""
     call = item.context_expr
-    if not isinstance(call, ast.Call) or _last_name(call.func) != "suppress":
+    if not isinstance(call, ast.Call) or scopes.last_name(call.func) != "suppress":
         return False
-    return any(_last_name(each) in _CATCHING for each in call.args)
-
-
-def _last_name(node):
-    """Returns the last part of a dotted name, or None for other expressions."""
-    return getattr(node, "attr", getattr(node, "id", None))
+    return any(scopes.last_name(each) in _CATCHING for each in call.args)

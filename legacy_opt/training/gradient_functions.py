@@ -151,8 +151,7 @@ def _variable_of(key):
 
 
 def _multipliers(multipliers, pairs, name_of):
-    """Returns each variable's multiplier, or None."""
-    check_multipliers(multipliers)
+    """Returns each variable's multiplier, or None; call `check_multipliers` before."""
     by_name = {key: value for key, value in multipliers.items() if isinstance(key, str)}
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat.checkpoints import conversion_by_name
+from legacy_opt.compat import beta_powers
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import AFTER, BEFORE, assert_equal, tensors
 from tests.support.keras import keras_apis
@@ -148,7 +148,7 @@ def test_powers_of_beta_equal_those_of_a_session(beta):
         session.run(v1.global_variables_initializer())
         for steps in range(901):  # from 829 on, 0.9 ** steps is a subnormal float32 number
             if steps in (0, 1, 7, 100, 820, 828, 829, 900):
-                found = conversion_by_name.power(beta, steps)
+                found = beta_powers.power(beta, steps)
                 assert found.dtype == np.float32 and found == session.run(power), steps
             session.run(train_op)
 

@@ -31,6 +31,7 @@ ALLOWED = {
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
     ".arrays": [],
+    ".beta_powers": [],
     ".contrib": ["versions", "core"],
     ".embedding_rows": ["versions", "core"],
     ".estimator": ["versions", "core"],
@@ -55,13 +56,14 @@ ALLOWED = {
     ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
     ".plain_keras": [
         *[*OF_V1, ".arrays", ".messages", ".side_by_side", ".v1_optimizers", ".keras_adapters"],
-        ".keras_bridge",
+        *[".beta_powers", ".keras_bridge"],
     ],
     ".checkpoints": [
         *[
             *OF_V1,
             "recorded",
             ".arrays",
+            ".beta_powers",
             ".messages",
             ".file_endings",
             ".plain_text",

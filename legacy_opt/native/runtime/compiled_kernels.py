@@ -173,6 +173,12 @@ def _update_matrices(
     """Updates a stack of matrices; see `UpdateMatrices` in sources/update.h."""
     program, table = kernel.program, kernel.table
     rows, columns = value.shape[-2:]
+
+    def row_pointers(index: Tuple[int, ...]) -> Tuple[int, Any, int]:
+        """Returns pointers to the value, the slots and the gradient of a row."""
+        slot_rows = _pointers([slots[each.name][index] for each in program.slots])
+        return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
+
     all_rows = []  # for each row: its index, its buffer, the buffer of its matrix's columns
     for matrix in np.ndindex(value.shape[:-2]):
         row_sums = np.zeros((rows, table.row_sums))
@@ -182,7 +188,7 @@ def _update_matrices(
         indices = [(*matrix, row) for row in range(rows)]
         if table.reduce_lines:
             for index, row_sum in zip(indices, row_sums):
-                arrays = _row_pointers(program, value, slots, gradient, index)
+                arrays = row_pointers(index)
                 results = row_sum.ctypes.data, column_sums.ctypes.data
                 table.reduce_lines(*arrays, hoisted, columns, *results)
         for line_slots, function, sums, buffer in (
@@ -196,27 +202,15 @@ def _update_matrices(
         totals = np.zeros(table.sums)
         for index, row_buffer, column_buffer in all_rows:
             sums_of_row = np.zeros(table.sums)
-            arrays = _row_pointers(program, value, slots, gradient, index)
+            arrays = row_pointers(index)
             buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
             table.reduce_row(*arrays, *buffers, columns, sums_of_row.ctypes.data)
             totals += sums_of_row
         table.after_sums(totals.ctypes.data, value.size, hoisted)
     for index, row_buffer, column_buffer in all_rows:
-        arrays = _row_pointers(program, value, slots, gradient, index)
+        arrays = row_pointers(index)
         buffers = hoisted, row_buffer.ctypes.data, column_buffer.ctypes.data
         table.update_row(*arrays, *buffers, columns)
-
-
-def _row_pointers(
-    program: Program,
-    value: np.ndarray,
-    slots: Mapping[str, np.ndarray],
-    gradient: np.ndarray,
-    index: Tuple[int, ...],
-) -> Tuple[int, Any, int]:
-    """Returns pointers to the value, the slots and the gradient of a row."""
-    slot_rows = _pointers([slots[each.name][index] for each in program.slots])
-    return value[index].ctypes.data, slot_rows, gradient[index].ctypes.data
 
 
 def _pointers(arrays: Sequence[np.ndarray]) -> Any:

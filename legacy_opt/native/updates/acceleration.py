@@ -13,30 +13,23 @@ from legacy_opt.core.step import alone
 from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.native.updates.optimizers import has_stock_rule, may_have_kernels
-from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
-from legacy_opt.optimizers.adamax import AdaMaxOptimizer
-from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
-from legacy_opt.optimizers.decay_of_contrib import AdamWOptimizer, MomentumWOptimizer
-from legacy_opt.optimizers.lars import LARSOptimizer
-from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
-from legacy_opt.optimizers.nadam import NadamOptimizer
-from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
+from legacy_opt.optimizers import catalogue, decay_of_contrib
 
 # The classes that replace the classes of the same names in `tf.contrib.opt`, without a difference.
 OF_CONTRIB: Dict[str, Type[V1Optimizer]] = {
     cls.__name__: cls
     for cls in (
-        AdaMaxOptimizer,
-        AdamGSOptimizer,
-        AdamWOptimizer,
-        AddSignOptimizer,
-        LARSOptimizer,
-        LazyAdamGSOptimizer,
-        LazyAdamOptimizer,
-        MomentumWOptimizer,
-        NadamOptimizer,
-        PowerSignOptimizer,
-        RegAdagradOptimizer,
+        catalogue.AdaMaxOptimizer,
+        catalogue.AdamGSOptimizer,
+        decay_of_contrib.AdamWOptimizer,
+        catalogue.AddSignOptimizer,
+        catalogue.LARSOptimizer,
+        catalogue.LazyAdamGSOptimizer,
+        catalogue.LazyAdamOptimizer,
+        decay_of_contrib.MomentumWOptimizer,
+        catalogue.NadamOptimizer,
+        catalogue.PowerSignOptimizer,
+        catalogue.RegAdagradOptimizer,
     )
 }
 

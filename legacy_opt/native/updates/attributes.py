@@ -21,17 +21,8 @@ from legacy_opt.core.types import V1Optimizer
 
 # The state of a training step. A kernel gets its scalars and slots as inputs, and what else it
 # depends on is in `Formulas.flags`.
-_STATE = frozenset(
-    [
-        "_rule_step",
-        "_new_steps",
-        "_step_pairs",
-        "_step_kernels",
-        "_step_waits_for",
-        "_decay_step",
-    ]
-    + ["_slots", "_non_slot_dict", "_deferred_slot_restorations"]
-)
+_STATE = ("_rule_step", "_new_steps", "_step_pairs", "_step_kernels", "_step_waits_for")
+_STATE += ("_decay_step", "_slots", "_non_slot_dict", "_deferred_slot_restorations")
 _IMMUTABLE = (bool, int, complex, str, bytes, range, slice, type(None), type(...))
 # Objects of these packages are compared by identity.
 _LIBRARIES = ("tensorflow", "tensorflow_core", "keras", "tf_keras", "numpy", "legacy_opt")

@@ -276,7 +276,7 @@ def _run(updates: List[_Update]) -> Any:
         variables.append(update.variable)
         for slot in kernel.program.all_slots:
             variables.append(optimizer.get_slot(update.variable, slot.name))
-    tensors = [_handle(each) for each in variables]
+    tensors = [each.handle if is_resource(each) else versions.ref_of(each) for each in variables]
     scalars = formulas.scalars(variable.dtype.base_dtype)
     arguments = {
         "scalars": [scalars[each.name] for each in kernel.program.scalars],
@@ -307,7 +307,3 @@ def _resource_name(tensor: Tensor) -> Optional[str]:
     if tensor.op.type != "VarHandleOp" or tensor.op.get_attr("container"):
         return None
     return tensor.op.get_attr("shared_name").decode()
-
-
-def _handle(variable: Variable) -> Any:
-    return variable.handle if is_resource(variable) else versions.ref_of(variable)
