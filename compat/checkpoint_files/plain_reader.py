@@ -89,8 +89,8 @@ class PlainCheckpoint:
         self.tensors = {name: self._info(name) for name in sorted(index.entries)}
 
     def _check_size(self, name, needed):
+        special_files.refuse(name)
         try:
-            special_files.refuse(name)
             size = os.stat(name).st_size
         except OSError as error:
             raise CheckpointError(

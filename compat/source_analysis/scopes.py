@@ -223,7 +223,7 @@ class _Binder(ast.NodeVisitor):
         self._assign(node.target, node.iter, is_element=True)
         self.generic_visit(node)
 
-    visit_comprehension = visit_For
+    visit_comprehension = visit_AsyncFor = visit_For
 
     def _assign(self, target, value, is_element=False):
         assigned = Assigned(value, self.scope, is_element)

@@ -66,6 +66,10 @@ READING = {
     "inspect an index": ("s.index", ("inspect", "s")),
     "inspect a folder": ("checkpoint", ("inspect", ".")),
     "inspect data": ("good.data-00000-of-00001", ("inspect", "good")),
+    "export data": (
+        "good.data-00000-of-00001",
+        ("export", "good", "--rule", "MomentumOptimizer", "--out", "new.npz"),
+    ),
     "inspect V1 format": ("v1-00000-of-00001", ("inspect", "v1")),
     "convert": ("s", ("convert", "s", "new")),
     "name map": ("s", ("convert", "good", "new", "--name-map", "s")),
