@@ -88,6 +88,10 @@ ADAM = ("tf.train.AdamOptimizer", V1 + "AdamOptimizer")
             ["mention", "constructor"],
         ),
         (
+            "import tensorflow as tf\nasync def f():\n  async for o in [tf.train.AdamOptimizer]:\n    o(0.1)",
+            ["mention", "constructor"],
+        ),
+        (
             "import importlib\nimportlib.import_module('tensorflow.train').AdamOptimizer(0.1)",
             ["constructor"],
         ),
