@@ -116,8 +116,8 @@ def in_any_graph(schedule):
 def decays(optimizer, excluded):
     """Returns the hyperparameters that are v1 decays, a dict from attributes to functions.
 
-    The functions take a function that returns the step, and return the attribute's value. Warns of
-    other functions that may read a global step.
+    The functions take the step, and return the attribute's value. Warns of other functions that may
+    read a global step.
 
     Args:
       optimizer: the v1 optimizer.
@@ -135,11 +135,11 @@ def decays(optimizer, excluded):
     return found
 
 
-def _at(value, read):
+def _at(value, step):
     """Returns a v1 decay, or a container of v1 decays, as functions of another step."""
     if is_v1_decay(value):
-        return functools.partial(in_any_graph(value.func), read())
-    return _mapped(functools.partial(_at, read=read), value)
+        return functools.partial(in_any_graph(value.func), step)
+    return _mapped(functools.partial(_at, step=step), value)
 
 
 def _items(value):

@@ -68,9 +68,9 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
         ),
         Mutation(
             "the global step stays 0",
-            "V1Driver.with_step_of",
-            "step = values[inputs.step] = tf.cast(step, inputs.step_dtype)",
-            "step = values[inputs.step] = tf.zeros([], inputs.step_dtype)",
+            "V1Driver._step_attributes",
+            "values[inputs.step] = tf.cast(step, inputs.step_dtype)",
+            "values[inputs.step] = tf.zeros([], inputs.step_dtype)",
             step,
         ),
         Mutation(

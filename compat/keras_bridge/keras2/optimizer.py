@@ -138,10 +138,7 @@ class BridgedOptimizer(Keras2State):
         *args: Any,
         **kwargs: Any,
     ):
-        step = self._v1.step(
-            pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
-        )
-        with step:
+        with self._v1.step(pairs, self._rate_now(), self._hyperparameters_now()):
             if self._v1.settings.delegates_apply_gradients:
                 return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
             done = super()._distributed_apply(distribution, pairs, *args, **kwargs)

@@ -56,7 +56,7 @@ class Keras2State(StateOwner, Base):
         new = [key for key in keys if key not in self._slot_order]
         with alone(self._v1.optimizer):
             self._trained.update(zip(keys, var_list))
-            self._v1.create_slots(var_list, self.steps_done(), are_new=bool(new))
+            self._v1.create_slots(var_list, are_new=bool(new))
             if new and not self._restoring:
                 self._slot_order.update((key, None) for key in new)
                 self._sort_weights()

@@ -190,7 +190,7 @@ class BridgedOptimizer(Keras3State):
     ):
         pairs = list(grads_and_vars)
         hyper = self._hyper
-        with self._v1.step(pairs, hyper.rate(), self.steps_done(), hyper.tensors()):
+        with self._v1.step(pairs, hyper.rate(), hyper.tensors()):
             if self._v1.settings.delegates_apply_gradients:
                 self._apply_and_count(pairs)
                 return

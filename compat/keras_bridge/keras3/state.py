@@ -86,7 +86,7 @@ class Keras3State(
             super().build(variables)
             if variables:
                 targets = [versions.tf_variable(each) for each in variables]
-                self._v1.create_slots(targets, self.steps_done(), are_new=True)
+                self._v1.create_slots(targets, are_new=True)
 
     def get_or_create_slot(
         self,
