@@ -20,7 +20,6 @@ from legacy_opt.core.types import (
     GradAndVar,
     Gradient,
     GradsAndVars,
-    KerasSchedule,
     KerasVariable,
     Operation,
     V1Optimizer,
@@ -50,14 +49,10 @@ _APPLY = (
 class BridgedOptimizer(Keras3State):
     """A Keras 3 optimizer that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments. In
-    `tf.function` and `fit`, variables and slots are bit for bit equal to the variables and slots of
-    the v1 optimizer in a Session. `get_slot(variable, name)` and `get_slot_names()` use the v1
-    names of slots.
-
-    Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
-    `by_updates` says whether the schedule was a learning rate decay of v1; and `learning_rates` are
-    the schedules of several nested optimizers.
+    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments; `study`
+    describes those that only `from_config` passes. In `tf.function` and `fit`, variables and slots
+    are bit for bit equal to the variables and slots of the v1 optimizer in a Session.
+    `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
     """
 
     _hyper = {}  # the constructor replaces it by `Keras3Hyperparameters`
@@ -66,25 +61,12 @@ class BridgedOptimizer(Keras3State):
     def __init__(
         self,
         optimizer: V1Optimizer,
-        learning_rate: Optional[Rate] = None,
         name: Optional[str] = None,
-        lr_attr: Union[str, bool, None] = None,
-        global_step_attr: Optional[str] = None,
-        fused: bool = True,
-        step_dtype: Union[str, List[str], None] = None,
-        by_updates: Optional[bool] = None,
-        learning_rates: Optional[List[KerasSchedule]] = None,
         global_step: GlobalStep = "iterations",
-        **keras_arguments: Any,
+        **arguments: Any,
     ):
-        saved = {
-            "step_dtype": step_dtype,
-            "counts_updates": by_updates,
-            "schedules": learning_rates,
-        }
-        arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         check_global_step(global_step, may_be_ref=False)
-        settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
+        settings, keras_arguments = study(optimizer, self, keras, **arguments)
         check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
         name_of_v1 = type(optimizer).__name__

@@ -86,19 +86,10 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     # Variables.
 
-    def build(self, variables: Iterable[KerasVariable]):
-        """Creates all state for these variables; no other variables can be trained afterwards."""
-        variables = list(variables)
-        if self.built and self._trainable_variables:
-            self._check_variables_are_known(variables)
-            return
-        with tf.init_scope(), self._saved.restoring_what_is_created():
-            super().build(variables)
-            if variables:
-                targets = [versions.tf_variable(each) for each in variables]
-                with self._named_by_paths(), self._creating():
-                    versions.create_optimizer_weights(self._inner, targets)
-                self._name_what_was_created(targets)
+    def _create_state(self, targets: List[Variable]):
+        with self._named_by_paths(), self._creating():
+            versions.create_optimizer_weights(self._inner, targets)
+        self._name_what_was_created(targets)
 
     def _create(self, next_creator: Any, **arguments: Any) -> Variable:
         """Creates a variable of the OptimizerV2 as a variable of Keras 3."""

@@ -61,32 +61,12 @@ class Keras3State(
         super().__init__(**keras_arguments)
 
     def build(self, variables: Iterable[KerasVariable]):
-        """Creates all state for these variables; no other variables can be trained afterwards.
-
-        Args:
-          variables: a list of keras.Variable or tf.Variable. When Keras loads a model from
-            .h5, it passes an empty list, for which no slots are created.
-        """
-        self._check_stateful()
         variables = list(variables)
-        if self.built and self._trainable_variables:
-            self._check_variables_are_known(variables)
-            return
         self._check_strategy(variables)
-        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
-            # In a replica, restoring cannot assign a checkpoint's values to the variables of all
-            # replicas, so switch to the cross-replica context first.
-            context = tf.distribute.get_replica_context()
-            context.merge_call(lambda strategy: self._build_for(variables))
-        else:
-            self._build_for(variables)
+        super().build(variables)
 
-    def _build_for(self, variables: List[KerasVariable]):
-        with tf.init_scope(), self._adapter.scope(self), self._saved.restoring_what_is_created():
-            super().build(variables)
-            if variables:
-                targets = [versions.tf_variable(each) for each in variables]
-                self._v1.create_slots(targets, are_new=True)
+    def _create_state(self, targets: List[Variable]):
+        self._v1.create_slots(targets, are_new=True)
 
     def get_or_create_slot(
         self,
