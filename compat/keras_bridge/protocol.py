@@ -16,6 +16,7 @@ from legacy_opt.core.types import (
     Variable,
 )
 
+from ..v1_optimizers import copying
 from ..v1_optimizers.nesting import StateKey
 from . import configuration
 
@@ -53,6 +54,7 @@ class StateOwner:
     """
 
     creates_variables = False
+    non_slots: Dict[str, Variable]
     _v1: Any = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
 
@@ -108,6 +110,14 @@ class StateOwner:
           name: the name that this v1 optimizer gives the variable.
           initial_value: the initial value, or a function that returns it.
         """
+        name = key.shared(name)
+        if name not in self.non_slots:
+            value = copying.starting_value(initial_value)
+            self.non_slots[name] = self._new_shared(key, name, value)
+        return self.non_slots[name]
+
+    def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
+        """Creates a shared variable with an initial value, under its name in Keras."""
         raise NotImplementedError
 
     def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:

@@ -84,10 +84,9 @@ class StateInKeras:
         return _component(self._driver.owner.existing_slot(var, self._state_key.slot(name)))
 
     def get_slot(self, var, name):
-        slot = self.own_slot(var, name)
-        for inner in self.wrapped if isinstance(self, OptimizerWrapper) else ():
-            slot = inner.get_slot(var, name) if slot is None else slot
-        return slot
+        # A wrapper calls `own_slot`, too, and then its inner optimizers.
+        is_wrapper = isinstance(self, OptimizerWrapper)
+        return super().get_slot(var, name) if is_wrapper else self.own_slot(var, name)
 
     def decays(self, variable):
         # v1's decay_var_list and Keras' exclude_from_weight_decay must both allow weight decay.

@@ -13,10 +13,9 @@ from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, KerasVariable, Tensor, TensorShape, Variable
 
 from ...keras_adapters import KERAS_2, refuse_ref_variable
-from ...v1_optimizers import copying
 from ...v1_optimizers.nesting import StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import InitialValue, StateOwner, StepsDone
+from ..protocol import StateOwner, StepsDone
 from . import gradients
 
 Base = gradients.sums_duplicates_first(versions.optimizer_v2())
@@ -87,7 +86,8 @@ class Keras2State(StateOwner, Base):
             self._slots_unlike_variables.add(slot_name)
         slots = self._slots.setdefault(versions.slot_key(variable), {})
         if slot_name not in slots:
-            with self._creating(), _colocated(variable):
+            strategy = tf.distribute.get_strategy()
+            with self._creating(), strategy.extended.colocate_vars_with(variable):
                 slot = tf.compat.v2.Variable(
                     initial_value,
                     trainable=False,
@@ -101,26 +101,21 @@ class Keras2State(StateOwner, Base):
             self._weights.append(slot)
         return slots[slot_name]
 
-    def get_or_create_shared(
-        self, key: StateKey, name: str, initial_value: InitialValue
-    ) -> Variable:
-        name = key.shared(name)
-        if name not in self.non_slots:
-            # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
-            taken = name == "iter" or name in self._hyper
-            value = copying.starting_value(initial_value)
-            with self._creating():
-                self.non_slots[name] = self.add_weight(
-                    "v1_" + name if taken else name,
-                    shape=value.shape,
-                    dtype=value.dtype,
-                    initializer=lambda shape, dtype=None, **_: value,
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                )
-            self._weights.append(self.non_slots[name])
-            self._number_of_maker[name] = key.number
-        return self.non_slots[name]
+    def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
+        # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
+        taken = name == "iter" or name in self._hyper
+        with self._creating():
+            variable = self.add_weight(
+                "v1_" + name if taken else name,
+                shape=value.shape,
+                dtype=value.dtype,
+                initializer=lambda shape, dtype=None, **_: value,
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+        self._weights.append(variable)
+        self._number_of_maker[name] = key.number
+        return variable
 
     def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
@@ -207,7 +202,3 @@ class _Variables(weakref.WeakValueDictionary):
 
     def __reduce__(self):
         return _Variables, ()
-
-
-def _colocated(variable: Variable):
-    return tf.distribute.get_strategy().extended.colocate_vars_with(variable)

@@ -53,7 +53,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         self, optimizer: KerasOptimizer, name: Optional[str] = None, **keras_arguments: Any
     ):
         inner = untrained_copy(optimizer)
-        check_arguments(keras_arguments, has_rate=self._has_rate(inner))
+        has_rate = "learning_rate" in inner._hyper or hasattr(type(inner), "learning_rate")
+        check_arguments(keras_arguments, has_rate)
         names = set(inner._hyper)
         others = set(SHARED_WITH_KERAS) - names  # reading a hyperparameter would create a variable
         names.update(each for each in others if getattr(inner, each, None) is not None)
@@ -275,10 +276,6 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         if not hasattr(type(self._inner), "learning_rate"):
             raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
         self._inner.learning_rate = rate  # a property of an optimizer that wraps another one
-
-    @staticmethod
-    def _has_rate(inner: KerasOptimizer) -> bool:
-        return "learning_rate" in inner._hyper or hasattr(type(inner), "learning_rate")
 
     def _get_current_learning_rate(self):
         # Keras 3 reads the rate in each update. A user's function must not be called twice a step.

@@ -19,10 +19,9 @@ from legacy_opt.core.types import (
 )
 
 from ...keras_adapters import KERAS_3
-from ...v1_optimizers import copying
 from ...v1_optimizers.nesting import StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import InitialValue, StateOwner, StepsDone
+from ..protocol import StateOwner, StepsDone
 from . import saving
 from .contained import ContainsOptimizer
 
@@ -88,18 +87,12 @@ class Keras3State(
             self._saved.add(f"slot_{number}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
-    def get_or_create_shared(
-        self, key: StateKey, name: str, initial_value: InitialValue
-    ) -> Variable:
-        name = key.shared(name)
-        if name not in self.non_slots:
-            value = copying.starting_value(initial_value)
-            variable = self._create(
-                name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
-            )
-            self.non_slots[name] = versions.tf_variable(variable)
-            self._saved.add("shared_" + name, variable)
-        return self.non_slots[name]
+    def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
+        variable = self._create(
+            name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
+        )
+        self._saved.add("shared_" + name, variable)
+        return versions.tf_variable(variable)
 
     def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
