@@ -7,17 +7,15 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTupl
 import numpy as np
 
 from legacy_opt.core.types import (
-    DType,
     KerasOptimizer,
     KerasVariable,
     Tensor,
     TensorLike,
-    TensorShape,
     Variable,
 )
 
 from ..v1_optimizers import copying
-from ..v1_optimizers.nesting import StateKey
+from ..v1_optimizers.nesting import NewVariable, StateKey
 from . import configuration
 
 # A number, an array, a tensor, or a function that returns a tensor.
@@ -81,22 +79,13 @@ class StateOwner:
         made = configuration.with_objects(config_, cls._adapter.keras, custom_objects)
         return super().from_config(made, custom_objects=custom_objects)
 
-    def get_or_create_slot(
-        self,
-        variable: Variable,
-        slot_name: str,
-        shape: TensorShape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-    ) -> Variable:
+    def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         """Returns a slot variable; creates or restores the slot if it is missing.
 
         Args:
           variable: the `tf.Variable` that the slot belongs to.
           slot_name: the name of the slot.
-          shape: the shape of the slot, which may differ from the shape of the variable.
-          dtype: the dtype of the slot, which may differ from the dtype of the variable.
-          initial_value: a function without arguments that returns the initial value, a tensor.
+          new: how to create the slot.
         """
         raise NotImplementedError
 

@@ -23,6 +23,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 from . import supported
 from .copying import BRIDGE_ATTRIBUTES, chosen_variables, copy_all
+from .nesting import NewVariable
 
 v1 = tf.compat.v1
 
@@ -40,9 +41,9 @@ class StateInKeras:
     def updates_together(self):
         return self._driver.updates_together
 
-    def _slot(self, var, slot_name, *arguments):
+    def _slot(self, var, slot_name, *new):
         key = self._state_key.slot(slot_name)
-        return self._driver.owner.get_or_create_slot(var, key, *arguments)
+        return self._driver.owner.get_or_create_slot(var, key, NewVariable(*new))
 
     def _get_or_make_slot(self, var, val, slot_name, op_name):
         del op_name

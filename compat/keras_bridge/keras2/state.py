@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Hashable, List, Optional
+from typing import Any, Hashable, List, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import DType, KerasVariable, Tensor, TensorShape, Variable
+from legacy_opt.core.types import KerasVariable, Tensor, Variable
 
 from ...keras_adapters import KERAS_2, refuse_ref_variable
-from ...v1_optimizers.nesting import StateKey
+from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
 from ..protocol import StateOwner, StepsDone
 from . import gradients
@@ -72,28 +72,22 @@ class Keras2State(StateOwner, Base):
         position = {id(weight): number for number, weight in enumerate(ordered)}
         self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
 
-    def get_or_create_slot(
-        self,
-        variable: Variable,
-        slot_name: str,
-        shape: TensorShape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-    ) -> Variable:
+    def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         if slot_name not in self._slot_names:
             self._slot_names.append(slot_name)
-        if dtype != variable.dtype.base_dtype or shape.as_list() != variable.shape.as_list():
+        has_its_shape = new.shape.as_list() == variable.shape.as_list()
+        if new.dtype != variable.dtype.base_dtype or not has_its_shape:
             self._slots_unlike_variables.add(slot_name)
         slots = self._slots.setdefault(versions.slot_key(variable), {})
         if slot_name not in slots:
             strategy = tf.distribute.get_strategy()
             with self._creating(), strategy.extended.colocate_vars_with(variable):
                 slot = tf.compat.v2.Variable(
-                    initial_value,
+                    new.initial_value,
                     trainable=False,
                     name=f"{variable._shared_name}/{slot_name}",
-                    dtype=dtype,
-                    shape=shape,
+                    dtype=new.dtype,
+                    shape=new.shape,
                 )
             versions.track_keras_variable(slot)
             slots[slot_name] = slot

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Hashable, Iterable, List, Optional
+from typing import Any, Hashable, Iterable, List, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.types import (
-    DType,
     KerasVariable,
-    Shape,
     Tensor,
-    TensorShape,
     V1Optimizer,
     Variable,
 )
 
 from ...keras_adapters import KERAS_3
-from ...v1_optimizers.nesting import StateKey
+from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
 from ..protocol import StateOwner, StepsDone
 from . import saving
@@ -67,30 +64,21 @@ class Keras3State(
     def _create_state(self, targets: List[Variable]):
         self._v1.create_slots(targets, are_new=True)
 
-    def get_or_create_slot(
-        self,
-        variable: Variable,
-        slot_name: str,
-        shape: TensorShape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-    ) -> Variable:
+    def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         slots = self._slots_of.setdefault(self._var_key(variable), {})
         if slot_name not in slots:
             if slot_name not in self._slot_names:
                 self._slot_names.append(slot_name)
             with self._distribution_strategy.extended.colocate_vars_with(variable):
-                slots[slot_name] = self._create(
-                    f"{self._path_of(variable)}_{slot_name}", shape, dtype, initial_value
-                )
+                name = f"{self.variable_name(variable).replace(':', '_')}_{slot_name}"
+                slots[slot_name] = self._create(name, new)
             number = self._get_variable_index(variable)
             self._saved.add(f"slot_{number}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
     def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
-        variable = self._create(
-            name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
-        )
+        new = NewVariable(value.shape, value.dtype, lambda: value)
+        variable = self._create(name, new, aggregation="only_first_replica")
         self._saved.add("shared_" + name, variable)
         return versions.tf_variable(variable)
 
@@ -115,19 +103,12 @@ class Keras3State(
         """All variables of this optimizer as tf.Variables, in the order of `variables`."""
         return [versions.tf_variable(variable) for variable in self.variables]
 
-    def _create(
-        self,
-        name: str,
-        shape: Shape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-        **options: Any,
-    ) -> KerasVariable:
+    def _create(self, name: str, new: NewVariable, **options: Any) -> KerasVariable:
         with with_attributes(self, {"creates_variables": True}):
             return self.add_variable(
-                shape=tuple(tf.TensorShape(shape).as_list()),
-                dtype=tf.as_dtype(dtype).name,
-                initializer=lambda shape, dtype=None: initial_value(),
+                shape=tuple(new.shape.as_list()),
+                dtype=tf.as_dtype(new.dtype).name,
+                initializer=lambda shape, dtype=None: new.initial_value(),
                 name=name.replace("/", "_"),
                 **options,
             )
@@ -153,10 +134,6 @@ class Keras3State(
 
     def trained_variables(self) -> List[KerasVariable]:
         return list(self._trainable_variables)
-
-    def _path_of(self, variable: KerasVariable) -> str:
-        """Returns the path of a variable in a form that can be part of another name."""
-        return self.variable_name(variable).replace("/", "_").replace(":", "_")
 
     def _check_strategy(self, variables: List[KerasVariable]):
         for variable in variables:
