@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Type
 
 import tensorflow as tf
 
@@ -190,24 +190,6 @@ class V1Driver:
             bound._prepare()
         if versions.for_a_session():  # it may have read a step of the graph
             schedules.checked(dict(vars(optimizer)), self._check_follows)
-
-    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
-        """Restricts the optimizer's decoupled weight decay to some variables within this scope.
-
-        Args:
-          decay_var_list: a list of variables, or None to restrict nothing.
-
-        Raises:
-          TypeError: the optimizer has no decoupled weight decay, or `decay_var_list` is not a list
-            of variables.
-          ValueError: the list is empty.
-        """
-        if decay_var_list is None:
-            return contextlib.ExitStack()
-        refusals.check_has_weight_decay(self.optimizer)
-        if isinstance(decay_var_list, (list, tuple, set, frozenset)):
-            decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
-        return self.optimizer.decaying_only(decay_var_list)
 
     def update_dense(self, grad: Tensor, variable: Variable):
         """Updates a variable. Returns an operation; None when executing eagerly."""

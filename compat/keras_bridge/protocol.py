@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Union
+import contextlib
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Hashable,
+    List,
+    NamedTuple,
+    Optional,
+    Union,
+)
 
 import numpy as np
 
-from legacy_opt.core.types import (
-    KerasOptimizer,
-    KerasVariable,
-    Tensor,
-    TensorLike,
-    Variable,
-)
+from legacy_opt import versions
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, TensorLike, Variable
 
 from ..v1_optimizers import copying
 from ..v1_optimizers.nesting import NewVariable, StateKey
 from . import configuration
+from .refusals import check_has_weight_decay
 
 # A number, an array, a tensor, or a function that returns a tensor.
 InitialValue = Union[TensorLike, np.ndarray, Callable[[], Tensor]]
@@ -78,6 +86,25 @@ class StateOwner:
         """
         made = configuration.with_objects(config_, cls._adapter.keras, custom_objects)
         return super().from_config(made, custom_objects=custom_objects)
+
+    def _decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
+        """Restricts the optimizer's decoupled weight decay to some variables within this scope.
+
+        Args:
+          decay_var_list: a list of variables, or None to restrict nothing.
+
+        Raises:
+          TypeError: the optimizer has no decoupled weight decay, or `decay_var_list` is not a list
+            of variables.
+          ValueError: the list is empty.
+        """
+        if decay_var_list is None:
+            return contextlib.ExitStack()
+        v1_optimizer = self._v1.optimizer
+        check_has_weight_decay(v1_optimizer)
+        if isinstance(decay_var_list, (list, tuple, set, frozenset)):
+            decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
+        return v1_optimizer.decaying_only(decay_var_list)
 
     def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         """Returns a slot variable; creates or restores the slot if it is missing.

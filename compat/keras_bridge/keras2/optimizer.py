@@ -15,14 +15,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.gradient_order import writes_after
-from legacy_opt.core.types import (
-    DType,
-    GradAndVar,
-    GradsAndVars,
-    Tensor,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import DType, GradAndVar, GradsAndVars, Tensor, V1Optimizer, Variable
 
 from ...v1_optimizers import schedules
 from ...v1_optimizers.study import study
@@ -97,7 +90,7 @@ class BridgedOptimizer(Keras2State):
           TypeError: `decay_var_list` is given, but the v1 optimizer has no decoupled weight decay.
         """
         pairs = list(grads_and_vars)
-        with self._v1.decaying_only(decay_var_list):
+        with self._decaying_only(decay_var_list):
             return super().apply_gradients(pairs, *args, **kwargs)
 
     def _distributed_apply(

@@ -130,7 +130,7 @@ class BridgedOptimizer(Keras3State):
           TypeError: `decay_var_list` is given, but the v1 optimizer has no decoupled weight decay.
         """
         pairs = list(grads_and_vars)
-        with self._v1.decaying_only(decay_var_list):
+        with self._decaying_only(decay_var_list):
             done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
         return self._iterations if done is None else done
 

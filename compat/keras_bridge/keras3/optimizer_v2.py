@@ -13,13 +13,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import (
-    Gradient,
-    KerasOptimizer,
-    KerasVariable,
-    Tensor,
-    Variable,
-)
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Tensor, Variable
 
 from ...v1_optimizers.temporary_attributes import with_attributes
 from . import optimizer_v2_configuration, saving

@@ -8,12 +8,7 @@ from typing import Any, Hashable, Iterable, List, Optional
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import (
-    KerasVariable,
-    Tensor,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import KerasVariable, Tensor, V1Optimizer, Variable
 
 from ...keras_adapters import KERAS_3
 from ...v1_optimizers.nesting import NewVariable, StateKey
