@@ -309,7 +309,7 @@ def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
             f"decay={keras_arguments['decay']!r}: Keras 3 has no learning rate decay of that "
             "kind. Pass a schedule as learning_rate."
         )
-    for name in ("clipnorm", "clipvalue", "global_clipnorm", "loss_scale_factor"):
+    for name in (*CLIPPING, "loss_scale_factor"):
         if keras_arguments.get(name) is not None:
             argument_checks.positive(name, keras_arguments[name])
     steps = keras_arguments.get("gradient_accumulation_steps")
