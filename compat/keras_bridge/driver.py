@@ -6,7 +6,7 @@ is a leaf, which updates variables itself, or a wrapper, which contains other v1
 bridged optimizer is a Keras optimizer that `to_keras` made, and has one driver. In each training
 step, the bridged optimizer runs::
 
-    with driver.step(pairs, rate, steps_done, hyperparameters):
+    with driver.step(pairs, rate, hyperparameters):
         driver.update_dense(gradient, variable)  # for each variable
         driver.finish(distribution, variables)
 """
@@ -15,32 +15,31 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import TYPE_CHECKING, Any, Callable, Collection, Dict, List, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Type
 
 import tensorflow as tf
 
-from legacy_opt import DecoupledWeightDecayExtension, versions
-from legacy_opt.core import contract, duplicate_ids, dynamic_embeddings, gradient_checks
+from legacy_opt import versions
+from legacy_opt.core import duplicate_ids, dynamic_embeddings, gradient_checks
 from legacy_opt.core.global_step import find_global_step, found_as_global_step
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.core.step import alone
 from legacy_opt.core.types import DType, GradAndVar, Operation, Tensor, V1Optimizer, Variable
-from legacy_opt.core.variable_access import after, copied
-from legacy_opt.wrappers.base import OptimizerWrapper
+from legacy_opt.core.variable_access import after
 
-from ..v1_optimizers import copying, nesting, owned_state, schedules, supported
+from ..v1_optimizers import copying, nesting, owned_state, schedules
 from ..v1_optimizers.study import BridgeSettings, StepInputs
 from ..v1_optimizers.temporary_attributes import restore, with_attributes
 from . import refusals, sparse_updates_for_xla
 from .hyperparameter_values import HyperparameterValues
 
 if TYPE_CHECKING:
-    from .protocol import GlobalStep, StateOwner, StepsDone
+    from .protocol import GlobalStep, StateOwner
 
 Hyperparameters = Dict[str, Tensor]
 
 
-class _Step:
+class _Step(NamedTuple):
     """The state of one training step.
 
     Attributes:
@@ -50,16 +49,10 @@ class _Step:
       update_ops: the operations that update variables.
     """
 
-    def __init__(
-        self,
-        pairs: List[GradAndVar],
-        rate: Optional[Tensor],
-        hyperparameters: Hyperparameters,
-    ):
-        self.pairs = pairs
-        self.rate = rate
-        self.hyperparameters = hyperparameters
-        self.update_ops = []
+    pairs: List[GradAndVar]
+    rate: Optional[Tensor]
+    hyperparameters: Hyperparameters
+    update_ops: List[Operation]
 
 
 class V1Driver:
@@ -76,6 +69,8 @@ class V1Driver:
 
     Attributes:
       optimizer: the copy of the v1 optimizer.
+      leaf: the only leaf: `optimizer` itself, or the leaf in a wrapper. None if a wrapper contains
+        several leaves.
       settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
       values: the `HyperparameterValues`.
@@ -94,9 +89,11 @@ class V1Driver:
         self.values = HyperparameterValues(self)
         self.global_step = global_step
         self._step = None  # the `_Step` that is running
-        self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
-        for leaf in nesting.leaves(self.optimizer):
+        self._nested = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
+        leaves = nesting.leaves(self.optimizer)
+        self.leaf = leaves[0] if len(leaves) == 1 else None
+        for leaf in leaves:
             if not self.uses_fused_kernels and hasattr(leaf, "use_fused_kernels"):
                 leaf.use_fused_kernels = False
 
@@ -106,15 +103,6 @@ class V1Driver:
         return owned_state.original_class(self.optimizer)
 
     @property
-    def leaf(self) -> Optional[V1Optimizer]:
-        """The only leaf: the v1 optimizer itself, or the leaf in a wrapper.
-
-        None if a wrapper contains several leaves.
-        """
-        leaves = nesting.leaves(self.optimizer)
-        return leaves[0] if len(leaves) == 1 else None
-
-    @property
     def uses_fused_kernels(self) -> bool:
         """Whether to use TensorFlow's fused kernels; the argument `fused` of `to_keras`."""
         return self.settings.arguments["fused"]
@@ -122,13 +110,12 @@ class V1Driver:
     @property
     def depends_on_step(self) -> bool:
         """Whether the v1 optimizer's updates depend on the number of training steps done."""
-        nested = nesting.nested_optimizers(self.optimizer)
-        if any(each.optimizer._step_inputs.depends_on_step for each in nested):
+        inputs = [each._step_inputs for each in self._nested]
+        if any(each.depends_on_step for each in inputs):
             return True
-        if not hasattr(self.global_step, "assign_add"):
-            return False
-        inputs = [each.optimizer._step_inputs for each in nested]
-        return any(each.graph_tensors or (each.rates and not each.by_keras) for each in inputs)
+        return hasattr(self.global_step, "assign_add") and any(
+            each.graph_tensors or (each.rates and not each.by_keras) for each in inputs
+        )
 
     @property
     def updates_together(self) -> bool:
@@ -148,7 +135,6 @@ class V1Driver:
         self,
         pairs: List[GradAndVar],
         rate: Optional[Tensor],
-        steps_done: StepsDone,
         hyperparameters: Hyperparameters,
     ):
         """Prepares the optimizer for one training step; resets temporary attributes afterwards.
@@ -160,18 +146,17 @@ class V1Driver:
         Args:
           pairs: a list of all (gradient, variable) pairs of the training step.
           rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
-          steps_done: a `StepsDone`.
           hyperparameters: the other hyperparameters, a dict from names to tensors.
         """
         delegates = self.settings.delegates_apply_gradients
         if delegates:
-            self._check_one_replica()
+            refusals.check_one_replica(self.optimizer)
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters), steps_done)
+        inputs = self._with_step_inputs(_Step(pairs, rate, hyperparameters, update_ops=[]))
         with alone(self.optimizer), inputs, self._announced(pairs), only_owned:
             if not delegates:
                 self.prepare(self.optimizer, self.optimizer)
-                self._step.update_ops = []
+                self._step.update_ops.clear()
             yield
 
     def _announced(self, pairs: List[GradAndVar]):
@@ -180,15 +165,6 @@ class V1Driver:
         if announces and not self.settings.delegates_apply_gradients:
             return self.optimizer.applying(pairs)
         return contextlib.ExitStack()
-
-    def _check_one_replica(self):
-        if tf.distribute.has_strategy():
-            is_wrapper = isinstance(self.optimizer, OptimizerWrapper)
-            what = "wraps other optimizers" if is_wrapper else "overrides apply_gradients"
-            raise ValueError(
-                f"{type(self.optimizer).__name__} {what}, which to_keras supports in one replica "
-                "only. Train without a distribution strategy, or override _prepare and _finish."
-            )
 
     @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
     def apply_gradients(
@@ -202,72 +178,18 @@ class V1Driver:
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             step = None if self.global_step is None else global_step
-            done = self.apply_and_count(self.optimizer, self.optimizer, pairs, step, name)
+            done = owned_state.apply_and_count(self.optimizer, self.optimizer, pairs, step, name)
         if step is not None:
             return done
         with after(done):
             return global_step.assign_add(1, read_value=False)
 
     def prepare(self, optimizer: V1Optimizer, bound: Any):
-        """Calls `_prepare` of an optimizer; see `apply_and_count` for the arguments."""
+        """Calls `_prepare` of an optimizer; see `owned_state.apply_and_count` for the arguments."""
         with self.with_hyperparameters():
             bound._prepare()
         if versions.for_a_session():  # it may have read a step of the graph
             schedules.checked(dict(vars(optimizer)), self._check_follows)
-
-    def apply_and_count(
-        self,
-        optimizer: V1Optimizer,
-        bound: Any,
-        pairs: List[GradAndVar],
-        global_step: Optional[Variable],
-        name: Optional[str],
-    ):
-        """Calls apply_gradients of an optimizer as a whole; the step is incremented in any case.
-
-        Some classes leave it to the user, as BERT's does. A wrapper increments it as in a Session.
-
-        Args:
-          optimizer: the optimizer, which may be nested.
-          bound: the object whose method is called: `optimizer`, or its `super()`.
-          pairs: a list of (gradient, variable) pairs.
-          global_step: the variable to increment, or None.
-          name: the argument of apply_gradients.
-        """
-        function = supported.own_apply_gradients(owned_state.original_class(optimizer))
-        given = {"global_step": global_step, "name": name}
-        given = contract.accepted(function, **given) if function else given
-        if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
-            return bound.apply_gradients(pairs, **given)
-        before = copied(tf.identity(global_step.read_value()))
-        with after(before):
-            done = bound.apply_gradients(pairs, **given)
-        with after(done):
-            missing = tf.maximum(1 - (global_step.read_value() - before), 0)
-            return tf.group(global_step.assign_add(missing, read_value=False))
-
-    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
-        """Restricts the optimizer's decoupled weight decay to some variables within this scope.
-
-        Args:
-          decay_var_list: a list of variables, or None to restrict nothing.
-
-        Raises:
-          TypeError: the optimizer has no decoupled weight decay, or `decay_var_list` is not a list
-            of variables.
-          ValueError: the list is empty.
-        """
-        if decay_var_list is None:
-            return contextlib.ExitStack()
-        if not isinstance(self.optimizer, DecoupledWeightDecayExtension):
-            raise TypeError(
-                f"decay_var_list: {type(self.optimizer).__name__} has no decoupled weight decay. "
-                "Omit decay_var_list, or use AdamWOptimizer, MomentumWOptimizer or a class made by "
-                "extend_with_decoupled_weight_decay."
-            )
-        if isinstance(decay_var_list, (list, tuple, set, frozenset)):
-            decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
-        return self.optimizer.decaying_only(decay_var_list)
 
     def update_dense(self, grad: Tensor, variable: Variable):
         """Updates a variable. Returns an operation; None when executing eagerly."""
@@ -301,17 +223,15 @@ class V1Driver:
         self._check_dtype(optimizer, grad, variable)
         rule = None
         if not self.uses_fused_kernels:
-            original = owned_state.original_class(optimizer)
-            rule = sparse_updates_for_xla.rule_for(original)
-        if rule is not None:
-            with refusals.sparse_updates_explained(optimizer):
-                summed = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
-                return sparse_updates_for_xla.apply_sparse(
-                    rule, optimizer, summed.values, variable, summed.indices
-                )
-        explained = refusals.sparse_updates_explained(optimizer)
-        with self._with_rate_of_dtype(optimizer, grad.dtype), explained:
-            return update(grad, variable, indices)
+            rule = sparse_updates_for_xla.rule_for(owned_state.original_class(optimizer))
+        with refusals.sparse_updates_explained(optimizer):
+            if rule is None:
+                with self._with_rate_of_dtype(optimizer, grad.dtype):
+                    return update(grad, variable, indices)
+            summed = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
+            return sparse_updates_for_xla.apply_sparse(
+                rule, optimizer, summed.values, variable, summed.indices
+            )
 
     @staticmethod
     def _check_dtype(optimizer: V1Optimizer, grad: Tensor, variable: Variable):
@@ -349,12 +269,11 @@ class V1Driver:
 
     # Slots.
 
-    def create_slots(self, variables: List[Variable], steps_done: StepsDone, are_new: bool):
+    def create_slots(self, variables: List[Variable], are_new: bool):
         """Creates missing slots of variables, and missing shared (non-slot) variables.
 
         Args:
           variables: a list of `tf.Variable`.
-          steps_done: a `StepsDone`. It is needed because some slots have the global step's dtype.
           are_new: whether any slot is missing. If so, the current hyperparameters are set first,
             because the slots' initial values may depend on the hyperparameters.
         """
@@ -364,13 +283,14 @@ class V1Driver:
         if are_new and tf.executing_eagerly() and not tf.distribute.has_strategy():
             numbers = {"_" + name: self.values.current(name) for name in self.values.other_names()}
         only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
-        with with_attributes(self.leaf, numbers), self._with_steps_done(steps_done), only_owned:
+        # The global step is set, because some slots have its dtype.
+        with with_attributes(self.leaf, numbers), self.with_step_of(*self._nested), only_owned:
             self.optimizer._create_slots(list(variables))
 
     # Attributes of the optimizer that are replaced temporarily.
 
     @contextlib.contextmanager
-    def _with_step_inputs(self, step: _Step, steps_done: StepsDone):
+    def _with_step_inputs(self, step: _Step):
         """Sets the learning rate and the global step of all nested optimizers within this scope.
 
         Afterwards, resets the learning rates, and all attributes that contain tensors of a graph,
@@ -380,30 +300,28 @@ class V1Driver:
         if self._step is not None:  # another replica's thread has set the attributes
             yield
             return
-        optimizers = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
         before = [
-            {key: copying.copied(value) for key, value in vars(each).items()} for each in optimizers
+            {key: copying.copied(value) for key, value in vars(each).items()}
+            for each in self._nested
         ]
         self._step = step
         try:
-            for each in optimizers:
-                vars(each).update(self._rate_attributes(each._step_inputs, steps_done))
-            with self._with_steps_done(steps_done):
+            for each in self._nested:
+                vars(each).update(self._rate_attributes(each._step_inputs))
+            with self.with_step_of(*self._nested):
                 yield
         finally:
             self._step = None
-            for each, earlier in zip(optimizers, before):
+            for each, earlier in zip(self._nested, before):
                 restore(vars(each), earlier, each._step_inputs.rates)
 
-    def _rate_attributes(
-        self, inputs: StepInputs, steps_done: StepsDone
-    ) -> Dict[str, Optional[Tensor]]:
+    def _rate_attributes(self, inputs: StepInputs) -> Dict[str, Optional[Tensor]]:
         """Returns a dict from the names of learning rate attributes to this step's rate."""
         if not inputs.rate_changes:
             return {}
         rate = self._step.rate
         if not inputs.by_keras:
-            rate = schedules.at_step(inputs.schedule, steps_done.read())
+            rate = schedules.at_step(inputs.schedule, self.owner.steps_done().read())
         return dict.fromkeys(inputs.rates, rate)
 
     def _with_rate_of_dtype(self, optimizer: V1Optimizer, dtype: DType):
@@ -431,50 +349,52 @@ class V1Driver:
         return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 
     @contextlib.contextmanager
-    def _with_steps_done(self, steps_done: StepsDone):
-        """Sets the global step of all nested optimizers within this scope.
+    def with_step_of(self, *optimizers: V1Optimizer):
+        """Sets the global step of optimizers, and what depends on it, within this scope.
 
         Updates and the dtypes of slots may depend on the global step.
         """
-        before = self._steps_done
-        self._steps_done = steps_done
-        try:
-            with contextlib.ExitStack() as stack:
-                for each in nesting.nested_optimizers(self.optimizer):
-                    stack.enter_context(self.with_step_of(each.optimizer))
-                yield
-        finally:
-            self._steps_done = before
+        variable, read = self.owner.steps_done()
+        step = read()
+        with contextlib.ExitStack() as stack:
+            for each in optimizers:
+                values = self._step_attributes(each, variable, step)
+                stack.enter_context(with_attributes(each, values))
+            stack.enter_context(self._found_by_tensorflow(step))
+            yield
 
-    @contextlib.contextmanager
-    def with_step_of(self, optimizer: V1Optimizer):
-        """Sets the global step of one optimizer, and what depends on it, within this scope.
-
-        Its own code finds this step with `tf.compat.v1.train.get_global_step`, too.
-        """
-        inputs, steps_done = optimizer._step_inputs, self._steps_done
-        values: Dict[str, Any] = {}
-        for attribute, decay in inputs.decays:
-            values[attribute] = decay(steps_done.read)
+    def _step_attributes(
+        self, optimizer: V1Optimizer, variable: Variable, step: Tensor
+    ) -> Dict[str, Any]:
+        """Returns the attributes of one optimizer that depend on the global step, as a dict."""
+        inputs = optimizer._step_inputs
+        values: Dict[str, Any] = {attribute: decay(step) for attribute, decay in inputs.decays}
         if versions.for_a_session():
             for attribute in (*inputs.rates, *inputs.graph_tensors):
                 value = vars(optimizer)[attribute]
                 values[attribute] = schedules.checked(value, self._check_follows)
-        step = steps_done.read()
         if self.global_step is not None:
-            values.update(dict.fromkeys(inputs.counts, steps_done.variable))
+            values.update(dict.fromkeys(inputs.counts, variable))
             if inputs.step is not None:
-                step = values[inputs.step] = tf.cast(step, inputs.step_dtype)
-        with with_attributes(optimizer, values):
-            if not isinstance(self.global_step, str):  # then the graph's global step is right
-                yield
-                return
+                values[inputs.step] = tf.cast(step, inputs.step_dtype)
+        return values
+
+    @contextlib.contextmanager
+    def _found_by_tensorflow(self, step: Tensor):
+        """Lets `tf.compat.v1.train.get_global_step` find the step within this scope."""
+        if not isinstance(self.global_step, str):  # then the graph's global step is right
+            yield
+            return
+        of_graph = None
+        if self.settings.step_dtype.is_integer:
+            step = tf.cast(step, self.settings.step_dtype)
+        if versions.for_a_session():
             of_graph, step = find_global_step(), tf.identity(step)
-            with found_as_global_step(step):
-                yield
-            if versions.for_a_session() and of_graph is not None and step.consumers():
-                with tf.init_scope():
-                    self._check_follows(tf.convert_to_tensor(of_graph))
+        with found_as_global_step(step):
+            yield
+        if of_graph is not None and step.consumers():
+            with tf.init_scope():
+                self._check_follows(tf.convert_to_tensor(of_graph))
 
 
 def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):

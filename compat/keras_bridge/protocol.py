@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Union
+import contextlib
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Dict,
+    Hashable,
+    List,
+    NamedTuple,
+    Optional,
+    Union,
+)
 
 import numpy as np
 
-from legacy_opt.core.types import (
-    DType,
-    KerasOptimizer,
-    KerasVariable,
-    Tensor,
-    TensorLike,
-    TensorShape,
-    Variable,
-)
+from legacy_opt import versions
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, Tensor, TensorLike, Variable
 
-from ..v1_optimizers.nesting import StateKey
+from ..v1_optimizers import copying
+from ..v1_optimizers.nesting import NewVariable, StateKey
 from . import configuration
+from .refusals import check_has_weight_decay
 
 # A number, an array, a tensor, or a function that returns a tensor.
 InitialValue = Union[TensorLike, np.ndarray, Callable[[], Tensor]]
@@ -53,6 +60,7 @@ class StateOwner:
     """
 
     creates_variables = False
+    non_slots: Dict[str, Variable]
     _v1: Any = None  # the `V1Driver`; None while Keras' own constructor runs
     _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
 
@@ -79,22 +87,32 @@ class StateOwner:
         made = configuration.with_objects(config_, cls._adapter.keras, custom_objects)
         return super().from_config(made, custom_objects=custom_objects)
 
-    def get_or_create_slot(
-        self,
-        variable: Variable,
-        slot_name: str,
-        shape: TensorShape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-    ) -> Variable:
+    def _decaying_only(self, decay_var_list: Optional[Collection[Variable]]):
+        """Restricts the optimizer's decoupled weight decay to some variables within this scope.
+
+        Args:
+          decay_var_list: a list of variables, or None to restrict nothing.
+
+        Raises:
+          TypeError: the optimizer has no decoupled weight decay, or `decay_var_list` is not a list
+            of variables.
+          ValueError: the list is empty.
+        """
+        if decay_var_list is None:
+            return contextlib.ExitStack()
+        v1_optimizer = self._v1.optimizer
+        check_has_weight_decay(v1_optimizer)
+        if isinstance(decay_var_list, (list, tuple, set, frozenset)):
+            decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
+        return v1_optimizer.decaying_only(decay_var_list)
+
+    def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         """Returns a slot variable; creates or restores the slot if it is missing.
 
         Args:
           variable: the `tf.Variable` that the slot belongs to.
           slot_name: the name of the slot.
-          shape: the shape of the slot, which may differ from the shape of the variable.
-          dtype: the dtype of the slot, which may differ from the dtype of the variable.
-          initial_value: a function without arguments that returns the initial value, a tensor.
+          new: how to create the slot.
         """
         raise NotImplementedError
 
@@ -108,6 +126,14 @@ class StateOwner:
           name: the name that this v1 optimizer gives the variable.
           initial_value: the initial value, or a function that returns it.
         """
+        name = key.shared(name)
+        if name not in self.non_slots:
+            value = copying.starting_value(initial_value)
+            self.non_slots[name] = self._new_shared(key, name, value)
+        return self.non_slots[name]
+
+    def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
+        """Creates a shared variable with an initial value, under its name in Keras."""
         raise NotImplementedError
 
     def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:

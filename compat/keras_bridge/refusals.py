@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Callable
 
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import DecoupledWeightDecayExtension, versions
 from legacy_opt.core.types import V1Optimizer, Variable
+from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .. import messages
 from ..keras_adapters import refuse_ref_variable
@@ -41,6 +42,27 @@ def no_foreign_variables(optimizer: V1Optimizer, owner: StateOwner):
         with tf.init_scope():  # a tf.function creates its variables in an init_scope
             stack.enter_context(tf.variable_creator_scope(create))
         yield
+
+
+def check_one_replica(optimizer: V1Optimizer):
+    """Raises a ValueError in a distribution strategy, for an optimizer with own apply_gradients."""
+    if tf.distribute.has_strategy():
+        is_wrapper = isinstance(optimizer, OptimizerWrapper)
+        what = "wraps other optimizers" if is_wrapper else "overrides apply_gradients"
+        raise ValueError(
+            f"{type(optimizer).__name__} {what}, which to_keras supports in one replica only. "
+            "Train without a distribution strategy, or override _prepare and _finish."
+        )
+
+
+def check_has_weight_decay(optimizer: V1Optimizer):
+    """Raises a TypeError for `decay_var_list` if an optimizer has no decoupled weight decay."""
+    if not isinstance(optimizer, DecoupledWeightDecayExtension):
+        raise TypeError(
+            f"decay_var_list: {type(optimizer).__name__} has no decoupled weight decay. "
+            "Omit decay_var_list, or use AdamWOptimizer, MomentumWOptimizer or a class made by "
+            "extend_with_decoupled_weight_decay."
+        )
 
 
 def check_global_step(global_step: GlobalStep, may_be_ref: bool):

@@ -3,7 +3,7 @@
 import inspect
 import numbers
 import re
-import threading
+from concurrent import futures
 
 import tensorflow as tf
 
@@ -294,20 +294,12 @@ def _eagerly(function):
     """Calls a function eagerly even if a graph is active, because it may read eager variables."""
     if tf.executing_eagerly():
         return function()
-    outcome = {}
 
     def call():
-        if not tf.executing_eagerly():  # TensorFlow 1, whose default mode is graph mode
-            return
-        try:
-            outcome["value"] = function()
-        except Exception as error:
-            outcome["error"] = error
+        # In TensorFlow 1, the default mode is graph mode.
+        return [function()] if tf.executing_eagerly() else []
 
     # A new thread starts in TensorFlow's default mode, even if a graph is active in this thread.
-    thread = threading.Thread(target=call)
-    thread.start()
-    thread.join()
-    if "error" in outcome:
-        raise outcome["error"]
-    return outcome["value"] if outcome else function()
+    with futures.ThreadPoolExecutor(max_workers=1) as executor:
+        outcome = executor.submit(call).result()
+    return outcome[0] if outcome else function()

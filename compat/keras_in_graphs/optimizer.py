@@ -64,11 +64,7 @@ def to_v1(
             optimizer_or_pair._name = name
         return optimizer_or_pair
     make, default_name = optimizer_or_pair
-    return KerasInV1(make, _name_for_graphs(default_name) if name is None else name)
-
-
-def _name_for_graphs(name):
-    return re.sub(r"[^A-Za-z0-9_./-]", "_", name)
+    return KerasInV1(make, re.sub(r"[^A-Za-z0-9_./-]", "_", default_name) if name is None else name)
 
 
 class KerasInV1(v1.train.Optimizer):

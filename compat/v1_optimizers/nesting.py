@@ -1,7 +1,9 @@
 """Finds the optimizers nested in a v1 optimizer, and gives each of them a key for its state."""
 
 import collections
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
+
+import tensorflow as tf
 
 from legacy_opt import GradientAccumulationOptimizer, MultiOptimizer
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -32,6 +34,20 @@ class StateKey(NamedTuple):
     def shared(self, name):
         """Returns the name of a shared variable of this optimizer in the Keras optimizer."""
         return _numbered(name, self.shared_suffix)
+
+
+class NewVariable(NamedTuple):
+    """How a variable of the state is created if it is missing.
+
+    Attributes:
+      shape: the shape, which may differ from the shape of the trained variable.
+      dtype: the dtype, which may differ from the dtype of the trained variable.
+      initial_value: a function without arguments that returns the initial value, a tensor.
+    """
+
+    shape: tf.TensorShape
+    dtype: tf.DType
+    initial_value: Callable[[], tf.Tensor]
 
 
 class NestedOptimizer(NamedTuple):

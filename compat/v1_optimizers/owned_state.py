@@ -17,9 +17,13 @@ import pickle
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core import contract
+from legacy_opt.core.variable_access import after, copied
 from legacy_opt.wrappers.base import OptimizerWrapper
 
+from . import supported
 from .copying import BRIDGE_ATTRIBUTES, chosen_variables, copy_all
+from .nesting import NewVariable
 
 v1 = tf.compat.v1
 
@@ -37,9 +41,9 @@ class StateInKeras:
     def updates_together(self):
         return self._driver.updates_together
 
-    def _slot(self, var, slot_name, *arguments):
+    def _slot(self, var, slot_name, *new):
         key = self._state_key.slot(slot_name)
-        return self._driver.owner.get_or_create_slot(var, key, *arguments)
+        return self._driver.owner.get_or_create_slot(var, key, NewVariable(*new))
 
     def _get_or_make_slot(self, var, val, slot_name, op_name):
         del op_name
@@ -81,10 +85,9 @@ class StateInKeras:
         return _component(self._driver.owner.existing_slot(var, self._state_key.slot(name)))
 
     def get_slot(self, var, name):
-        slot = self.own_slot(var, name)
-        for inner in self.wrapped if isinstance(self, OptimizerWrapper) else ():
-            slot = inner.get_slot(var, name) if slot is None else slot
-        return slot
+        # A wrapper calls `own_slot`, too, and then its inner optimizers.
+        is_wrapper = isinstance(self, OptimizerWrapper)
+        return super().get_slot(var, name) if is_wrapper else self.own_slot(var, name)
 
     def decays(self, variable):
         # v1's decay_var_list and Keras' exclude_from_weight_decay must both allow weight decay.
@@ -141,7 +144,7 @@ class NestedStateInKeras(StateInKeras):
             super()._create_slots(var_list)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        return self._driver.apply_and_count(self, super(), grads_and_vars, global_step, name)
+        return apply_and_count(self, super(), grads_and_vars, global_step, name)
 
     def _prepare(self):
         self._driver.prepare(self, super())
@@ -156,6 +159,31 @@ class NestedStateInKeras(StateInKeras):
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
         update = super()._resource_apply_sparse_duplicate_indices
         return self._driver.run_sparse(self, update, grad, handle, indices)
+
+
+def apply_and_count(optimizer, bound, pairs, global_step, name):
+    """Calls apply_gradients of an optimizer as a whole; the step is incremented in any case.
+
+    Some classes leave it to the user, as BERT's does. A wrapper increments it as in a Session.
+
+    Args:
+      optimizer: the optimizer, a copy that `copy_with_state_in` has made.
+      bound: the object whose method is called: `optimizer`, or its `super()`.
+      pairs: a list of (gradient, variable) pairs.
+      global_step: the variable to increment, or None.
+      name: the argument of apply_gradients.
+    """
+    function = supported.own_apply_gradients(original_class(optimizer))
+    given = {"global_step": global_step, "name": name}
+    given = contract.accepted(function, **given) if function else given
+    if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
+        return bound.apply_gradients(pairs, **given)
+    before = copied(tf.identity(global_step.read_value()))
+    with after(before):
+        done = bound.apply_gradients(pairs, **given)
+    with after(done):
+        missing = tf.maximum(1 - (global_step.read_value() - before), 0)
+        return tf.group(global_step.assign_add(missing, read_value=False))
 
 
 def copy_with_state_in(optimizer, driver, step_inputs):

@@ -102,22 +102,17 @@ def _is_named_step(variable):
     return any(word in variable.name.lower() for word in ("step", "iter"))
 
 
-def in_any_graph(schedule):
-    """Returns a function of the step: a v1 decay, for eager execution, functions and graphs."""
-
-    def value(step):
-        graph = tf.compat.v1.get_default_graph()
-        can_capture = tf.executing_eagerly() or hasattr(graph, "capture")
-        return (schedule if can_capture else in_plain_numbers(schedule))(step)
-
-    return value
+def _in_any_graph(schedule, step):
+    """Calls a v1 decay, in eager execution, functions and graphs."""
+    can_capture = tf.executing_eagerly() or hasattr(tf.compat.v1.get_default_graph(), "capture")
+    return (schedule if can_capture else in_plain_numbers(schedule))(step)
 
 
 def decays(optimizer, excluded):
     """Returns the hyperparameters that are v1 decays, a dict from attributes to functions.
 
-    The functions take a function that returns the step, and return the attribute's value. Warns of
-    other functions that may read a global step.
+    The functions take the step, and return the attribute's value. Warns of other functions that may
+    read a global step.
 
     Args:
       optimizer: the v1 optimizer.
@@ -135,11 +130,11 @@ def decays(optimizer, excluded):
     return found
 
 
-def _at(value, read):
+def _at(value, step):
     """Returns a v1 decay, or a container of v1 decays, as functions of another step."""
     if is_v1_decay(value):
-        return functools.partial(in_any_graph(value.func), read())
-    return _mapped(functools.partial(_at, read=read), value)
+        return functools.partial(_in_any_graph, value.func, step)
+    return _mapped(functools.partial(_at, step=step), value)
 
 
 def _items(value):

@@ -87,18 +87,34 @@ class BridgeSettings(NamedTuple):
     step_dtype: tf.DType
 
 
-def study(optimizer, owner, keras, learning_rate, saved, **arguments):
-    """Returns the `BridgeSettings` of a v1 optimizer.
+def study(
+    optimizer,
+    owner,
+    keras,
+    learning_rate=None,
+    lr_attr=None,
+    global_step_attr=None,
+    fused=True,
+    step_dtype=None,
+    by_updates=None,
+    learning_rates=None,
+    **keras_arguments,
+):
+    """Returns the `BridgeSettings` of a v1 optimizer, and the arguments of the Keras optimizer.
 
     Args:
       optimizer: the v1 optimizer.
       owner: the Keras optimizer. Learning rate decays of v1 will read its `iterations`.
       keras: the Keras package of the Keras optimizer.
-      learning_rate: the argument of `to_keras`, or None.
-      saved: a dict with the `step_dtype`, `counts_updates` and `schedules` of a saved
-        configuration. If there are several leaves, `step_dtype` and `schedules` are lists with a
-        value for each leaf. Values that the configuration does not contain are None.
-      **arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`.
+      learning_rate: see `to_keras`.
+      lr_attr: see `to_keras`.
+      global_step_attr: see `to_keras`.
+      fused: see `to_keras`.
+      step_dtype: only from a saved configuration: the dtype of a v1 global step; if there are
+        several leaves, a list with the dtype of each.
+      by_updates: only from a saved configuration: whether the schedule was a decay of v1.
+      learning_rates: only from a saved configuration: a list with the schedule of each leaf.
+      **keras_arguments: the arguments of the Keras optimizer, which are returned.
 
     Raises:
       TypeError: see `to_keras`.
@@ -108,6 +124,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     supported.check_methods(optimizer)
     supported.check_untrained(optimizer)
     nested, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
+    arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
     inputs = {
         id(each.optimizer): _with_decays(
             each.optimizer, StepInputs(counts=inspection.integer_variables(each.optimizer))
@@ -119,30 +136,27 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     rates, numbers, given_rate = (), {}, None
     if len(leaves) == 1:
         leaf_inputs, numbers, given_rate = _study_only_leaf(
-            leaves[0], rate_for_keras, learning_rate, saved, arguments
+            leaves[0], rate_for_keras, learning_rate, arguments, step_dtype
         )
         inputs[id(leaves[0])] = leaf_inputs
         rates = leaf_inputs.rates
     else:
         _check_one_is_meant(optimizer, leaves, dict(arguments, learning_rate=learning_rate))
-        step_dtypes = _one_per_leaf(saved["step_dtype"], leaves)
-        saved_schedules = _one_per_leaf(saved["schedules"], leaves)
-        for leaf, step_dtype, schedule in zip(leaves, step_dtypes, saved_schedules):
-            inputs[id(leaf)] = _study_one_leaf(leaf, rate_for_keras, step_dtype, schedule)
-    counts_updates = saved["counts_updates"]
-    if counts_updates is None:
-        counts_updates = schedules.is_v1_decay(given_rate)
-    return BridgeSettings(
+        saved = zip(_one_per_leaf(step_dtype, leaves), _one_per_leaf(learning_rates, leaves))
+        for leaf, (dtype, schedule) in zip(leaves, saved):
+            inputs[id(leaf)] = _study_one_leaf(leaf, rate_for_keras, dtype, schedule)
+    settings = BridgeSettings(
         arguments=arguments,
         inputs=inputs,
         rates=rates,
         numbers=numbers,
-        counts_updates=counts_updates,
+        counts_updates=schedules.is_v1_decay(given_rate) if by_updates is None else by_updates,
         accumulates=any(map(nesting.accumulates, nested)),
         own_names=_own_names(nested, with_lr=len(leaves) > 1),
         delegates_apply_gradients=bool(supported.own_apply_gradients(type(optimizer))),
         step_dtype=inputs[id(leaves[0])].step_dtype,
     )
+    return settings, keras_arguments
 
 
 def _one_per_leaf(saved, leaves):
@@ -160,10 +174,10 @@ def _own_names(nested, with_lr):
     return frozenset(names | {"lr"} if with_lr else names)
 
 
-def _study_only_leaf(leaf, rate_for_keras, learning_rate, saved, arguments):
+def _study_only_leaf(leaf, rate_for_keras, learning_rate, arguments, step_dtype):
     """Returns the `StepInputs`, the `numbers`, and the learning rate as it was given."""
     rates = inspection.learning_rate_attributes(leaf, arguments["lr_attr"])
-    leaf_inputs = _step_inputs(leaf, rates, arguments["global_step_attr"], saved["step_dtype"])
+    leaf_inputs = _step_inputs(leaf, rates, arguments["global_step_attr"], step_dtype)
     set_in_each_step = dict.fromkeys(rates, tf.float32)
     if leaf_inputs.step is not None:
         set_in_each_step[leaf_inputs.step] = leaf_inputs.step_dtype

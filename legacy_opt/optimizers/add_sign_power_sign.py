@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, fused_kernels
-from legacy_opt.core.hyperparameters import alias_of, tensor_of, wide_dtype
+from legacy_opt.core.hyperparameters import alias_of, current_value, tensor_of, wide_dtype
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.serializable_functions import SavesStepFunctions
 from legacy_opt.core.slots import Slot
@@ -38,6 +38,9 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     prefers_advanced_step = True
+    # The name of TensorFlow's kernel, and of its argument that the other kernel lacks.
+    _kernel: ClassVar[str]
+    _own_argument: ClassVar[str]
     # Private attributes of the classes in tf.contrib, which subclasses may read.
     _lr = alias_of("learning_rate")
     _lr_t = tensor_of("learning_rate")
@@ -88,6 +91,18 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         rate = tf.compat.v2.where(agreement < 0, rate_of_opposite, rate_of_zero)
         rate = tf.compat.v2.where(agreement > 0, rate_of_equal, rate)
         return rate * grad, {"m": Fading(m, hyper.beta)}
+
+    def fused(self, update: Update) -> Optional[Operation]:
+        return fused_kernels.apply(
+            self._kernel,
+            update,
+            use_locking=self._use_locking,
+            m=update.slots.m,
+            lr=update.hyper.learning_rate,
+            sign_decay=update.hyper.sign_decay,
+            beta=update.hyper.beta,
+            **{self._own_argument: getattr(update.hyper, self._own_argument)},
+        )
 
     def _multiplier(self, sign, hyper):
         """Returns the factor of the gradient, without the learning rate.
@@ -154,22 +169,11 @@ class AddSignOptimizer(_SignOptimizer):
             sign_decay_fn, use_locking, name, learning_rate=learning_rate, alpha=alpha, beta=beta
         )
 
+    _kernel, _own_argument = "AddSign", "alpha"
     _alpha_t = tensor_of("alpha")
 
     def _multiplier(self, sign, hyper):
         return hyper.alpha + sign
-
-    def fused(self, update: Update) -> Optional[Operation]:
-        return fused_kernels.apply(
-            "AddSign",
-            update,
-            use_locking=self._use_locking,
-            m=update.slots.m,
-            lr=update.hyper.learning_rate,
-            alpha=update.hyper.alpha,
-            sign_decay=update.hyper.sign_decay,
-            beta=update.hyper.beta,
-        )
 
 
 class PowerSignOptimizer(_SignOptimizer):
@@ -226,6 +230,7 @@ class PowerSignOptimizer(_SignOptimizer):
             beta=beta,
         )
 
+    _kernel, _own_argument = "PowerSign", "logbase"
     _logbase_t = tensor_of("logbase")
     _computed_attributes = ("_logbase",)  # which `_prepare` computes from other attributes
 
@@ -249,18 +254,6 @@ class PowerSignOptimizer(_SignOptimizer):
 
         return self._rule(grad, slots, hyper, multiplier)
 
-    def fused(self, update: Update) -> Optional[Operation]:
-        return fused_kernels.apply(
-            "PowerSign",
-            update,
-            use_locking=self._use_locking,
-            m=update.slots.m,
-            lr=update.hyper.learning_rate,
-            logbase=update.hyper.logbase,
-            sign_decay=update.hyper.sign_decay,
-            beta=update.hyper.beta,
-        )
-
 
 def _sign(values):
     if values.dtype == tf.bfloat16:  # TensorFlow 1.15 has no Sign for bfloat16 on CPUs
@@ -273,9 +266,5 @@ def _logarithm(base):
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))
     if callable(base):
-        return lambda: _called_if_callable(_logarithm(base()))
+        return lambda: current_value("base", _logarithm(base()))
     return math.log(argument_checks.positive("base", base))
-
-
-def _called_if_callable(value):
-    return value() if callable(value) else value

@@ -68,9 +68,9 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
         ),
         Mutation(
             "the global step stays 0",
-            "V1Driver.with_step_of",
-            "step = values[inputs.step] = tf.cast(step, inputs.step_dtype)",
-            "step = values[inputs.step] = tf.zeros([], inputs.step_dtype)",
+            "V1Driver._step_attributes",
+            "values[inputs.step] = tf.cast(step, inputs.step_dtype)",
+            "values[inputs.step] = tf.zeros([], inputs.step_dtype)",
             step,
         ),
         Mutation(
@@ -155,7 +155,7 @@ OPTIMIZER_V2 = _of_both(
     ),
     Mutation(
         "non-slot variables are initialized with zeros",
-        "Keras2State.get_or_create_shared",
+        "Keras2State._new_shared",
         "lambda shape, dtype=None, **_: value",
         "lambda shape, dtype=None, **_: tf.zeros_like(value)",
         _exact("Adam"),
@@ -258,7 +258,7 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "non-slot variables are initialized with zeros",
-        "Keras3State.get_or_create_shared",
+        "Keras3State._new_shared",
         "lambda: value",
         "lambda: tf.zeros_like(value)",
         _exact_3("Adam"),

@@ -11,6 +11,8 @@ from legacy_opt.core.types import GradAndVar, Gradient, GradsAndVars, Tensor, Va
 
 from ...v1_optimizers.temporary_attributes import with_attributes
 
+_LIMITS = ("clipvalue", "clipnorm", "global_clipnorm")
+
 
 def sums_duplicates_first(base: Any):
     """Returns a subclass of OptimizerV2 that sums the gradients of equal ids before it clips.
@@ -26,8 +28,7 @@ def sums_duplicates_first(base: Any):
 
 class _Summing:
     def _transform_gradients(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
-        if any(limit is not None for limit in limits):
+        if any(getattr(self, limit) is not None for limit in _LIMITS):
             grads_and_vars = with_summed_duplicates(grads_and_vars)
         return super()._transform_gradients(grads_and_vars)
 
@@ -35,34 +36,20 @@ class _Summing:
 class _Clipping:
     _base_clips_gradients = False  # whether the base class has _clip_gradients (TF 2.1 to 2.3)
 
-    def __init__(
-        self,
-        name: str,
-        clipvalue: Optional[float] = None,
-        clipnorm: Optional[float] = None,
-        global_clipnorm: Optional[float] = None,
-        **kwargs: Any,
-    ):
-        limits = {
-            "clipvalue": clipvalue,
-            "clipnorm": clipnorm,
-            "global_clipnorm": global_clipnorm,
-        }
+    def __init__(self, name: str, **kwargs: Any):
+        limits = {key: kwargs.pop(key, None) for key in _LIMITS}
         for key, limit in limits.items():
             if limit is not None and limit < 0:
                 raise ValueError(f"Expected {key} >= 0, received: {limit}")
-        if clipnorm is not None and global_clipnorm is not None:
+        if limits["clipnorm"] is not None and limits["global_clipnorm"] is not None:
             raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
         # The base class in a subclass is OptimizerV2.
         super().__init__(name, **kwargs)  # pyright: ignore[reportCallIssue]
         self.clipvalue, self.clipnorm, self.global_clipnorm = limits.values()
 
     def get_config(self) -> Dict[str, Any]:
-        config = {"name": self._name}
-        for key in ("clipvalue", "clipnorm", "global_clipnorm"):
-            if vars(self)[key] is not None:
-                config[key] = vars(self)[key]
-        return config
+        limits = {key: vars(self)[key] for key in _LIMITS if vars(self)[key] is not None}
+        return {"name": self._name, **limits}
 
     def __getattribute__(self, name: str):
         # Up to TensorFlow 2.0, OptimizerV2 has clipnorm and clipvalue only if they were given, and
@@ -90,9 +77,7 @@ class _Clipping:
 
     def _clipped(self, grads_and_vars: GradsAndVars) -> List[GradAndVar]:
         grads_and_vars = list(grads_and_vars)
-        value, norm, global_norm = (
-            vars(self)[key] for key in ("clipvalue", "clipnorm", "global_clipnorm")
-        )
+        value, norm, global_norm = (vars(self)[key] for key in _LIMITS)
         if value is None and norm is None and global_norm is None:
             return grads_and_vars
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:

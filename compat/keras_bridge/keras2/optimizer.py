@@ -8,28 +8,19 @@ from __future__ import annotations
 
 import functools
 import numbers
-from typing import Any, Collection, Dict, List, Optional, Union
+from typing import Any, Collection, Dict, List, Optional
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.gradient_order import writes_after
-from legacy_opt.core.types import (
-    DType,
-    GradAndVar,
-    GradsAndVars,
-    KerasSchedule,
-    Tensor,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import DType, GradAndVar, GradsAndVars, Tensor, V1Optimizer, Variable
 
 from ...v1_optimizers import schedules
 from ...v1_optimizers.study import study
 from .. import configuration
 from ..driver import V1Driver
-from ..hyperparameter_values import Rate
 from ..protocol import GlobalStep
 from ..refusals import check_global_step, set_too_late
 from .state import Keras2State
@@ -38,14 +29,10 @@ from .state import Keras2State
 class BridgedOptimizer(Keras2State):
     """A Keras OptimizerV2 that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments. In
-    `tf.function`, `fit` and graph-mode Keras, variables and slots are bit for bit equal to the
-    variables and slots of the v1 optimizer in a Session. Slots and shared variables (such as Adam's
-    powers of beta) have their v1 names.
-
-    Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
-    `by_updates` says whether the schedule was a learning rate decay of v1; and `learning_rates` are
-    the schedules of several nested optimizers.
+    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments; `study`
+    describes those that only `from_config` passes. In `tf.function`, `fit` and graph-mode Keras,
+    variables and slots are bit for bit equal to the variables and slots of the v1 optimizer in a
+    Session. Slots and shared variables (such as Adam's powers of beta) have their v1 names.
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums gradients over replicas
@@ -54,26 +41,12 @@ class BridgedOptimizer(Keras2State):
     def __init__(
         self,
         optimizer: V1Optimizer,
-        learning_rate: Optional[Rate] = None,
         name: Optional[str] = None,
-        lr_attr: Union[str, bool, None] = None,
-        global_step_attr: Optional[str] = None,
-        fused: bool = True,
-        step_dtype: Union[str, List[str], None] = None,
-        by_updates: Optional[bool] = None,
-        learning_rates: Optional[List[KerasSchedule]] = None,
         global_step: GlobalStep = "iterations",
-        **keras_arguments: Any,
+        **arguments: Any,
     ):
-        saved = {
-            "step_dtype": step_dtype,
-            "counts_updates": by_updates,
-            "schedules": learning_rates,
-        }
-        arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         check_global_step(global_step, may_be_ref=True)
-        keras = self._adapter.keras
-        settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
+        settings, keras_arguments = study(optimizer, self, self._adapter.keras, **arguments)
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
         decay = keras_arguments.get("decay")
         if decay and "decay" in settings.numbers:
@@ -117,7 +90,7 @@ class BridgedOptimizer(Keras2State):
           TypeError: `decay_var_list` is given, but the v1 optimizer has no decoupled weight decay.
         """
         pairs = list(grads_and_vars)
-        with self._v1.decaying_only(decay_var_list):
+        with self._decaying_only(decay_var_list):
             return super().apply_gradients(pairs, *args, **kwargs)
 
     def _distributed_apply(
@@ -138,10 +111,7 @@ class BridgedOptimizer(Keras2State):
         *args: Any,
         **kwargs: Any,
     ):
-        step = self._v1.step(
-            pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
-        )
-        with step:
+        with self._v1.step(pairs, self._rate_now(), self._hyperparameters_now()):
             if self._v1.settings.delegates_apply_gradients:
                 return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
             done = super()._distributed_apply(distribution, pairs, *args, **kwargs)

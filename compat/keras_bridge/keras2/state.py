@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import weakref
-from typing import Any, Callable, Hashable, List, Optional
+from typing import Any, Hashable, List, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import DType, KerasVariable, Tensor, TensorShape, Variable
+from legacy_opt.core.types import KerasVariable, Tensor, Variable
 
 from ...keras_adapters import KERAS_2, refuse_ref_variable
-from ...v1_optimizers import copying
-from ...v1_optimizers.nesting import StateKey
+from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import InitialValue, StateOwner, StepsDone
+from ..protocol import StateOwner, StepsDone
 from . import gradients
 
 Base = gradients.sums_duplicates_first(versions.optimizer_v2())
@@ -56,7 +55,7 @@ class Keras2State(StateOwner, Base):
         new = [key for key in keys if key not in self._slot_order]
         with alone(self._v1.optimizer):
             self._trained.update(zip(keys, var_list))
-            self._v1.create_slots(var_list, self.steps_done(), are_new=bool(new))
+            self._v1.create_slots(var_list, are_new=bool(new))
             if new and not self._restoring:
                 self._slot_order.update((key, None) for key in new)
                 self._sort_weights()
@@ -73,27 +72,22 @@ class Keras2State(StateOwner, Base):
         position = {id(weight): number for number, weight in enumerate(ordered)}
         self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
 
-    def get_or_create_slot(
-        self,
-        variable: Variable,
-        slot_name: str,
-        shape: TensorShape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-    ) -> Variable:
+    def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         if slot_name not in self._slot_names:
             self._slot_names.append(slot_name)
-        if dtype != variable.dtype.base_dtype or shape.as_list() != variable.shape.as_list():
+        has_its_shape = new.shape.as_list() == variable.shape.as_list()
+        if new.dtype != variable.dtype.base_dtype or not has_its_shape:
             self._slots_unlike_variables.add(slot_name)
         slots = self._slots.setdefault(versions.slot_key(variable), {})
         if slot_name not in slots:
-            with self._creating(), _colocated(variable):
+            strategy = tf.distribute.get_strategy()
+            with self._creating(), strategy.extended.colocate_vars_with(variable):
                 slot = tf.compat.v2.Variable(
-                    initial_value,
+                    new.initial_value,
                     trainable=False,
                     name=f"{variable._shared_name}/{slot_name}",
-                    dtype=dtype,
-                    shape=shape,
+                    dtype=new.dtype,
+                    shape=new.shape,
                 )
             versions.track_keras_variable(slot)
             slots[slot_name] = slot
@@ -101,26 +95,21 @@ class Keras2State(StateOwner, Base):
             self._weights.append(slot)
         return slots[slot_name]
 
-    def get_or_create_shared(
-        self, key: StateKey, name: str, initial_value: InitialValue
-    ) -> Variable:
-        name = key.shared(name)
-        if name not in self.non_slots:
-            # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
-            taken = name == "iter" or name in self._hyper
-            value = copying.starting_value(initial_value)
-            with self._creating():
-                self.non_slots[name] = self.add_weight(
-                    "v1_" + name if taken else name,
-                    shape=value.shape,
-                    dtype=value.dtype,
-                    initializer=lambda shape, dtype=None, **_: value,
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                )
-            self._weights.append(self.non_slots[name])
-            self._number_of_maker[name] = key.number
-        return self.non_slots[name]
+    def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
+        # Keras saves `iterations` as "iter", and each hyperparameter under its key in `_hyper`.
+        taken = name == "iter" or name in self._hyper
+        with self._creating():
+            variable = self.add_weight(
+                "v1_" + name if taken else name,
+                shape=value.shape,
+                dtype=value.dtype,
+                initializer=lambda shape, dtype=None, **_: value,
+                trainable=False,
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+        self._weights.append(variable)
+        self._number_of_maker[name] = key.number
+        return variable
 
     def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
@@ -207,7 +196,3 @@ class _Variables(weakref.WeakValueDictionary):
 
     def __reduce__(self):
         return _Variables, ()
-
-
-def _colocated(variable: Variable):
-    return tf.distribute.get_strategy().extended.colocate_vars_with(variable)

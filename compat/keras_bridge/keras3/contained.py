@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Tuple
 
-from legacy_opt import versions
-from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable
+import tensorflow as tf
 
+from legacy_opt import versions
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Variable
+
+from ...keras_adapters import KERAS_3
 from .gradients import as_gradient, clipped
 
 _EXCLUDED = "exclude_from_weight_decay"
@@ -32,8 +35,38 @@ class ContainsOptimizer:
         return bool(self._trainable_variables)
 
     def build(self, variables: Iterable[KerasVariable]):
+        """Creates all state for these variables; no other variables can be trained afterwards.
+
+        Args:
+          variables: a list of keras.Variable or tf.Variable. When Keras loads a model from
+            .h5, it passes an empty list, for which no slots are created.
+        """
+        self._check_stateful()
         variables = list(variables)
-        super().build(variables)
+        if self.built and self._trainable_variables:
+            self._check_variables_are_known(variables)
+            return
+        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+            # In a replica, restoring cannot assign a checkpoint's values to the variables of all
+            # replicas, so switch to the cross-replica context first.
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda strategy: self._build_for(variables))
+        else:
+            self._build_for(variables)
+
+    def _build_for(self, variables: List[KerasVariable]):
+        with tf.init_scope(), KERAS_3.scope(self), self._saved.restoring_what_is_created():
+            super().build(variables)
+            self._restore_exclusions(variables)
+            if variables:
+                self._create_state([versions.tf_variable(each) for each in variables])
+
+    def _create_state(self, targets: List[Variable]):
+        """Creates the state of the contained optimizer."""
+        raise NotImplementedError
+
+    def _restore_exclusions(self, variables: List[KerasVariable]):
+        """Excludes the variables from weight decay that the configuration excludes."""
         if variables and "_exclude_from_weight_decay" not in vars(self):
             numbers, count = self._undecayed["numbers"], self._undecayed["of"]
             if numbers and count != len(variables):

@@ -20,7 +20,6 @@ from legacy_opt.core.types import (
     GradAndVar,
     Gradient,
     GradsAndVars,
-    KerasSchedule,
     KerasVariable,
     Operation,
     V1Optimizer,
@@ -50,14 +49,10 @@ _APPLY = (
 class BridgedOptimizer(Keras3State):
     """A Keras 3 optimizer that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments. In
-    `tf.function` and `fit`, variables and slots are bit for bit equal to the variables and slots of
-    the v1 optimizer in a Session. `get_slot(variable, name)` and `get_slot_names()` use the v1
-    names of slots.
-
-    Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
-    `by_updates` says whether the schedule was a learning rate decay of v1; and `learning_rates` are
-    the schedules of several nested optimizers.
+    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments; `study`
+    describes those that only `from_config` passes. In `tf.function` and `fit`, variables and slots
+    are bit for bit equal to the variables and slots of the v1 optimizer in a Session.
+    `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
     """
 
     _hyper = {}  # the constructor replaces it by `Keras3Hyperparameters`
@@ -66,25 +61,12 @@ class BridgedOptimizer(Keras3State):
     def __init__(
         self,
         optimizer: V1Optimizer,
-        learning_rate: Optional[Rate] = None,
         name: Optional[str] = None,
-        lr_attr: Union[str, bool, None] = None,
-        global_step_attr: Optional[str] = None,
-        fused: bool = True,
-        step_dtype: Union[str, List[str], None] = None,
-        by_updates: Optional[bool] = None,
-        learning_rates: Optional[List[KerasSchedule]] = None,
         global_step: GlobalStep = "iterations",
-        **keras_arguments: Any,
+        **arguments: Any,
     ):
-        saved = {
-            "step_dtype": step_dtype,
-            "counts_updates": by_updates,
-            "schedules": learning_rates,
-        }
-        arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         check_global_step(global_step, may_be_ref=False)
-        settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
+        settings, keras_arguments = study(optimizer, self, keras, **arguments)
         check_arguments(keras_arguments, has_rate=bool(settings.rates))
         _check_accumulation(keras_arguments, settings.accumulates)
         name_of_v1 = type(optimizer).__name__
@@ -148,7 +130,7 @@ class BridgedOptimizer(Keras3State):
           TypeError: `decay_var_list` is given, but the v1 optimizer has no decoupled weight decay.
         """
         pairs = list(grads_and_vars)
-        with self._v1.decaying_only(decay_var_list):
+        with self._decaying_only(decay_var_list):
             done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
         return self._iterations if done is None else done
 
@@ -190,7 +172,7 @@ class BridgedOptimizer(Keras3State):
     ):
         pairs = list(grads_and_vars)
         hyper = self._hyper
-        with self._v1.step(pairs, hyper.rate(), self.steps_done(), hyper.tensors()):
+        with self._v1.step(pairs, hyper.rate(), hyper.tensors()):
             if self._v1.settings.delegates_apply_gradients:
                 self._apply_and_count(pairs)
                 return
@@ -327,7 +309,7 @@ def check_arguments(keras_arguments: Dict[str, Any], has_rate: bool):
             f"decay={keras_arguments['decay']!r}: Keras 3 has no learning rate decay of that "
             "kind. Pass a schedule as learning_rate."
         )
-    for name in ("clipnorm", "clipvalue", "global_clipnorm", "loss_scale_factor"):
+    for name in (*CLIPPING, "loss_scale_factor"):
         if keras_arguments.get(name) is not None:
             argument_checks.positive(name, keras_arguments[name])
     steps = keras_arguments.get("gradient_accumulation_steps")

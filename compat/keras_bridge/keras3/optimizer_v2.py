@@ -13,13 +13,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.step import alone
-from legacy_opt.core.types import (
-    Gradient,
-    KerasOptimizer,
-    KerasVariable,
-    Tensor,
-    Variable,
-)
+from legacy_opt.core.types import Gradient, KerasOptimizer, KerasVariable, Tensor, Variable
 
 from ...v1_optimizers.temporary_attributes import with_attributes
 from . import optimizer_v2_configuration, saving
@@ -53,7 +47,8 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         self, optimizer: KerasOptimizer, name: Optional[str] = None, **keras_arguments: Any
     ):
         inner = untrained_copy(optimizer)
-        check_arguments(keras_arguments, has_rate=self._has_rate(inner))
+        has_rate = "learning_rate" in inner._hyper or hasattr(type(inner), "learning_rate")
+        check_arguments(keras_arguments, has_rate)
         names = set(inner._hyper)
         others = set(SHARED_WITH_KERAS) - names  # reading a hyperparameter would create a variable
         names.update(each for each in others if getattr(inner, each, None) is not None)
@@ -86,19 +81,10 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
 
     # Variables.
 
-    def build(self, variables: Iterable[KerasVariable]):
-        """Creates all state for these variables; no other variables can be trained afterwards."""
-        variables = list(variables)
-        if self.built and self._trainable_variables:
-            self._check_variables_are_known(variables)
-            return
-        with tf.init_scope(), self._saved.restoring_what_is_created():
-            super().build(variables)
-            if variables:
-                targets = [versions.tf_variable(each) for each in variables]
-                with self._named_by_paths(), self._creating():
-                    versions.create_optimizer_weights(self._inner, targets)
-                self._name_what_was_created(targets)
+    def _create_state(self, targets: List[Variable]):
+        with self._named_by_paths(), self._creating():
+            versions.create_optimizer_weights(self._inner, targets)
+        self._name_what_was_created(targets)
 
     def _create(self, next_creator: Any, **arguments: Any) -> Variable:
         """Creates a variable of the OptimizerV2 as a variable of Keras 3."""
@@ -284,10 +270,6 @@ class OptimizerV2InKeras3(ContainsOptimizer, saving.SavedUnderNames, keras.optim
         if not hasattr(type(self._inner), "learning_rate"):
             raise AttributeError(f"{type(self._inner).__name__} has no learning rate.")
         self._inner.learning_rate = rate  # a property of an optimizer that wraps another one
-
-    @staticmethod
-    def _has_rate(inner: KerasOptimizer) -> bool:
-        return "learning_rate" in inner._hyper or hasattr(type(inner), "learning_rate")
 
     def _get_current_learning_rate(self):
         # Keras 3 reads the rate in each update. A user's function must not be called twice a step.

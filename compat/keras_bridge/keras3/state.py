@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Hashable, Iterable, List, Optional
+from typing import Any, Hashable, Iterable, List, Optional
 
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import (
-    DType,
-    KerasVariable,
-    Shape,
-    Tensor,
-    TensorShape,
-    V1Optimizer,
-    Variable,
-)
+from legacy_opt.core.types import KerasVariable, Tensor, V1Optimizer, Variable
 
 from ...keras_adapters import KERAS_3
-from ...v1_optimizers import copying
-from ...v1_optimizers.nesting import StateKey
+from ...v1_optimizers.nesting import NewVariable, StateKey
 from ...v1_optimizers.temporary_attributes import with_attributes
-from ..protocol import InitialValue, StateOwner, StepsDone
+from ..protocol import StateOwner, StepsDone
 from . import saving
 from .contained import ContainsOptimizer
 
@@ -61,65 +52,30 @@ class Keras3State(
         super().__init__(**keras_arguments)
 
     def build(self, variables: Iterable[KerasVariable]):
-        """Creates all state for these variables; no other variables can be trained afterwards.
-
-        Args:
-          variables: a list of keras.Variable or tf.Variable. When Keras loads a model from
-            .h5, it passes an empty list, for which no slots are created.
-        """
-        self._check_stateful()
         variables = list(variables)
-        if self.built and self._trainable_variables:
-            self._check_variables_are_known(variables)
-            return
         self._check_strategy(variables)
-        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
-            # In a replica, restoring cannot assign a checkpoint's values to the variables of all
-            # replicas, so switch to the cross-replica context first.
-            context = tf.distribute.get_replica_context()
-            context.merge_call(lambda strategy: self._build_for(variables))
-        else:
-            self._build_for(variables)
+        super().build(variables)
 
-    def _build_for(self, variables: List[KerasVariable]):
-        with tf.init_scope(), self._adapter.scope(self), self._saved.restoring_what_is_created():
-            super().build(variables)
-            if variables:
-                targets = [versions.tf_variable(each) for each in variables]
-                self._v1.create_slots(targets, self.steps_done(), are_new=True)
+    def _create_state(self, targets: List[Variable]):
+        self._v1.create_slots(targets, are_new=True)
 
-    def get_or_create_slot(
-        self,
-        variable: Variable,
-        slot_name: str,
-        shape: TensorShape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-    ) -> Variable:
+    def get_or_create_slot(self, variable: Variable, slot_name: str, new: NewVariable) -> Variable:
         slots = self._slots_of.setdefault(self._var_key(variable), {})
         if slot_name not in slots:
             if slot_name not in self._slot_names:
                 self._slot_names.append(slot_name)
             with self._distribution_strategy.extended.colocate_vars_with(variable):
-                slots[slot_name] = self._create(
-                    f"{self._path_of(variable)}_{slot_name}", shape, dtype, initial_value
-                )
+                name = f"{self.variable_name(variable).replace(':', '_')}_{slot_name}"
+                slots[slot_name] = self._create(name, new)
             number = self._get_variable_index(variable)
             self._saved.add(f"slot_{number}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
-    def get_or_create_shared(
-        self, key: StateKey, name: str, initial_value: InitialValue
-    ) -> Variable:
-        name = key.shared(name)
-        if name not in self.non_slots:
-            value = copying.starting_value(initial_value)
-            variable = self._create(
-                name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
-            )
-            self.non_slots[name] = versions.tf_variable(variable)
-            self._saved.add("shared_" + name, variable)
-        return self.non_slots[name]
+    def _new_shared(self, key: StateKey, name: str, value: Tensor) -> Variable:
+        new = NewVariable(value.shape, value.dtype, lambda: value)
+        variable = self._create(name, new, aggregation="only_first_replica")
+        self._saved.add("shared_" + name, variable)
+        return versions.tf_variable(variable)
 
     def existing_slot(self, variable: Variable, slot_name: str) -> Optional[Variable]:
         slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
@@ -142,19 +98,12 @@ class Keras3State(
         """All variables of this optimizer as tf.Variables, in the order of `variables`."""
         return [versions.tf_variable(variable) for variable in self.variables]
 
-    def _create(
-        self,
-        name: str,
-        shape: Shape,
-        dtype: DType,
-        initial_value: Callable[[], Tensor],
-        **options: Any,
-    ) -> KerasVariable:
+    def _create(self, name: str, new: NewVariable, **options: Any) -> KerasVariable:
         with with_attributes(self, {"creates_variables": True}):
             return self.add_variable(
-                shape=tuple(tf.TensorShape(shape).as_list()),
-                dtype=tf.as_dtype(dtype).name,
-                initializer=lambda shape, dtype=None: initial_value(),
+                shape=tuple(new.shape.as_list()),
+                dtype=tf.as_dtype(new.dtype).name,
+                initializer=lambda shape, dtype=None: new.initial_value(),
                 name=name.replace("/", "_"),
                 **options,
             )
@@ -180,10 +129,6 @@ class Keras3State(
 
     def trained_variables(self) -> List[KerasVariable]:
         return list(self._trainable_variables)
-
-    def _path_of(self, variable: KerasVariable) -> str:
-        """Returns the path of a variable in a form that can be part of another name."""
-        return self.variable_name(variable).replace("/", "_").replace(":", "_")
 
     def _check_strategy(self, variables: List[KerasVariable]):
         for variable in variables:
