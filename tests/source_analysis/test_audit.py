@@ -88,7 +88,8 @@ ADAM = ("tf.train.AdamOptimizer", V1 + "AdamOptimizer")
             ["mention", "constructor"],
         ),
         (
-            "import tensorflow as tf\nasync def f():\n  async for o in [tf.train.AdamOptimizer]:\n    o(0.1)",
+            "import tensorflow as tf\nasync def f():\n"
+            "  async for o in [tf.train.AdamOptimizer]:\n    o(0.1)",
             ["mention", "constructor"],
         ),
         (
