@@ -47,7 +47,7 @@ from legacy_opt.core.rule_application import (
     checked_once_per_step,
 )
 from legacy_opt.core.slots import Slot, checked_layouts
-from legacy_opt.core.step import Inputs, Step, alone
+from legacy_opt.core.step import Inputs, Step, TakesTurns, alone
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -75,7 +75,7 @@ from legacy_opt.core.variable_access import (
 )
 
 
-class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
+class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
     Example::
