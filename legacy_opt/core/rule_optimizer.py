@@ -524,6 +524,10 @@ class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimize
 
     def variable_name(self, variable: Variable) -> str:
         """Returns a variable's name, which optimizers compare with patterns of names."""
+        return self._name_in_keras(variable)
+
+    @staticmethod
+    def _name_in_keras(variable):  # copies that `to_keras` creates override this method
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
