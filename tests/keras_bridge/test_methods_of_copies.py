@@ -136,15 +136,15 @@ def test_numbers_that_apply_gradients_reads_are_fixed(api):
 
     class Scales(legacy_opt.RuleOptimizer):
         def __init__(self, scale):
-            super().__init__(False, "Scales", scale=scale)
+            super().__init__(False, "Scales", learning_rate=0.1, scale=scale)
 
         def rule(self, grad, value, slots, hyper):
-            return grad * hyper.scale, {}
+            return grad * hyper.learning_rate * hyper.scale, {}
 
     class Reads(Scales):
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
             pairs = [(grad * self._scale, variable) for grad, variable in grads_and_vars]
             return super().apply_gradients(pairs, global_step, name)
 
-    found = [list(api.bridged(cls(0.5))._v1.settings.numbers) for cls in (Scales, Reads)]
-    assert found == [["scale"], []]
+    found = [sorted(api.bridged(cls(0.5))._v1.settings.numbers) for cls in (Scales, Reads)]
+    assert found == [["learning_rate", "scale"], ["learning_rate"]]
