@@ -234,7 +234,7 @@ def _names_in_update_methods(cls):
     for ancestor in cls.__mro__[: cls.__mro__.index(BASE)]:
         for name, method in vars(ancestor).items():
             for function in (
-                method,
+                inspect.unwrap(method),
                 getattr(method, "fget", None),
                 getattr(method, "__func__", None),
             ):

@@ -39,15 +39,15 @@ class StateInKeras:
 
     @property
     def updates_together(self):
-        return self._driver.updates_together
+        return getattr(super(), "updates_together", True) and self._driver.updates_together
 
-    def _slot(self, var, slot_name, *new):
+    def _slot_in_keras(self, var, slot_name, *new):
         key = self._state_key.slot(slot_name)
         return self._driver.owner.get_or_create_slot(var, key, NewVariable(*new))
 
     def _get_or_make_slot(self, var, val, slot_name, op_name):
         del op_name
-        return self._slot(var, slot_name, val.shape, val.dtype.base_dtype, lambda: val)
+        return self._slot_in_keras(var, slot_name, val.shape, val.dtype.base_dtype, lambda: val)
 
     def _get_or_make_slot_with_initializer(
         self, var, initializer, shape, dtype, slot_name, op_name
@@ -62,13 +62,13 @@ class StateInKeras:
                 return initializer(shape.as_list(), dtype=dtype)
             return initializer()
 
-        return self._slot(var, slot_name, shape, dtype, initial_value)
+        return self._slot_in_keras(var, slot_name, shape, dtype, initial_value)
 
     def _zeros_slot(self, var, slot_name, op_name):
         del op_name
         dtype = var.dtype.base_dtype
         zeros = functools.partial(tf.zeros, var.shape, dtype)
-        return self._slot(var, slot_name, var.shape, dtype, zeros)
+        return self._slot_in_keras(var, slot_name, var.shape, dtype, zeros)
 
     def _create_non_slot_variable(self, initial_value, name, colocate_with):
         del colocate_with
@@ -98,7 +98,7 @@ class StateInKeras:
         number = self._driver.values.exact.get(name) if self._driver.leaf is self else None
         return number if isinstance(number, numbers.Real) else super()._given_value(name)
 
-    def variable_name(self, variable):
+    def _name_in_keras(self, variable):
         return self._driver.owner.variable_name(variable)
 
     def get_slot_names(self):

@@ -30,8 +30,9 @@ TABLE = {
         "_finish": (CALLED, REFUSED, CALLED),
         _RESOURCE: (CALLED, REFUSED, IN_RULES),
         _REF: (WITH_RESOURCE, REFUSED, IN_RULES),
-        "_zeros_slot _get_or_make_slot _get_or_make_slot_with_initializer get_slot "
-        "_create_non_slot_variable _get_non_slot_variable": (REFUSED, CALLED, CALLED),
+        "_zeros_slot _get_or_make_slot _get_or_make_slot_with_initializer get_slot own_slot "
+        "_slot_dict _create_non_slot_variable _get_non_slot_variable "
+        "_non_slot_variables": (REFUSED, CALLED, CALLED),
     },
     ("to_v1", "Keras 3"): {
         "minimize": (ARGUMENTS, ARGUMENTS),

@@ -47,7 +47,7 @@ from legacy_opt.core.rule_application import (
     checked_once_per_step,
 )
 from legacy_opt.core.slots import Slot, checked_layouts
-from legacy_opt.core.step import Inputs, Step, alone
+from legacy_opt.core.step import Inputs, Step, TakesTurns, alone
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -75,7 +75,7 @@ from legacy_opt.core.variable_access import (
 )
 
 
-class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
+class RuleOptimizer(CheckedConstructors, TakesTurns, tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
     Example::
@@ -524,6 +524,10 @@ class RuleOptimizer(CheckedConstructors, tf.compat.v1.train.Optimizer):
 
     def variable_name(self, variable: Variable) -> str:
         """Returns a variable's name, which optimizers compare with patterns of names."""
+        return self._name_in_keras(variable)
+
+    @staticmethod
+    def _name_in_keras(variable):  # copies that `to_keras` creates override this method
         return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import weakref
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
 import tensorflow as tf
 
+from legacy_opt.core.contract import of_users
 from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.named_values import NamedValues
 from legacy_opt.core.types import DType, GradAndVar, Tensor, Variable
@@ -55,6 +57,32 @@ def _lock_of(optimizer):
 def _innermost(optimizer):
     inner = getattr(optimizer, "_optimizers_to_lock", lambda: ())()
     return [leaf for each in inner for leaf in _innermost(each)] or [optimizer]
+
+
+class TakesTurns:
+    """Base class of optimizers: `minimize` and `apply_gradients` of users' classes run `alone`.
+
+    These methods may set attributes that the rest of the training step reads.
+    """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        done = [each for each in cls.__bases__ if issubclass(each, TakesTurns)]
+        for name in ("minimize", "apply_gradients"):
+            users = of_users(cls.__mro__, name)  # also of mixins and other base classes
+            has_new = any(not any(issubclass(base, each) for base in done) for each in users)
+            if has_new or (name in vars(cls) and TakesTurns not in cls.__bases__):
+                setattr(cls, name, _turn(cls, name, vars(cls).get(name)))
+
+
+def _turn(cls, name, own):
+    @functools.wraps(own or getattr(cls, name))
+    def run_alone(self, *args, **kwargs):
+        with alone(self):
+            bound = own.__get__(self, type(self)) if own else getattr(super(cls, self), name)
+            return bound(*args, **kwargs)
+
+    return run_alone
 
 
 class Inputs(NamedTuple):

@@ -44,7 +44,7 @@ from legacy_opt.core import (
 )
 from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
-from legacy_opt.core.step import alone
+from legacy_opt.core.step import TakesTurns, alone
 from legacy_opt.core.types import (
     DType,
     GradsAndVars,
@@ -86,7 +86,7 @@ class _DecayStep(NamedTuple):
     has_decayed: bool = False
 
 
-class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors):
+class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTurns):
     """Mixin that adds decoupled weight decay to an optimizer; list it as the first base class.
 
     If the class defines no constructor, it gets a constructor that takes `weight_decay`, then the

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from typing import Any, ClassVar, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
@@ -13,14 +12,14 @@ from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.constructors import CheckedConstructors
 from legacy_opt.core.global_step import wrapper_increments
 from legacy_opt.core.kernel_hook import kernels_for
-from legacy_opt.core.step import alone
+from legacy_opt.core.step import TakesTurns
 from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
 
 v1 = tf.compat.v1
 
 
-class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
+class OptimizerWrapper(CheckedConstructors, TakesTurns, v1.train.Optimizer):
     """Base class of optimizers that wrap inner optimizers. The inner optimizers apply gradients.
 
     During training, the wrapper calls only `compute_gradients` and `apply_gradients` of the inner
@@ -58,13 +57,12 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
     _set_by_constructor = "_wrapped"
 
     def __init_subclass__(cls, **kwargs):
-        """Lets threads apply gradients one by one; disables AutoGraph: slow, fails on TF 1.15."""
+        """Disables AutoGraph: slow, fails on TF 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
-                method = vars(cls)[name]
-                method = _alone(method) if name == "apply_gradients" else method
-                setattr(cls, name, tf.autograph.experimental.do_not_convert(method))
+                method = tf.autograph.experimental.do_not_convert(vars(cls)[name])
+                setattr(cls, name, method)
 
     def __init__(
         self,
@@ -146,15 +144,6 @@ class OptimizerWrapper(CheckedConstructors, v1.train.Optimizer):
         for inner in self._wrapped:
             variables += inner.variables()
         return variables
-
-
-def _alone(method):
-    @functools.wraps(method)
-    def apply_alone(self, *args, **kwargs):
-        with alone(self):
-            return method(self, *args, **kwargs)
-
-    return apply_alone
 
 
 def name_of(optimizer: V1Optimizer) -> str:

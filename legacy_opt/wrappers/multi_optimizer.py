@@ -222,11 +222,12 @@ class MultiOptimizer(OptimizerWrapper):
             return whole_step(parts, global_step, name or self.get_name())
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name that regular expressions must match.
+        """Returns the name that regular expressions must match."""
+        return self._name_in_keras(variable)
 
-        Copies of the optimizer that `to_keras` creates override this method.
-        """
-        return versions.distributed_variable(variable).name  # the same in all replicas
+    @staticmethod
+    def _name_in_keras(variable):  # copies that `to_keras` creates override this method
+        return versions.distributed_variable(variable).name  # the same name in all replicas
 
     def _create_slots(self, var_list):
         for inner, variables in self._by_optimizer(self.routes_of(var_list), var_list):

@@ -8,7 +8,13 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import native
 from tests.support import every_class
-from tests.support.shared_by_threads import compare, each_number, number_of_thread, trained
+from tests.support.shared_by_threads import (
+    compare,
+    each_number,
+    noting,
+    number_of_thread,
+    trained,
+)
 
 v1 = tf.compat.v1
 RATES = 0.1, 0.2, 0.3, 0.4
@@ -47,6 +53,16 @@ MAKERS = {
 @pytest.mark.parametrize("name", MAKERS)
 def test_threads(fresh, name, kind):
     compare(lambda: native.accelerate(MAKERS[name]()), functools.partial(trained, kind=kind))
+
+
+@pytest.mark.parametrize("base", [legacy_opt.AddSignOptimizer, legacy_opt.MomentumWOptimizer])
+def test_attributes_that_apply_gradients_of_the_user_sets(fresh, base):
+    def make():
+        rest = (0.1, 0.9) if base is legacy_opt.MomentumWOptimizer else ()
+        optimizer = noting(base, "apply_gradients")(lambda: RATES[optimizer.noted], *rest)
+        return native.accelerate(optimizer)
+
+    compare(make)
 
 
 def test_optimizers_of_each_thread_that_compile_at_once(fresh):

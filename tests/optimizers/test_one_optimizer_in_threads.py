@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import inspect
 import pickle
 import time
 import warnings
@@ -20,6 +21,7 @@ from tests.support.shared_by_threads import (
     Own,
     compare,
     each_number,
+    noting,
     number_of_thread,
     trained,
 )
@@ -121,6 +123,93 @@ def test_graphs_that_are_built_at_once(name):
         return running.session(Own(number).problem, lambda _: optimizer).steps[-1]
 
     compare(MAKERS[name], train)
+
+
+def decaying(*mixed):
+    return legacy_opt.extend_with_decoupled_weight_decay(*mixed)
+
+
+Momentum = v1.train.MomentumOptimizer
+NOTING = {  # each takes the method and a hyperparameter
+    "rule": lambda method, rate: noting(Rule, method)(rate),
+    "rule, mixin": lambda method, rate: noting(Rule, method, in_mixin=True)(rate),
+    "decayed": lambda method, rate: noting(decaying(Momentum), method)(0.1, rate, 0.9),
+    "decays": lambda method, rate: decaying(noting(Momentum, method))(0.1, rate, 0.9),
+    "wrapper": lambda method, rate: noting(legacy_opt.OptimizerWrapper, method)([Rule(rate)]),
+    "wrapper, mixin": lambda method, rate: noting(legacy_opt.OptimizerWrapper, method, True)(
+        [Rule(rate)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NOTING)
+@pytest.mark.parametrize("method", ["minimize", "apply_gradients"])
+@pytest.mark.parametrize("function", [False, True])
+def test_attributes_that_a_method_of_the_user_sets(name, method, function):
+    def make():
+        optimizer = NOTING[name](method, lambda: RATES[optimizer.noted])
+        return optimizer
+
+    def train(optimizer, number):
+        variable = tf.Variable([1.0, 2.0])
+
+        def loss():
+            return tf.reduce_sum(variable * variable)
+
+        def step():
+            if method == "minimize":
+                optimizer.minimize(loss, var_list=[variable])
+            else:
+                optimizer.apply_gradients([(2.0 * variable, variable)])
+
+        step = tf.function(step) if function else step
+        for _ in range(4):
+            step()
+        return {"variable": variable.numpy()}
+
+    compare(make, train)
+
+
+def test_a_method_of_the_user_keeps_its_properties():
+    """AutoGraph, its signature, and the order in which the classes' methods are called."""
+
+    class Mixin:
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            pairs = [(grad * 3.0, variable) for grad, variable in grads_and_vars]
+            return super().apply_gradients(pairs, global_step, name)
+
+    class One(Mixin, Rule):
+        pass
+
+    class Other(Mixin, Rule):
+        def minimize(self, loss, global_step=None, only=None):
+            return super().minimize(loss, global_step, [only])
+
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            pairs = []
+            for grad, variable in grads_and_vars:
+                if tf.reduce_sum(grad) > 0.0:  # a tensor, in a tf.function
+                    grad = -grad
+                pairs.append((grad, variable))
+            return super().apply_gradients(pairs, global_step, name)
+
+    class Both(One, Other):
+        pass
+
+    def train(number):
+        optimizer, w = Both(0.1), tf.Variable([1.0, 2.0])
+
+        @tf.function
+        def step():
+            optimizer.apply_gradients([(2.0 * w, w)])
+
+        step()
+        return w.numpy()
+
+    assert list(inspect.signature(Both.minimize).parameters)[-1] == "only"
+    # One has no method of its own, so Other is before Mixin. Rule has the rates 0.2 and 0.1.
+    expected = [1.0 + 0.2 * 6.0 - 0.1, 2.0 + 0.2 * 12.0 - 0.2]
+    np.testing.assert_allclose(each_number(train, at_once=False)[0], expected, rtol=1e-6)
 
 
 DECAYED = {

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+import time
 
 import numpy as np
 import tensorflow as tf
@@ -70,6 +71,24 @@ class Own:
         """Returns the values of the variables and their slots."""
         slots = running.slots_of(optimizer, self.variables)
         return {name: each.numpy() for name, each in {**self.variables, **slots}.items()}
+
+
+def noting(base, method, in_mixin=False):
+    """Returns a subclass, whose own method notes the number of the thread in an attribute.
+
+    Args:
+      base: the class of the optimizer.
+      method: the method, "minimize" or "apply_gradients".
+      in_mixin: whether a mixin, which is no optimizer, defines the method.
+    """
+
+    def note(self, *args, **kwargs):
+        self.noted = number_of_thread()
+        time.sleep(1e-4)  # the other threads go on
+        return getattr(super(owner, self), method)(*args, **kwargs)
+
+    owner = type("Noting", () if in_mixin else (base,), {method: note})
+    return type("Mixed", (owner, base), {}) if in_mixin else owner
 
 
 def trained(optimizer, number, kind="dense", call=lambda apply, own: apply):
