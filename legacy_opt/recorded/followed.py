@@ -7,7 +7,8 @@ this, the rule is traced again with other values.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Collection, Dict, Mapping, Set
+import itertools
+from typing import Any, Callable, Collection, Dict, Mapping, Optional, Set
 
 import numpy as np
 
@@ -15,67 +16,81 @@ from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
 
 
-def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Record:
+def found(
+    record: Record,
+    traced: Callable[[Mapping[str, Any]], Optional[Record]],
+    unknown: Collection[str] = (),
+    is_quick: bool = False,
+) -> Record:
     """Returns a record that says which hyperparameters it follows.
 
     Args:
       record: the record.
       traced: a function that takes other values of hyperparameters, and records again, without
-        numbers that are computed in Python only to lose no digits.
+        numbers that are computed in Python only to lose no digits; or returns None for values that
+        the optimizer refuses.
+      unknown: hyperparameters that are not followed if they have a number.
+      is_quick: whether no change hides another, so that a change of all values shows each.
 
     Raises:
       RecordError: a hyperparameter that was no number decides something in Python.
     """
-    hyper, before = record.hyperparameters, traced({})
-    initial: Dict[str, str] = {}
-    others = {name: _other(*hyper[name], i) for i, name in enumerate(hyper)}
+    hyper, initial = record.hyperparameters, {}
+    others = {name: _other(*each, i) for i, (name, each) in enumerate(hyper.items())}
+    numbers = {name: each for name, each in others.items() if hyper[name].value is not None}
+    decided, before = set(numbers).intersection(unknown), traced({})
 
-    def decides(changed: Mapping[str, Any], learns: bool) -> bool:
-        """Whether a record with other values differs by more than these values.
-
-        If it `learns`, initial values may follow hyperparameters from now on.
-        """
+    def decides(changed: Mapping[str, Any]) -> Optional[bool]:
+        """Whether a record with other values differs by more than these; None if it is refused."""
         try:
             after = traced(changed)
         except Exception:  # whatever the rule's own code raises
             return True
+        if after is None:
+            return None
+        learns = changed.items() <= others.items()  # no two of these values are equal
         follows = {**(_equal_twice(before, after, changed) if learns else {}), **initial}
         if after != _with_values(before, changed, follows):
             return True
         initial.update(follows)
         return False
 
-    def deciding(changed: Mapping[str, Any], learns: bool = False) -> Set[str]:
-        """Returns the names of those that decide."""
-        if not decides(changed, learns):
-            return set()
-        return {name for name, each in changed.items() if decides({name: each}, learns)}
+    for factor, summand in (1.0, 0.0), (8.0, 0.0), (0.0, 1.0), (0.0, 2.0):
+        changed = {name: type(each)(factor * each + summand) for name, each in numbers.items()}
+        decided |= _deciding(others if factor == 1.0 else changed, decided, decides, is_quick)
+    nonzero: Set[str] = set()
+    for sign in 0.0, -1.0:
+        changed = {name: type(each)(sign * each) for name, each in numbers.items()}
+        nonzero |= _deciding(changed, decided, decides, is_quick)
+    for name in decided.difference(numbers):
+        raise RecordError(
+            f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
+            "something by it, or computes another value from it: pass a number"
+        )
+    initial = {name: each for name, each in initial.items() if each not in decided}
+    nonzero_names = tuple(name for name in hyper if name in nonzero)
+    return _settled(record._replace(nonzero=nonzero_names, initial=initial), decided)
 
-    def numbers(factor: float, summand: float = 0.0) -> Dict[str, Any]:
-        """Returns multiples of the other values, or other numbers, where there was a number."""
-        return {
-            name: type(each)(factor * each + summand)
-            for name, each in others.items()
-            if hyper[name].value is not None
-        }
 
-    decided = deciding(others, learns=True)
-    for changed in numbers(8.0), numbers(0.0, 1.0), numbers(0.0, 2.0):
-        decided |= deciding(changed)
-    nonzero = deciding(numbers(0.0)) | deciding(numbers(-1.0))
-    for name in decided:
-        if hyper[name].value is None:
-            raise RecordError(
-                f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
-                "something by it, or computes another value from it: pass a number"
-            )
-    return _settled(
-        record._replace(
-            nonzero=tuple(name for name in hyper if name in nonzero - decided),
-            initial={name: each for name, each in initial.items() if each not in decided},
-        ),
-        decided,
-    )
+def _deciding(
+    changed: Mapping[str, Any],
+    known: Collection[str],
+    decides: Callable[[Mapping[str, Any]], Optional[bool]],
+    is_quick: bool,
+) -> Set[str]:
+    """Returns the names of those that decide alone, of the others those in pairs, or else all."""
+    left = [name for name in changed if name not in known]
+    found: Set[str] = set()
+    for size in (1, 2, len(left)):
+        if (size > 1 or is_quick) and not decides({name: changed[name] for name in left}):
+            break
+        for some in itertools.combinations(left, min(size, len(left))):
+            is_decided = decides({name: changed[name] for name in some})
+            found.update(some if is_decided else ())
+            if size == 1 and is_decided is not False:
+                left = [name for name in left if name not in some]
+        left = [name for name in left if name not in found]
+    return found
 
 
 def _equal_twice(before: Record, after: Record, changed: Mapping[str, Any]) -> Dict[str, str]:

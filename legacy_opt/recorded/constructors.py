@@ -1,0 +1,84 @@
+"""Finds what the constructors of users' classes compute from values of hyperparameters."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, Collection, Dict, Mapping, Optional, Set
+
+import numpy as np
+
+from legacy_opt.core import contract
+from legacy_opt.core.types import V1Optimizer
+from legacy_opt.native.updates.attributes import same
+
+_PLAIN = (bool, int, float, str, list, tuple, dict, set, type(None), np.ndarray, np.generic)
+
+
+class Constructor:
+    """The constructor of an optimizer, whose arguments have the names of attributes.
+
+    Args:
+      optimizer: the optimizer.
+      hyperparameters: the attributes that are hyperparameters.
+
+    Attributes:
+      unknown: those of which other attributes may be functions that are not known.
+    """
+
+    def __init__(self, optimizer: V1Optimizer, hyperparameters: Collection[str]) -> None:
+        self._optimizer = optimizer
+        self._arguments: Set[str] = set()
+        self.unknown: Set[str] = set()
+        classes = type(optimizer).__mro__
+        if not contract.is_of_user(next(each for each in classes if "__init__" in vars(each))):
+            return
+        parameters = inspect.signature(type(optimizer)).parameters
+        self._arguments.update(parameters)
+        named = {each for each in hyperparameters if self._is_argument(each)}
+        if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+            self._arguments.update(each.lstrip("_") for each in hyperparameters)
+        methods = [m for c in classes if not contract.is_of_user(c) for m in vars(c).values()]
+        codes = [getattr(getattr(m, "__wrapped__", m), "__code__", None) for m in methods]
+        own = {name for code in codes if code for name in code.co_names}  # of the bases
+        others = set(vars(optimizer)).difference(own, hyperparameters)
+        if not self._reproduces(others.union(hyperparameters)):
+            self._arguments.clear()
+            self.unknown = set(hyperparameters) if others else named
+        elif others:
+            self.unknown = {each for each in hyperparameters if not self._is_argument(each)}
+
+    def attributes(self, changed: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
+        """Returns changed attributes with those that follow; None for values that are refused."""
+        passed = {name: each for name, each in changed.items() if self._is_argument(name)}
+        found = {name: each for name, each in changed.items() if name not in passed}
+        if passed:
+            try:
+                before, after = self._made({}), self._made(passed)
+            except Exception:  # whatever the constructor raises
+                return None
+            old = {name: each for name, each in after.items() if same(each, before.get(name))}
+            found.update((name, each) for name, each in after.items() if name not in old)
+        return found
+
+    def _is_argument(self, attribute: str) -> bool:
+        names = {attribute.lstrip("_"), "learning_rate" if attribute == "_lr" else None}
+        return not names.isdisjoint(self._arguments)
+
+    def _made(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns the attributes that the constructor makes, given attributes as arguments."""
+        attributes = {**vars(self._optimizer), **changed}
+        given = {name.lstrip("_"): value for name, value in attributes.items()}
+        if "lr" in given:
+            given.setdefault("learning_rate", given["lr"])
+        names = self._arguments.intersection(given)
+        return vars(type(self._optimizer)(**{name: given[name] for name in names}))
+
+    def _reproduces(self, names: Collection[str]) -> bool:
+        """Whether the constructor makes the values that attributes have now."""
+        now = vars(self._optimizer)
+        try:
+            made = self._made({})
+        except Exception:  # an argument is unknown
+            return False
+        plain = [name for name in names if isinstance(now.get(name), _PLAIN) and name in now]
+        return all(name in made and same(now[name], made[name]) for name in plain)
