@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Collection, Dict, Mapping, Optional, Set
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Set
 
 import numpy as np
 
@@ -34,22 +34,23 @@ class Constructor:
             return
         parameters = inspect.signature(type(optimizer)).parameters
         self._arguments.update(parameters)
-        named = {each for each in hyperparameters if self._is_argument(each)}
+        named = {each for each in hyperparameters if self._argument(each) in parameters}
         if any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
-            self._arguments.update(each.lstrip("_") for each in hyperparameters)
+            self._arguments.update(map(self._argument, hyperparameters))
         methods = [m for c in classes if not contract.is_of_user(c) for m in vars(c).values()]
         codes = [getattr(getattr(m, "__wrapped__", m), "__code__", None) for m in methods]
         own = {name for code in codes if code for name in code.co_names}  # of the bases
-        others = set(vars(optimizer)).difference(own, hyperparameters)
+        others = {name for name in vars(optimizer) if name[:6] != "_self_"}  # of checkpoints
+        others.difference_update(own, hyperparameters)
         if not self._reproduces(others.union(hyperparameters)):
             self._arguments.clear()
             self.unknown = set(hyperparameters) if others else named
         elif others:
-            self.unknown = {each for each in hyperparameters if not self._is_argument(each)}
+            self.unknown = set(hyperparameters).difference(self._passed(hyperparameters))
 
     def attributes(self, changed: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
         """Returns changed attributes with those that follow; None for values that are refused."""
-        passed = {name: each for name, each in changed.items() if self._is_argument(name)}
+        passed = {name: changed[name] for name in self._passed(changed)}
         found = {name: each for name, each in changed.items() if name not in passed}
         if passed:
             try:
@@ -60,16 +61,17 @@ class Constructor:
             found.update((name, each) for name, each in after.items() if name not in old)
         return found
 
-    def _is_argument(self, attribute: str) -> bool:
-        names = {attribute.lstrip("_"), "learning_rate" if attribute == "_lr" else None}
-        return not names.isdisjoint(self._arguments)
+    def _argument(self, attribute: str) -> str:
+        name = attribute.lstrip("_")
+        return "learning_rate" if name == "lr" and name not in self._arguments else name
+
+    def _passed(self, attributes: Iterable[str]) -> List[str]:
+        return [each for each in attributes if self._argument(each) in self._arguments]
 
     def _made(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
         """Returns the attributes that the constructor makes, given attributes as arguments."""
         attributes = {**vars(self._optimizer), **changed}
-        given = {name.lstrip("_"): value for name, value in attributes.items()}
-        if "lr" in given:
-            given.setdefault("learning_rate", given["lr"])
+        given = {self._argument(name): value for name, value in attributes.items()}
         names = self._arguments.intersection(given)
         return vars(type(self._optimizer)(**{name: given[name] for name in names}))
 
