@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any, Collection, Dict, Iterable, List, Mapping, Optional, Set
+from typing import Any, Collection, Dict, Iterable, List, Mapping, Set
 
 import numpy as np
 
 from legacy_opt.core import contract
 from legacy_opt.core.types import V1Optimizer
 from legacy_opt.native.updates.attributes import same
+from legacy_opt.recorded.followed import Refused
 
 _PLAIN = (bool, int, float, str, list, tuple, dict, set, type(None), np.ndarray, np.generic)
 
@@ -48,15 +49,15 @@ class Constructor:
         elif others:
             self.unknown = set(hyperparameters).difference(self._passed(hyperparameters))
 
-    def attributes(self, changed: Mapping[str, Any]) -> Optional[Dict[str, Any]]:
-        """Returns changed attributes with those that follow; None for values that are refused."""
+    def attributes(self, changed: Mapping[str, Any]) -> Dict[str, Any]:
+        """Returns changed attributes with those that follow; raises `Refused`."""
         passed = {name: changed[name] for name in self._passed(changed)}
         found = {name: each for name, each in changed.items() if name not in passed}
         if passed:
             try:
                 before, after = self._made({}), self._made(passed)
-            except Exception:  # whatever the constructor raises
-                return None
+            except Exception as error:  # whatever the constructor raises
+                raise Refused from error
             old = {name: each for name, each in after.items() if same(each, before.get(name))}
             found.update((name, each) for name, each in after.items() if name not in old)
         return found
@@ -77,10 +78,13 @@ class Constructor:
 
     def _reproduces(self, names: Collection[str]) -> bool:
         """Whether the constructor makes the values that attributes have now."""
-        now = vars(self._optimizer)
+        now = {name: each for name, each in vars(self._optimizer).items() if name in names}
         try:
             made = self._made({})
         except Exception:  # an argument is unknown
             return False
-        plain = [name for name in names if isinstance(now.get(name), _PLAIN) and name in now]
-        return all(name in made and same(now[name], made[name]) for name in plain)
+        return now.keys() <= made.keys() and all(
+            same(each, made[name])  # a record shows whether other objects are alike
+            for name, each in now.items()
+            if isinstance(each, _PLAIN) or isinstance(made[name], _PLAIN)
+        )

@@ -7,8 +7,9 @@ this, the rule is traced again with other values.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from typing import Any, Callable, Collection, Dict, Mapping, Optional, Set
+from typing import Any, Callable, Collection, Dict, Mapping, Set
 
 import numpy as np
 
@@ -16,9 +17,13 @@ from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
 
 
+class Refused(Exception):
+    """An optimizer refuses values of its hyperparameters."""
+
+
 def found(
     record: Record,
-    traced: Callable[[Mapping[str, Any]], Optional[Record]],
+    traced: Callable[[Mapping[str, Any]], Record],
     unknown: Collection[str] = (),
     is_quick: bool = False,
 ) -> Record:
@@ -27,27 +32,27 @@ def found(
     Args:
       record: the record.
       traced: a function that takes other values of hyperparameters, and records again, without
-        numbers that are computed in Python only to lose no digits; or returns None for values that
-        the optimizer refuses.
+        numbers that are computed in Python only to lose no digits; or raises `Refused`.
       unknown: hyperparameters that are not followed if they have a number.
       is_quick: whether no change hides another, so that a change of all values shows each.
 
     Raises:
       RecordError: a hyperparameter that was no number decides something in Python.
     """
-    hyper, initial = record.hyperparameters, {}
+    hyper, before = record.hyperparameters, traced({})
+    initial: Dict[str, str] = {}
     others = {name: _other(*each, i) for i, (name, each) in enumerate(hyper.items())}
-    numbers = {name: each for name, each in others.items() if hyper[name].value is not None}
-    decided, before = set(numbers).intersection(unknown), traced({})
+    numbers = {name for name in hyper if hyper[name].value is not None}
+    decided, nonzero = numbers.intersection(unknown), set()
 
-    def decides(changed: Mapping[str, Any]) -> Optional[bool]:
-        """Whether a record with other values differs by more than these; None if it is refused."""
+    def decides(changed: Mapping[str, Any]) -> bool:
+        """Whether a record with other values differs by more than these values."""
         try:
             after = traced(changed)
-        except Exception:  # whatever the rule's own code raises
+        except Exception as error:  # whatever the rule's own code raises
+            if isinstance(error, Refused):
+                raise
             return True
-        if after is None:
-            return None
         learns = changed.items() <= others.items()  # no two of these values are equal
         follows = {**(_equal_twice(before, after, changed) if learns else {}), **initial}
         if after != _with_values(before, changed, follows):
@@ -55,14 +60,15 @@ def found(
         initial.update(follows)
         return False
 
-    for factor, summand in (1.0, 0.0), (8.0, 0.0), (0.0, 1.0), (0.0, 2.0):
-        changed = {name: type(each)(factor * each + summand) for name, each in numbers.items()}
-        decided |= _deciding(others if factor == 1.0 else changed, decided, decides, is_quick)
-    nonzero: Set[str] = set()
-    for sign in 0.0, -1.0:
-        changed = {name: type(each)(sign * each) for name, each in numbers.items()}
-        nonzero |= _deciding(changed, decided, decides, is_quick)
-    for name in decided.difference(numbers):
+    for factor, summand in (1, 0), (8, 0), (0, 1), (0, 2), (0, 0), (-1, 0):
+        changed = {
+            name: type(each)(factor * each + summand)
+            for name, each in others.items()
+            if name not in decided | nonzero and (factor == 1 or name in numbers)
+        }
+        found = _deciding(changed, decides, is_quick)
+        (decided if factor > 0 or summand else nonzero).update(found)
+    for name in decided - numbers:
         raise RecordError(
             f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
             "something by it, or computes another value from it: pass a number"
@@ -73,23 +79,21 @@ def found(
 
 
 def _deciding(
-    changed: Mapping[str, Any],
-    known: Collection[str],
-    decides: Callable[[Mapping[str, Any]], Optional[bool]],
-    is_quick: bool,
+    changed: Mapping[str, Any], decides: Callable[[Mapping[str, Any]], bool], is_quick: bool
 ) -> Set[str]:
     """Returns the names of those that decide alone, of the others those in pairs, or else all."""
-    left = [name for name in changed if name not in known]
     found: Set[str] = set()
-    for size in (1, 2, len(left)):
-        if (size > 1 or is_quick) and not decides({name: changed[name] for name in left}):
-            break
+    refused: Set[str] = set()
+    for size in (1, 2, len(changed)):
+        left = {name: changed[name] for name in changed if name not in found | refused}
+        with contextlib.suppress(Refused):
+            if (size > 1 or is_quick) and not decides(left):
+                break
         for some in itertools.combinations(left, min(size, len(left))):
-            is_decided = decides({name: changed[name] for name in some})
-            found.update(some if is_decided else ())
-            if size == 1 and is_decided is not False:
-                left = [name for name in left if name not in some]
-        left = [name for name in left if name not in found]
+            try:
+                found.update(some if decides({name: left[name] for name in some}) else ())
+            except Refused:
+                refused.update(some if size == 1 else ())
     return found
 
 

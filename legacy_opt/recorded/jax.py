@@ -235,7 +235,7 @@ class JaxOptimizer:
             for name, value in values.items()
         }
         for name in self.record.nonzero:  # a compiled function cannot raise an error
-            has_sign = jnp.sign(values[name]) == np.sign(scalars[name].value)
+            has_sign = jnp.sign(values[name]) == np.sign(scalars[name].value or 0)
             for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
                 arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
         return arrays

@@ -70,12 +70,10 @@ def record(
     _check_decay(optimizer, variables, decay_var_list)
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
 
-    def traced(changed: Mapping[str, Any]) -> Optional[Record]:
+    def traced(changed: Mapping[str, Any]) -> Record:
         some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
             values = constructor.attributes({attributes[key]: changed[key] for key in changed})
-            if values is None:
-                return None
             other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
             return other.record(name, tuple(other.groups()))
 
