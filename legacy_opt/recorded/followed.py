@@ -7,6 +7,8 @@ this, the rule is traced again with other values.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 from typing import Any, Callable, Collection, Dict, Mapping, Set
 
 import numpy as np
@@ -15,67 +17,84 @@ from legacy_opt.recorded.operations import INTEGERS
 from legacy_opt.recorded.records import NUMBER, Function, Node, Record, RecordError
 
 
-def found(record: Record, traced: Callable[[Mapping[str, Any]], Record]) -> Record:
+class Refused(Exception):
+    """An optimizer refuses values of its hyperparameters."""
+
+
+def found(
+    record: Record,
+    traced: Callable[[Mapping[str, Any]], Record],
+    unknown: Collection[str] = (),
+    is_quick: bool = False,
+) -> Record:
     """Returns a record that says which hyperparameters it follows.
 
     Args:
       record: the record.
       traced: a function that takes other values of hyperparameters, and records again, without
-        numbers that are computed in Python only to lose no digits.
+        numbers that are computed in Python only to lose no digits; or raises `Refused`.
+      unknown: hyperparameters that are not followed if they have a number.
+      is_quick: whether no change hides another, so that a change of all values shows each.
 
     Raises:
       RecordError: a hyperparameter that was no number decides something in Python.
     """
     hyper, before = record.hyperparameters, traced({})
     initial: Dict[str, str] = {}
-    others = {name: _other(*hyper[name], i) for i, name in enumerate(hyper)}
+    others = {name: _other(*each, i) for i, (name, each) in enumerate(hyper.items())}
+    numbers = {name for name in hyper if hyper[name].value is not None}
+    decided, nonzero = numbers.intersection(unknown), set()
 
-    def decides(changed: Mapping[str, Any], learns: bool) -> bool:
-        """Whether a record with other values differs by more than these values.
-
-        If it `learns`, initial values may follow hyperparameters from now on.
-        """
+    def decides(changed: Mapping[str, Any]) -> bool:
+        """Whether a record with other values differs by more than these values."""
         try:
             after = traced(changed)
-        except Exception:  # whatever the rule's own code raises
+        except Exception as error:  # whatever the rule's own code raises
+            if isinstance(error, Refused):
+                raise
             return True
+        learns = changed.items() <= others.items()  # no two of these values are equal
         follows = {**(_equal_twice(before, after, changed) if learns else {}), **initial}
         if after != _with_values(before, changed, follows):
             return True
         initial.update(follows)
         return False
 
-    def deciding(changed: Mapping[str, Any], learns: bool = False) -> Set[str]:
-        """Returns the names of those that decide."""
-        if not decides(changed, learns):
-            return set()
-        return {name for name, each in changed.items() if decides({name: each}, learns)}
-
-    def numbers(factor: float, summand: float = 0.0) -> Dict[str, Any]:
-        """Returns multiples of the other values, or other numbers, where there was a number."""
-        return {
+    for factor, summand in (1, 0), (8, 0), (0, 1), (0, 2), (0, 0), (-1, 0):
+        changed = {
             name: type(each)(factor * each + summand)
             for name, each in others.items()
-            if hyper[name].value is not None
+            if name not in decided | nonzero and (factor == 1 or name in numbers)
         }
+        found = _deciding(changed, decides, is_quick)
+        (decided if factor > 0 or summand else nonzero).update(found)
+    for name in decided - numbers:
+        raise RecordError(
+            f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
+            "something by it, or computes another value from it: pass a number"
+        )
+    initial = {name: each for name, each in initial.items() if each not in decided}
+    nonzero_names = tuple(name for name in hyper if name in nonzero)
+    return _settled(record._replace(nonzero=nonzero_names, initial=initial), decided)
 
-    decided = deciding(others, learns=True)
-    for changed in numbers(8.0), numbers(0.0, 1.0), numbers(0.0, 2.0):
-        decided |= deciding(changed)
-    nonzero = deciding(numbers(0.0)) | deciding(numbers(-1.0))
-    for name in decided:
-        if hyper[name].value is None:
-            raise RecordError(
-                f"{record.optimizer} cannot be recorded: {name} is no number, but Python decides "
-                "something by it, or computes another value from it: pass a number"
-            )
-    return _settled(
-        record._replace(
-            nonzero=tuple(name for name in hyper if name in nonzero - decided),
-            initial={name: each for name, each in initial.items() if each not in decided},
-        ),
-        decided,
-    )
+
+def _deciding(
+    changed: Mapping[str, Any], decides: Callable[[Mapping[str, Any]], bool], is_quick: bool
+) -> Set[str]:
+    """Returns the names of those that decide alone, of the others those in pairs, or else all."""
+    found: Set[str] = set()
+    refused: Set[str] = set()
+    for size in (1, 2, len(changed)):
+        left = {name: changed[name] for name in changed if name not in found | refused}
+        with contextlib.suppress(Refused):
+            if (size > 1 or is_quick) and not decides(left):
+                break
+        for some in itertools.combinations(left, min(size, len(left))):
+            try:
+                found.update(some if decides({name: left[name] for name in some}) else ())
+            except Refused:
+                refused.update(some if size == 1 else ())
+    return found
 
 
 def _equal_twice(before: Record, after: Record, changed: Mapping[str, Any]) -> Dict[str, str]:

@@ -230,10 +230,15 @@ class JaxOptimizer:
                     f"{name} was an integer when it was recorded, so it cannot be a float: record "
                     "the optimizer with a float, such as 1.0"
                 )
-        return {
+        arrays = {
             name: jnp.asarray(value, dtype_of(scalars[name].dtype))
             for name, value in values.items()
         }
+        for name in self.record.nonzero:  # a compiled function cannot raise an error
+            has_sign = jnp.sign(values[name]) == np.sign(scalars[name].value or 0)
+            for other in (each for each in arrays if scalars[each].dtype not in INTEGERS):
+                arrays[other] = jnp.where(has_sign, arrays[other], jnp.nan)
+        return arrays
 
     def _clipped(self, library: JaxLibrary, gradients: List[Any], limit: Any) -> List[Any]:
         """Returns the gradients, multiplied so that their global norm is at most a limit."""

@@ -100,6 +100,8 @@ class RecordedOptimizer(keras.optimizers.Optimizer):
             raise AttributeError(
                 f"the record of {self.record.optimizer} does not follow a learning rate"
             )
+        given = {**self._rule.hyperparameters, _RATE: rate}
+        given_hyperparameters(self.record, given, functions=callable(rate))
         keras.optimizers.Optimizer.learning_rate.fset(self, rate)
 
     @property

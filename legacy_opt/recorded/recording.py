@@ -7,7 +7,6 @@ TensorFlow, and its results have the bits of native kernels.
 from __future__ import annotations
 
 import copy
-import inspect
 from typing import Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 import numpy as np
@@ -25,6 +24,7 @@ from legacy_opt.native.updates.formulas import level_of
 from legacy_opt.native.updates.optimizers import formulas_of, may_have_kernels
 from legacy_opt.native.updates.weight_decay import DecayedFormulas
 from legacy_opt.recorded import followed, records, step_scalars
+from legacy_opt.recorded.constructors import Constructor
 from legacy_opt.recorded.operations import FLOATS
 from legacy_opt.recorded.records import Group, Program, Record, RecordError, Scalar, Slot
 from legacy_opt.recorded.traced import LEVELS, function_of, program_of
@@ -34,7 +34,7 @@ v1 = tf.compat.v1
 # One shape for each number of axes that may make a difference; the last stands for more axes.
 _SHAPES: Sequence[Sequence[int]] = ([], [3], [3, 4], [2, 3, 4])
 # Arguments of methods that get a variable or its name.
-_OF_VARIABLES = {"variable", "var", "variable_name", "param_name", "param"}
+_OF_VARIABLES = {"variable", "var", "handle", "variable_name", "param_name", "param"}
 _NO_ROWS = "a variable without axes has no rows"
 
 
@@ -71,10 +71,9 @@ def record(
     shapes = variables or {f"rank_{len(shape)}": shape for shape in _SHAPES}
 
     def traced(changed: Mapping[str, Any]) -> Record:
-        values = {recorder.given.hyperparameters[key][2]: each for key, each in changed.items()}
         some = {key: shapes[key] for key in map(_variable_of, found.groups)}
         with tf.Graph().as_default():
-            values = {**_derived(optimizer, values), **values}
+            values = constructor.attributes({attributes[key]: changed[key] for key in changed})
             other = _Recorder(_copy(optimizer, values), some, dtype, decay_var_list, False)
             return other.record(name, tuple(other.groups()))
 
@@ -83,7 +82,11 @@ def record(
             recorder = _Recorder(_copy(optimizer), shapes, dtype, decay_var_list)
             groups = recorder.groups()
             found = recorder.record(name, tuple((_by_name if variables else _by_rank)(groups)))
-        found = followed.found(found, traced)
+            attributes = {key: each[2] for key, each in recorder.given.hyperparameters.items()}
+            constructor = Constructor(optimizer, attributes.values())
+        unknown = [key for key, each in attributes.items() if each in constructor.unknown]
+        is_quick = not contract.is_of_user(type(optimizer))
+        found = followed.found(found, traced, unknown, is_quick)
         if variables is None:
             _check_other_variables(optimizer, dtype, groups)
     # The optimizer's own code may raise them, too.
@@ -140,10 +143,12 @@ def _check_other_variables(optimizer: V1Optimizer, dtype: Any, groups: Sequence[
 
 def _why_names_matter(optimizer: V1Optimizer) -> Optional[str]:
     """Returns the method or attribute by which an optimizer may look at names of variables."""
-    for cls in type(optimizer).__mro__:
-        for name, method in vars(cls).items() if contract.is_of_user(cls) else ():
-            code = getattr(method, "__code__", None)
-            if code and _OF_VARIABLES.intersection(code.co_varnames[: code.co_argcount]):
+    classes = type(optimizer).__mro__
+    for owner in (optimizer, *filter(contract.is_of_user, classes)):
+        for name in vars(owner):  # an override may call its arguments otherwise
+            codes = [getattr(vars(each).get(name), "__code__", None) for each in classes]
+            names = [each.co_varnames[: each.co_argcount] for each in codes if each]
+            if name == "_create_slots" or any(map(_OF_VARIABLES.intersection, names)):
                 return f"its method {name}"
     for name, value in vars(optimizer).items():
         texts = value if isinstance(value, (list, tuple, set, frozenset)) else ()
@@ -157,28 +162,6 @@ def _variable_of(group: Group) -> str:
     """Returns the name of one of the variables for which a group was recorded."""
     _, high = group.ranks or (0, None)
     return next(iter(group.variables or [f"rank_{len(_SHAPES) - 1 if high is None else high}"]))
-
-
-def _derived(optimizer: V1Optimizer, changed: Mapping[str, Any]) -> Dict[str, Any]:
-    """Returns what the constructor of a user's class computes from other values of attributes."""
-    cls, both = type(optimizer), []
-    plain = (bool, int, float, str, list, tuple, dict, type(None), np.generic)
-    if not contract.is_of_user(cls):
-        return {}
-    try:
-        for attributes in vars(optimizer), {**vars(optimizer), **changed}:
-            found = {key.lstrip("_"): value for key, value in attributes.items()}
-            found.setdefault("learning_rate", found.get("lr"))
-            names = inspect.signature(cls).parameters
-            both.append(vars(cls(**{name: found[name] for name in names if name in found})))
-        before, after = both
-        return {
-            name: value
-            for name, value in after.items()
-            if callable(value) or (isinstance(value, plain) and value != before.get(name))
-        }
-    except Exception:  # an argument is unknown, or a value is not allowed
-        return {}
 
 
 def _copy(optimizer: V1Optimizer, changed: Mapping[str, Any] = {}) -> V1Optimizer:

@@ -424,7 +424,27 @@ def check_hyperparameters():
             refused("hyperparams must be", optimizer.step, params, its, {"w": gradients[0]})
 
 
+def check_signs():
+    """A value by whose sign Python decides becomes no other one, also in compiled steps."""
+    record = recorded.load("AddSignOptimizer")._replace(nonzero=("alpha",))
+    params, gradients = {"w": ones(2)}, {"w": ones(2)}
+    optimizer, transformation = JaxOptimizer(record), from_record(record)
+    state, step, update = optimizer.init(params), jax.jit(optimizer.step), transformation.update
+    for value, is_right in (0.5, True), (0.0, False), (-0.5, False), (np.nan, False):
+        its = optax.tree_utils.tree_set(state, alpha=jnp.float32(value))
+        found = step(params, its, gradients)[0], jax.jit(update)(gradients, its, params)[0]
+        for each in found:
+            assert np.isfinite(each["w"]).all() if is_right else np.isnan(each["w"]).all(), value
+        if value <= 0:
+            refused("to 0 or another sign", optimizer.step, params, its, gradients)
+    plain = JaxOptimizer(recorded.load("AddSignOptimizer"), alpha=0.5)
+    expected, _ = jax.jit(plain.step)(params, plain.init(params), gradients)
+    its = optax.tree_utils.tree_set(state, alpha=jnp.float32(0.5))
+    assert np.array_equal(step(params, its, gradients)[0]["w"], expected["w"])
+
+
 CHECKS = (
+    check_signs,
     check_rates,
     check_schedules,
     check_state_files,

@@ -166,6 +166,12 @@ def check_hyperparameters():
             given = {name: 0.5}
             refused(f"{name} was 0.0 when", RecordedOptimizer, record, hyperparameters=given)
             RecordedOptimizer(record, hyperparameters={name: 0.0})
+    record = recorded.load("MomentumOptimizer")._replace(nonzero=("learning_rate",))
+    optimizer = RecordedOptimizer(record, 0.1)
+    for wrong in 0.0, -0.5, np.float32(0.0), lambda: 0.1:
+        refused("learning_rate ", setattr, optimizer, "learning_rate", wrong)
+    optimizer.learning_rate = 0.5
+    assert float(optimizer.learning_rate) == 0.5
     record = recorded.load("AdafactorOptimizer")
     refused("no hyperparameter 'learning_rate'", RecordedOptimizer, record, 0.1)
     try:

@@ -52,6 +52,11 @@ def values_of(optimizer: V1Optimizer) -> Any:
         return object()  # equals nothing, so the rule is traced again
 
 
+def same(value: Any, other: Any) -> bool:
+    """Whether numbers, strings, arrays and containers are equal, and other objects identical."""
+    return _comparable(value, {}) == _comparable(other, {})
+
+
 @contextlib.contextmanager
 def without_eager_tensors(optimizer: V1Optimizer) -> Iterator[None]:
     """Scope in which placeholders replace the eager tensors in the attributes of an optimizer.
