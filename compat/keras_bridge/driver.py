@@ -321,9 +321,7 @@ class V1Driver:
             return {}
         rate = self._step.rate
         if not inputs.by_keras:
-            rate = schedules.at_step(
-                inputs.schedule, tf.convert_to_tensor(self.owner.steps_done().now)
-            )
+            rate = schedules.at_step(inputs.schedule, self.owner.steps_done().now)
         return dict.fromkeys(inputs.rates, rate)
 
     def _with_rate_of_dtype(self, optimizer: V1Optimizer, dtype: DType):

@@ -190,10 +190,10 @@ def apply_and_count(optimizer, bound, pairs, global_step, name):
     if not tf.executing_eagerly():
         done, counts = apply()
     else:
-        before = None if optimizer in _counting else int(global_step)
+        before = None if optimizer in _counting else int(global_step.read_value())
         done = bound.apply_gradients(pairs, **given)
         if before is not None:  # the first step, which has created the slots
-            changed = int(global_step) != before
+            changed = int(global_step.read_value()) != before
             _counting[optimizer] = changed or _counts_in_a_trace(optimizer, apply)
         counts = _counting[optimizer]
     if counts:
