@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import numbers
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Type, Union
 
 import tensorflow as tf
 
@@ -321,7 +321,7 @@ class V1Driver:
             return {}
         rate = self._step.rate
         if not inputs.by_keras:
-            rate = schedules.at_step(inputs.schedule, self.owner.steps_done().read())
+            rate = schedules.at_step(inputs.schedule, self.owner.steps_done().now)
         return dict.fromkeys(inputs.rates, rate)
 
     def _with_rate_of_dtype(self, optimizer: V1Optimizer, dtype: DType):
@@ -354,8 +354,7 @@ class V1Driver:
 
         Updates and the dtypes of slots may depend on the global step.
         """
-        variable, read = self.owner.steps_done()
-        step = read()
+        variable, step = self.owner.steps_done()
         with contextlib.ExitStack() as stack:
             for each in optimizers:
                 values = self._step_attributes(each, variable, step)
@@ -364,7 +363,7 @@ class V1Driver:
             yield
 
     def _step_attributes(
-        self, optimizer: V1Optimizer, variable: Variable, step: Tensor
+        self, optimizer: V1Optimizer, variable: Variable, step: Union[Variable, Tensor]
     ) -> Dict[str, Any]:
         """Returns the attributes of one optimizer that depend on the global step, as a dict."""
         inputs = optimizer._step_inputs
@@ -376,25 +375,35 @@ class V1Driver:
         if self.global_step is not None:
             values.update(dict.fromkeys(inputs.counts, variable))
             if inputs.step is not None:
-                values[inputs.step] = tf.cast(step, inputs.step_dtype)
+                values[inputs.step] = _of_dtype(step, inputs.step_dtype)
         return values
 
     @contextlib.contextmanager
-    def _found_by_tensorflow(self, step: Tensor):
+    def _found_by_tensorflow(self, step: Union[Variable, Tensor]):
         """Lets `tf.compat.v1.train.get_global_step` find the step within this scope."""
         if not isinstance(self.global_step, str):  # then the graph's global step is right
             yield
             return
-        of_graph = None
+        of_graph, held = None, []
         if self.settings.step_dtype.is_integer:
-            step = tf.cast(step, self.settings.step_dtype)
+            step = _of_dtype(step, self.settings.step_dtype)
         if versions.for_a_session():
-            of_graph, step = find_global_step(), tf.identity(step)
+            of_graph = find_global_step()
+            step = step if of_graph is None else tf.identity(step)
+        elif not hasattr(step, "assign"):
+            held = [dict(vars(each)) for each in self._nested]
         with found_as_global_step(step):
             yield
+        for each, earlier in zip(self._nested, held):
+            holding = [name for name, value in vars(each).items() if value is step]
+            restore(vars(each), earlier, holding)  # a later step must find its own tensor
         if of_graph is not None and step.consumers():
             with tf.init_scope():
                 self._check_follows(tf.convert_to_tensor(of_graph))
+
+
+def _of_dtype(step: Union[Variable, Tensor], dtype: DType) -> Union[Variable, Tensor]:
+    return step if step.dtype.base_dtype == dtype else tf.cast(step, dtype)
 
 
 def _finish(optimizer: V1Optimizer, update_ops: List[Operation]):

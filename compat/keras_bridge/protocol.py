@@ -39,11 +39,12 @@ class StepsDone(NamedTuple):
 
     Attributes:
       variable: the `tf.Variable` that counts the steps.
-      read: a function that returns the number as an integer tensor in the current graph.
+      now: the same variable, or an integer tensor of the current graph, if the variable has a
+        component for each replica, or counts something else.
     """
 
     variable: Variable
-    read: Callable[[], Tensor]
+    now: Union[Variable, Tensor]
 
 
 class StateOwner:

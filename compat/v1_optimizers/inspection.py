@@ -88,8 +88,8 @@ def step_attribute(optimizer, global_step_attr=None, excluded=()):
         is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if _is_integer_scalar(value) or ("global_step" in key and is_count):
             raise ValueError(
-                f"{name}.{key} looks like a global step, but nothing would increment it. If it is "
-                f"a global step, pass global_step_attr={key!r}; if not, make it a plain number."
+                f"{name}.{key} looks like a global step, but it is not known whether it is one. "
+                f"If it is, pass global_step_attr={key!r}; if not, make it a plain number."
             )
     return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
 

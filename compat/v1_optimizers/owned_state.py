@@ -13,16 +13,18 @@ import functools
 import inspect
 import numbers
 import pickle
+import weakref
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import contract
-from legacy_opt.core.variable_access import after, copied
+from legacy_opt.core.graphs import assignments
+from legacy_opt.core.variable_access import after
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from . import supported
-from .copying import BRIDGE_ATTRIBUTES, chosen_variables, copy_all
+from .copying import BRIDGE_ATTRIBUTES, chosen_variables, copied, copy_all
 from .nesting import NewVariable
 
 v1 = tf.compat.v1
@@ -162,9 +164,10 @@ class NestedStateInKeras(StateInKeras):
 
 
 def apply_and_count(optimizer, bound, pairs, global_step, name):
-    """Calls apply_gradients of an optimizer as a whole; the step is incremented in any case.
+    """Calls apply_gradients of an optimizer as a whole, and counts if its class never does.
 
-    Some classes leave it to the user, as BERT's does. A wrapper increments it as in a Session.
+    Some classes leave it to the user, as BERT's does. Others skip it in some steps, which is left
+    to them, as in a Session. A wrapper increments it as in a Session.
 
     Args:
       optimizer: the optimizer, a copy that `copy_with_state_in` has made.
@@ -178,12 +181,43 @@ def apply_and_count(optimizer, bound, pairs, global_step, name):
     given = contract.accepted(function, **given) if function else given
     if function is None or global_step is None or isinstance(optimizer, OptimizerWrapper):
         return bound.apply_gradients(pairs, **given)
-    before = copied(tf.identity(global_step.read_value()))
-    with after(before):
+
+    def apply():
+        before = assignments(global_step)
         done = bound.apply_gradients(pairs, **given)
+        return done, assignments(global_step) != before
+
+    if not tf.executing_eagerly():
+        done, counts = apply()
+    else:
+        before = None if optimizer in _counting else int(global_step.read_value())
+        done = bound.apply_gradients(pairs, **given)
+        if before is not None:  # the first step, which has created the slots
+            changed = int(global_step.read_value()) != before
+            _counting[optimizer] = changed or _counts_in_a_trace(optimizer, apply)
+        counts = _counting[optimizer]
+    if counts:
+        return done
     with after(done):
-        missing = tf.maximum(1 - (global_step.read_value() - before), 0)
-        return tf.group(global_step.assign_add(missing, read_value=False))
+        return global_step.assign_add(1, read_value=False)
+
+
+# {an optimizer that runs eagerly: whether it increments the step itself, in some steps at least}
+_counting = weakref.WeakKeyDictionary()
+
+
+def _counts_in_a_trace(optimizer, apply):
+    """Returns the second result of `apply` in a graph that never runs; False if there is none."""
+    counts = []
+    before = {name: copied(value) for name, value in vars(optimizer).items()}
+    try:
+        v1.wrap_function(lambda: counts.append(apply()[1]), [])
+    except Exception:  # it only works eagerly; and in the first step, it has not counted
+        counts.append(False)
+    finally:
+        vars(optimizer).clear()
+        vars(optimizer).update(before)
+    return counts[0]
 
 
 def copy_with_state_in(optimizer, driver, step_inputs):

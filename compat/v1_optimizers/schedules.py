@@ -75,9 +75,10 @@ def at_step(schedule, step):
 
     Args:
       schedule: a function that `for_keras` has returned. It takes the step, or no argument.
-      step: the number of training steps done.
+      step: the number of training steps done, a tensor or variable.
     """
-    return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)
+    rate = schedule(tf.convert_to_tensor(step)) if takes_step(schedule) else schedule()
+    return tf.cast(rate, tf.float32)
 
 
 def is_v1_decay(rate):

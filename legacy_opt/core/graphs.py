@@ -1,10 +1,15 @@
-"""Finds what a tensor of a graph is computed from; stores objects in graphs."""
+"""Finds what a tensor of a graph is computed from, and what assigns a variable; stores objects."""
+
+import functools
+import re
 
 import tensorflow as tf
 
 from legacy_opt import versions
 
 _VARIABLES = {"VarHandleOp", "Variable", "VariableV2"}
+_ASSIGNS = re.compile("(Resource)?(Assign|CountUpTo|Scatter)")
+_FORWARDS = {"Identity", "Switch", "RefSwitch", "Enter", "RefEnter"}  # the variable itself
 
 
 def source_of(variable):
@@ -26,6 +31,51 @@ def attached(graph, attribute, make):
     if not hasattr(graph, attribute):
         setattr(graph, attribute, make())
     return getattr(graph, attribute)
+
+
+def assignments(variable):
+    """Returns the names of the current graph's operations that assign a variable, as a set.
+
+    They include conditions, loops and calls of functions in which an operation may assign it.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    waiting = [
+        each.handle if hasattr(each, "handle") else each.op.outputs[0]
+        for each in getattr(variable, "values", (variable,))
+    ]
+    if hasattr(graph, "capture"):  # the graph of a function
+        waiting = [graph.capture(each) for each in waiting]
+    functions = functools.lru_cache(None)(
+        lambda: {each.signature.name: each for each in graph.as_graph_def().library.function}
+    )
+    found = set()
+    while waiting:
+        tensor = waiting.pop()
+        for operation in tensor.consumers():
+            if operation.type in _FORWARDS:
+                waiting += operation.outputs
+            elif _assigns(operation.node_def, {tensor.op.name}, functions):
+                found.add(operation.name)
+    return found
+
+
+def _assigns(node, names, functions):
+    """Whether a node of a graph or function assigns a variable that has one of `names` there."""
+    given = [each.split(":")[0] for each in node.input if each[0] != "^"]
+    if _ASSIGNS.match(node.op):
+        return given[0] in names
+    called = [each for value in node.attr.values() for each in (value.func, *value.list.func)]
+    for body in [functions()[each.name] for each in called if each.name]:
+        parameters = [each.name for each in body.signature.input_arg]
+        # The last inputs are the function's; the first is the condition.
+        pairs = zip(reversed(parameters), reversed(given))
+        inside = {parameter for parameter, each in pairs if each in names}
+        for each in body.node_def:
+            if each.op in _FORWARDS and each.input[0].split(":")[0] in inside:
+                inside.add(each.name)
+            if _assigns(each, inside, functions):
+                return True
+    return False
 
 
 def integer_variables_behind(tensor):

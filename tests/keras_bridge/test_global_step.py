@@ -333,6 +333,36 @@ def test_a_step_that_prepare_reads(api, looked_up):
     both(api, program)
 
 
+class FinishesByTheStep(SGD):
+    """Its `_finish` reads the step, which v1 increments afterwards."""
+
+    def __init__(self, step):
+        super().__init__(0.1)
+        self._global_step = step
+
+    def _create_slots(self, var_list):
+        self._trained = list(var_list)
+
+    def _finish(self, update_ops, name_scope):
+        with tf.control_dependencies(update_ops):
+            by = tf.cast(self._global_step.read_value(), tf.float32)
+            added = [each.assign_add(by * tf.ones(each.shape)) for each in self._trained]
+        return tf.group(*update_ops, *added, name=name_scope)
+
+
+@pytest.mark.parametrize("wrap", [lambda each: each, legacy_opt.MovingAverageOptimizer])
+@pytest.mark.parametrize("counts", [True, False])
+def test_a_step_that_finish_reads(api, wrap, counts):
+    def program(each, session):
+        step, variables = new_step(2), [weight(name) for name in "abcdefgh"]
+        pairs = [(tf.ones([1]), variable) for variable in variables]
+        op = minimized(each, wrap(FinishesByTheStep(step)), pairs, step if counts else None)
+        start(session, step)
+        return trained_between(session, op, step if counts else step.assign_add(1), variables)
+
+    both(api, program)
+
+
 class CountsItself(SGD):
     """Has an integer counter of its own, which is no global step."""
 

@@ -69,7 +69,7 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
         Mutation(
             "the global step stays 0",
             "V1Driver._step_attributes",
-            "values[inputs.step] = tf.cast(step, inputs.step_dtype)",
+            "values[inputs.step] = _of_dtype(step, inputs.step_dtype)",
             "values[inputs.step] = tf.zeros([], inputs.step_dtype)",
             step,
         ),

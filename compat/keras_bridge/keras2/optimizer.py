@@ -16,14 +16,23 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.gradient_order import writes_after
 from legacy_opt.core.types import DType, GradAndVar, GradsAndVars, Tensor, V1Optimizer, Variable
+from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
 from ...v1_optimizers.study import study
+from ...v1_optimizers.temporary_attributes import with_attributes
 from .. import configuration
 from ..driver import V1Driver
 from ..protocol import GlobalStep
 from ..refusals import check_global_step, set_too_late
 from .state import Keras2State
+
+
+class _NotYet:
+    """Takes the place of `iterations`, which Keras would increment before `_finish`."""
+
+    def assign_add(self, *_: Any, **__: Any) -> Optional[Tensor]:
+        return None if tf.executing_eagerly() else tf.zeros([])
 
 
 class BridgedOptimizer(Keras2State):
@@ -114,15 +123,17 @@ class BridgedOptimizer(Keras2State):
         with self._v1.step(pairs, self._rate_now(), self._hyperparameters_now()):
             if self._v1.settings.delegates_apply_gradients:
                 return self._v1.apply_gradients(pairs, self.iterations, kwargs.get("name"))
-            done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
+            with with_attributes(self, {"_iterations": _NotYet()}):
+                done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
             finished = self._v1.finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
-            return done
+            return self.iterations.assign_add(1)
         ops = []
         for value in [done, finished]:
             for item in distribution.experimental_local_results(value):
-                ops += [op for op in tf.nest.flatten(item) if op is not None]
-        return tf.group(*ops)
+                ops += tf.nest.flatten(item)
+        with after(*ops):
+            return self.iterations.assign_add(1, read_value=False)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Variable, apply_state: Any = None):
         return self._v1.update_dense(grad, handle)

@@ -118,7 +118,8 @@ class Keras2State(StateOwner, Base):
         return versions.distributed_variable(variable).name
 
     def steps_done(self) -> StepsDone:
-        return StepsDone(self.iterations, self.iterations.read_value)
+        steps = self.iterations
+        return StepsDone(steps, steps.read_value() if tf.distribute.has_strategy() else steps)
 
     def variable_key(self, variable: KerasVariable) -> Hashable:
         return versions.slot_key(variable)

@@ -185,12 +185,12 @@ class BridgedOptimizer(Keras3State):
         Keras always adds 1 to `_iterations` afterwards, so this method sets `_iterations` to the
         correct value minus 1.
         """
-        variable, read = self.steps_done()
+        variable, steps = self.steps_done()
         before = variable.read_value()
-        variable.assign(read())  # less than `before` if Keras accumulates gradients
+        variable.assign(steps)  # less than `before` if Keras accumulates gradients
         try:
             self._v1.apply_gradients(pairs, variable)
-            if self._v1.settings.accumulates:
+            if not self.gradient_accumulation_steps:
                 before = variable.read_value() - 1  # so that `_iterations` counts updates
         finally:
             variable.assign(before)

@@ -119,7 +119,9 @@ class Keras3State(
     def steps_done(self) -> StepsDone:
         variable = versions.tf_variable(self._iterations)
         # If Keras accumulates gradients, `iterations` is smaller than `_iterations`.
-        return StepsDone(variable, lambda: tf.convert_to_tensor(self.iterations))
+        if self.gradient_accumulation_steps or tf.distribute.has_strategy():
+            return StepsDone(variable, tf.convert_to_tensor(self.iterations))
+        return StepsDone(variable, variable)
 
     def variable_key(self, variable: KerasVariable) -> Hashable:
         return self._var_key(versions.tf_variable(variable))
