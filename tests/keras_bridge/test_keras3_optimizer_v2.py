@@ -212,8 +212,11 @@ def test_refused(make, error, message):
 
 def test_a_minimize_that_computes_the_same_is_not_refused():
     given = MinimizesAlike(0.1, momentum=0.5)
-    given.decays = "unchanged"
-    assert to_keras(given, api="keras3")._inner.decays == given.decays == "unchanged"
+    given.decays = False
+    assert to_keras(given, api="keras3")._inner.decays is given.decays is False
+    given.decays = "a list of an earlier call, which minimize would forget"
+    with pytest.raises(TypeError, match="MinimizesAlike overrides minimize"):
+        to_keras(given, api="keras3")
 
 
 def test_wrong_arguments():
