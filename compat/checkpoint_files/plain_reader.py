@@ -185,4 +185,7 @@ def _is_inside(part, whole):
 
 
 def _count(shape):
-    return int(np.prod(shape, dtype=object))  # of Python's integers, which do not overflow
+    count = 1  # in Python's integers, which do not overflow
+    for size in shape:
+        count *= size
+    return count
