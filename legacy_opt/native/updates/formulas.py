@@ -168,8 +168,8 @@ class Formulas:
           variable: the variable.
           again: whether to read the attributes of the optimizer again in this step.
         """
-        scalars = self.scalar_inputs(variable.dtype.base_dtype)
-        dtypes = tuple((each.name, each.dtype) for each in scalars)
+        scalars = self.scalars(variable.dtype.base_dtype)
+        dtypes = tuple((name, each.dtype.base_dtype.name) for name, each in scalars.items())
         return Dependencies(self.flags(variable), dtypes, self.attributes(again))
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
