@@ -96,15 +96,8 @@ def sequence_loss(
 ) -> tf.Tensor:
     """Returns the weighted cross-entropy of all sequences together.
 
-    Args:
-      logits: a list with a tensor of shape [batch, classes] for each time step.
-      targets: a list with the classes, integers of shape [batch], for each time step.
-      weights: a list with a float tensor of shape [batch] for each time step.
-      average_across_timesteps: whether to divide each sequence by the sum of its weights.
-      average_across_batch: whether to divide by the number of sequences.
-      softmax_loss_function: a function that is called with `labels` and `logits`, instead of the
-        sparse softmax cross-entropy.
-      name: the name scope of the operations.
+    `average_across_batch` says whether to divide by the number of sequences. The other arguments
+    are those of `sequence_loss_by_example`.
 
     Returns:
       A float tensor without axes.

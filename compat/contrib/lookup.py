@@ -106,13 +106,7 @@ def TextFileStringTableInitializer(
 ) -> Any:
     """Returns the `tf.lookup.TextFileInitializer` of a table from ids to words.
 
-    Args:
-      filename: the path of a file with a word in each line.
-      key_column_index: the column of the key, or a `tf.lookup.TextFileIndex`.
-      value_column_index: the column of the value, or a `tf.lookup.TextFileIndex`.
-      vocab_size: the number of lines, if it is known.
-      delimiter: the character between columns.
-      name: the name of the operation.
+    The arguments are those of `TextFileIdTableInitializer`.
     """
     return tf.lookup.TextFileInitializer(
         *(filename, tf.int64, key_column_index, tf.string, value_column_index),

@@ -175,13 +175,7 @@ def streaming_false_negative_rate(
 ) -> Metric:
     """Returns the share of true labels that are predicted to be false.
 
-    Args:
-      predictions: a tensor that is cast to booleans.
-      labels: a tensor that is cast to booleans.
-      weights: the weights of the labels.
-      metrics_collections: the graph collections to which the value is added.
-      updates_collections: the graph collections to which the update is added.
-      name: the variable scope.
+    The arguments are those of `streaming_false_positive_rate`.
     """
     with v1.variable_scope(name, "false_negative_rate", (predictions, labels, weights)):
         share = _share("false_negatives", "true_positives", predictions, labels, weights)

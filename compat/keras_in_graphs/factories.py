@@ -37,11 +37,7 @@ def find(source):
     if isinstance(source, str):
         source = _class_named(source)
     is_class = isinstance(source, type)
-    if (
-        isinstance(source, v1.train.Optimizer)
-        or is_class
-        and issubclass(source, v1.train.Optimizer)
-    ):
+    if issubclass(source if is_class else type(source), v1.train.Optimizer):
         raise TypeError(f"to_v1 takes a Keras optimizer, but {source!r} is a v1 optimizer already.")
     if not is_class and versions.api_of(source) is not None:
         original = _bridged_from(source)

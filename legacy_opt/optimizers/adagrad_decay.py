@@ -26,14 +26,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot
-from legacy_opt.core.types import (
-    GlobalStep,
-    Gradient,
-    Hyperparameter,
-    Operation,
-    Tensor,
-    Variable,
-)
+from legacy_opt.core.types import GlobalStep, Gradient, Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import Addition, RuleResult, Update
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, on_any_device
 from legacy_opt.optimizers.flat_elements import (

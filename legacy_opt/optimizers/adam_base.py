@@ -135,19 +135,24 @@ class AdamBase(RuleOptimizer):
         """
         if update.sparse or update.densified:
             return NotImplemented
+        return self._call_kernel(
+            "Adam", update, hyper, beta2_power=hyper.beta2_power, use_nesterov=use_nesterov
+        )
+
+    def _call_kernel(self, kernel, update, hyper, **arguments):
+        """Applies a kernel with the arguments that the kernels of Adam and AdaMax share."""
         return fused_kernels.apply(
-            "Adam",
+            kernel,
             update,
             use_locking=self._use_locking,
             m=update.slots.m,
             v=update.slots.v,
             beta1_power=hyper.beta1_power,
-            beta2_power=hyper.beta2_power,
             lr=hyper.learning_rate,
             beta1=hyper.beta1,
             beta2=hyper.beta2,
             epsilon=hyper.epsilon,
-            use_nesterov=use_nesterov,
+            **arguments,
         )
 
     def update_non_slots(

@@ -16,7 +16,6 @@ from typing import Dict, Optional
 
 import tensorflow as tf
 
-from legacy_opt.core import fused_kernels
 from legacy_opt.core.types import Hyperparameter, Operation
 from legacy_opt.core.update import Update
 from legacy_opt.optimizers.adam_base import AdamBase, moving_average
@@ -84,16 +83,4 @@ class AdaMaxOptimizer(AdamBase):
         return change, {"m": m, "v": v}
 
     def fused(self, update: Update) -> Optional[Operation]:
-        hyper = update.hyper
-        return fused_kernels.apply(
-            "AdaMax",
-            update,
-            use_locking=self._use_locking,
-            m=update.slots.m,
-            v=update.slots.v,
-            beta1_power=hyper.beta1_power,
-            lr=hyper.learning_rate,
-            beta1=hyper.beta1,
-            beta2=hyper.beta2,
-            epsilon=hyper.epsilon,
-        )
+        return self._call_kernel("AdaMax", update, update.hyper)

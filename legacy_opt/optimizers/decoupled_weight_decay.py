@@ -20,17 +20,7 @@ import contextlib
 import copyreg
 import functools
 import inspect
-from typing import (
-    Any,
-    ClassVar,
-    Collection,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Type,
-)
+from typing import Any, ClassVar, Collection, Iterable, Iterator, List, NamedTuple, Optional, Type
 
 import tensorflow as tf
 
@@ -57,14 +47,7 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.update_methods import UpdateMethods
 from legacy_opt.core.user_warnings import DifferenceFromOriginalWarning, warn
-from legacy_opt.core.variable_access import (
-    Access,
-    after,
-    copied,
-    here,
-    is_resource,
-    variable_op,
-)
+from legacy_opt.core.variable_access import Access, after, copied, here, is_resource, variable_op
 from legacy_opt.core.variable_lists import parts_of
 
 v1 = tf.compat.v1.train

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.types import FunctionOfPairs, GlobalStep, TensorLike
+from legacy_opt.wrappers.moving_average import in_all_replicas
 
 v1 = tf.compat.v1
 
@@ -105,9 +106,4 @@ def _moving_average(name, value, decay):
         def update(variable, value):
             return v1.assign_sub(variable, (variable - value) * weight, name=scope)
 
-        def update_all_replicas(strategy, variable, value):
-            value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
-            return strategy.extended.update(variable, update, args=(value,))
-
-        replica = tf.distribute.get_replica_context()
-        return replica.merge_call(update_all_replicas, args=(average, value))
+        return in_all_replicas(update, average, value)

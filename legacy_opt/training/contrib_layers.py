@@ -164,7 +164,7 @@ def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
     writes_norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
     if writes_norms:
         v1.summary.scalar("global_norm/gradient_norm", gradient_values.global_norm(pairs))
-    if one_step.is_function(clip_gradients):
+    if argument_checks.is_function(clip_gradients):
         pairs = gradient_values.some_gradients("optimize_loss", clip_gradients(pairs))
     elif clip_gradients is not None:
         pairs = gradient_values.clip_by_global_norm(pairs, clip_gradients)
@@ -188,7 +188,7 @@ def _check_learning_rate(learning_rate, decay_fn, global_step):
         one_step.check_function("learning_rate_decay_fn", decay_fn)
     if learning_rate is None:
         return
-    if one_step.is_function(learning_rate):
+    if argument_checks.is_function(learning_rate):
         raise argument_checks.WrongTypeError(
             "learning_rate must be a number, a scalar tensor or variable, or None, got the "
             f"function {learning_rate!r}: call it, or pass it as learning_rate_decay_fn."
@@ -207,7 +207,7 @@ def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
         argument_checks.not_negative("gradient_noise_scale", gradient_noise_scale)
     if gradient_multipliers is not None:
         gradient_functions.check_multipliers(gradient_multipliers)
-    if clip_gradients is not None and not one_step.is_function(clip_gradients):
+    if clip_gradients is not None and not argument_checks.is_function(clip_gradients):
         gradient_values.positive_scalar("clip_gradients", clip_gradients)
 
 

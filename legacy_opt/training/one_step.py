@@ -56,20 +56,15 @@ def copy_after(operations, tensor):
         return tf.identity(tensor, name=name)
 
 
-def is_function(value):
-    """Whether `value` is a function and not a tensor or variable (which may be callable, too)."""
-    return callable(value) and not argument_checks.is_tensor_like(value)
-
-
 def check_function(name, value):
     """Raises a TypeError if an argument is not a function."""
-    if not is_function(value):
+    if not argument_checks.is_function(value):
         raise TypeError(f"{name} must be a function or None, got {value!r}.")
 
 
 def tensor_of_loss(name, loss):
     """Returns a loss as a tensor. Raises a TypeError if its dtype is not floating point."""
-    if is_function(loss):
+    if argument_checks.is_function(loss):
         raise TypeError(f"{name} must be a tensor, got the function {loss!r}: call it.")
     if loss is None:
         raise argument_checks.WrongTypeError(f"{name} must be a tensor, got None.")

@@ -182,7 +182,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
     @staticmethod
     def _subtract_all(pairs):
         if tf.distribute.has_strategy():
-            return [_in_all_replicas(_subtract, average, amount) for average, amount in pairs]
+            return [in_all_replicas(_subtract, average, amount) for average, amount in pairs]
         return [_subtract(average, amount) for average, amount in pairs]
 
     # The averages are slots.
@@ -293,7 +293,7 @@ def _subtract(average, amount):
         return _WHOLE_VARIABLE.subtract(average, amount)
 
 
-def _in_all_replicas(update, variable, value):
+def in_all_replicas(update, variable, value):
     """Updates all components of a distributed variable. All replicas must pass equal values."""
 
     def merge(strategy, variable, value):

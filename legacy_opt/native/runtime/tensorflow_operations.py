@@ -215,8 +215,8 @@ def update(
     Returns:
       The operation; None when executing eagerly.
     """
-    inputs = {"gradients": list(gradients)}
-    return _run(library, "legacy_opt_update", kernel, variables, scalars, use_locking, inputs)
+    inputs = {"scalars": list(scalars), "gradients": list(gradients)}
+    return _run(library, "legacy_opt_update", kernel, variables, use_locking, inputs)
 
 
 def update_rows(
@@ -245,8 +245,8 @@ def update_rows(
     Returns:
       The operation; None when executing eagerly.
     """
-    inputs = {"gradient": gradient, "ids": ids, "all_rows": all_rows}
-    return _run(library, "legacy_opt_update_rows", kernel, variables, scalars, use_locking, inputs)
+    inputs = {"scalars": list(scalars), "gradient": gradient, "ids": ids, "all_rows": all_rows}
+    return _run(library, "legacy_opt_update_rows", kernel, variables, use_locking, inputs)
 
 
 def _run(
@@ -254,22 +254,17 @@ def _run(
     operation: str,
     kernel: Kernel,
     variables: Sequence[Any],
-    scalars: Sequence[Any],
     use_locking: bool,
     inputs: Dict[str, Any],
 ) -> Any:
     if isinstance(variables[0], str):
-        operation += "_named"
-        inputs = dict(inputs, names=list(variables))
+        operation, parameter = operation + "_named", "names"
     else:
         operation += "" if variables[0].dtype == tf.resource else "_ref"
-        inputs = dict(inputs, variables=list(variables))
-    return getattr(library.operations, operation)(
-        scalars=list(scalars),
-        kernel=kernel.key,
-        use_locking=use_locking,
-        **inputs,
-    )
+        parameter = "variables"
+    inputs[parameter] = list(variables)
+    run = getattr(library.operations, operation)
+    return run(kernel=kernel.key, use_locking=use_locking, **inputs)
 
 
 def sums(library: Library, kernel: Kernel, gradients: Sequence[Any]) -> Any:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict
+from typing import Callable
 
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import Formulas
+from legacy_opt.native.updates.formulas import Formulas, Tensors
 from legacy_opt.wrappers.moving_average import difference
 
 
@@ -22,13 +22,11 @@ class AverageFormulas(Formulas):
         super().__init__(optimizer)
         self._rate = rate
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         return {"rate": self._rate}
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
-        def update(
-            value: Tensor, average: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
-        ) -> Results:
+        def update(value: Tensor, average: Tensor, slots: Tensors, scalars: Tensors) -> Results:
             del slots
             return Results(difference(average, value, scalars["rate"]), {})
 

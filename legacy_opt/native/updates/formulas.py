@@ -45,6 +45,7 @@ from legacy_opt.native.compiler.program import (
 from legacy_opt.native.compiler.trace import Results, trace
 from legacy_opt.native.updates.attributes import values_of, without_eager_tensors
 
+Tensors = Dict[str, Tensor]  # by the name of a slot or scalar
 SOME_ROWS = 7  # a number of touched rows, on which rules must not depend
 
 
@@ -108,7 +109,7 @@ class Formulas:
 
     def __init__(self, optimizer: V1Optimizer) -> None:
         self.optimizer = optimizer
-        self._known_scalars: Dict[DType, Dict[str, Tensor]] = {}
+        self._known_scalars: Dict[DType, Tensors] = {}
         self._known_attributes: Any = None
 
     def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
@@ -126,7 +127,7 @@ class Formulas:
         del variable
         return False
 
-    def scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def scalars(self, dtype: DType) -> Tensors:
         """Returns the scalars that `function` needs in this training step.
 
         Args:
@@ -139,10 +140,15 @@ class Formulas:
             self._known_scalars[dtype] = self._scalars(dtype)
         return self._known_scalars[dtype]
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         """Computes the result of `scalars`."""
         del dtype
         return {}
+
+    def scalar_inputs(self, dtype: DType) -> List[Input]:
+        """Returns the `Input` of each of the `scalars`."""
+        tensors = self.scalars(dtype)
+        return [Input(name, SCALAR, each.dtype.base_dtype.name) for name, each in tensors.items()]
 
     def flags(self, variable: Variable) -> Any:
         """Returns what the update of a variable depends on, besides attributes and `scalars`."""
@@ -196,10 +202,7 @@ class Formulas:
         for name, layout in layouts.items():
             level, slot_dtype = level_of(layout, variable, by_rows), layout.dtype or dtype
             slots.append(Input(name, level, slot_dtype.name, is_slot=True))
-        scalars = [
-            Input(name, SCALAR, tensor.dtype.base_dtype.name)
-            for name, tensor in self.scalars(dtype).items()
-        ]
+        scalars = self.scalar_inputs(dtype)
         for name in {each.name for each in slots + scalars} & {GRADIENT, VALUE}:
             raise UnsupportedError(f"a slot or hyperparameter is named {name!r}")
         grad = Input(GRADIENT, ELEMENT, dtype.name)
@@ -238,7 +241,7 @@ class ChangedFormulas(Formulas):
     def must_wait(self, variable: Variable) -> bool:
         return self.base.must_wait(variable)
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         return self.base.scalars(dtype)
 
     def flags(self, variable: Variable) -> Any:
@@ -264,7 +267,7 @@ class RuleFormulas(Formulas):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self.optimizer.needs_whole_tensor(variable)
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         return self._inputs(dtype).scalars()
 
     def _inputs(self, dtype: DType) -> Any:
@@ -311,9 +314,7 @@ class RuleFormulas(Formulas):
         except NotImplementedError as error:
             raise UnsupportedError(str(error)) from None
 
-        def update(
-            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
-        ) -> Results:
+        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
             step = _step_with_inputs(optimizer, inputs.replaced(scalars))
             with step, without_eager_tensors(optimizer):
                 hyper = optimizer.hyper_for(variable)

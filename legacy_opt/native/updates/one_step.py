@@ -12,13 +12,7 @@ from legacy_opt import versions
 from legacy_opt.core import gradient_checks
 from legacy_opt.core.kernel_hook import NO_KERNELS, Kernels
 from legacy_opt.core.types import GradAndVar, Tensor, Variable
-from legacy_opt.core.variable_access import (
-    after,
-    here,
-    is_resource,
-    on_any_device,
-    variable_shape,
-)
+from legacy_opt.core.variable_access import after, here, is_resource, on_any_device, variable_shape
 from legacy_opt.native import settings
 from legacy_opt.native.compiler.program import UnsupportedError
 from legacy_opt.native.runtime import tensorflow_operations

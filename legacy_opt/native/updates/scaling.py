@@ -7,7 +7,7 @@ scalar, and multiplies them itself.
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Callable, List, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
@@ -15,7 +15,7 @@ from legacy_opt import versions
 from legacy_opt.core.types import DType, Operation, Tensor, Variable
 from legacy_opt.core.variable_access import may_share_ref_memory
 from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import ChangedFormulas, Formulas
+from legacy_opt.native.updates.formulas import ChangedFormulas, Formulas, Tensors
 
 _MOST_FACTORS = 4
 _OPERATIONS = {"Mul": tf.multiply, "RealDiv": tf.divide}
@@ -45,7 +45,7 @@ class ScaledFormulas(ChangedFormulas):
         super().__init__(base)
         self.factors = factors
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         factors = {_factor_name(i): factor.scalar for i, factor in enumerate(self.factors)}
         return dict(super()._scalars(dtype), **factors)
 
@@ -55,9 +55,7 @@ class ScaledFormulas(ChangedFormulas):
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
         base_update = super().function(variable, sparse)
 
-        def update(
-            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
-        ) -> Results:
+        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
             for i, factor in enumerate(self.factors):
                 grad = _OPERATIONS[factor.operation](grad, scalars[_factor_name(i)])
             return base_update(grad, value, slots, scalars)

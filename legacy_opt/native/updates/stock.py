@@ -9,7 +9,7 @@ from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Tensor, V1Optimizer, Variable
 from legacy_opt.native.compiler.program import ASSIGN, UnsupportedError
 from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import Formulas
+from legacy_opt.native.updates.formulas import Formulas, Tensors
 from legacy_opt.optimizers.stock_rules import StockRule, hyper_of, scalars_of
 
 
@@ -34,7 +34,7 @@ class StockFormulas(Formulas):
     def needs_whole_tensor(self, variable: Variable) -> bool:
         return self.rule.whole_tensor
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         return scalars_of(self.rule, self.optimizer)
 
     def function(self, variable: Variable, sparse: bool) -> Callable[..., Results]:
@@ -43,9 +43,7 @@ class StockFormulas(Formulas):
             raise UnsupportedError(why_refused)
         function = self.rule.function_for(sparse)
 
-        def update(
-            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
-        ) -> Results:
+        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
             hyper = hyper_of(self.rule, self.optimizer, scalars, grad.dtype)
             new_value, new_slots = function(grad, value, SimpleNamespace(**slots), hyper)
             changes = {name: (ASSIGN, new, None) for name, new in new_slots.items()}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Callable, Dict
 
 from legacy_opt.core.types import DType, Tensor, Variable
-from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, SCALAR, VALUE, Input
+from legacy_opt.native.compiler.program import ELEMENT, GRADIENT, VALUE, Input
 from legacy_opt.native.compiler.trace import Results
-from legacy_opt.native.updates.formulas import ChangedFormulas, Formula
+from legacy_opt.native.updates.formulas import ChangedFormulas, Formula, Tensors
 from legacy_opt.optimizers.decoupled_weight_decay import factor_of
 
 _NAME = "decoupled_weight_decay"  # the name of the weight decay in the dict of scalars
@@ -32,11 +32,11 @@ class DecayedFormulas(ChangedFormulas):
         decays = self.optimizer.decays(variable) and not has_decayed
         return decays, super().flags(variable)
 
-    def _scalars(self, dtype: DType) -> Dict[str, Tensor]:
+    def _scalars(self, dtype: DType) -> Tensors:
         own = self.scalars_from(self.optimizer._weight_decay_tensor, dtype)
         return dict(super()._scalars(dtype), **own)
 
-    def scalars_from(self, weight_decay: Tensor, dtype: DType) -> Dict[str, Tensor]:
+    def scalars_from(self, weight_decay: Tensor, dtype: DType) -> Tensors:
         """Returns the scalars that these formulas add to those of `base`.
 
         Args:
@@ -51,9 +51,7 @@ class DecayedFormulas(ChangedFormulas):
         if not decays or sparse and self.needs_whole_tensor(variable):
             return base_update
 
-        def update(
-            grad: Tensor, value: Tensor, slots: Dict[str, Tensor], scalars: Dict[str, Tensor]
-        ) -> Results:
+        def update(grad: Tensor, value: Tensor, slots: Tensors, scalars: Tensors) -> Results:
             decayed = _decayed(value, scalars)
             results = base_update(grad, decayed, slots, scalars)
             return Results(None, results.changes, results.new_value(decayed))
@@ -64,10 +62,7 @@ class DecayedFormulas(ChangedFormulas):
         """Returns the formula of the decay that must precede a sparse update; see `must_wait`."""
         dtype = variable.dtype.base_dtype
         inputs = [Input(name, ELEMENT, dtype.name) for name in (GRADIENT, VALUE)]
-        inputs += [
-            Input(name, SCALAR, tensor.dtype.base_dtype.name)
-            for name, tensor in self.scalars(dtype).items()
-        ]
+        inputs += self.scalar_inputs(dtype)
 
         def function(tensors: Dict[Input, Any]) -> Results:
             named = {each.name: tensor for each, tensor in tensors.items()}
@@ -76,5 +71,5 @@ class DecayedFormulas(ChangedFormulas):
         return Formula(inputs, [None, *variable.shape.as_list()[1:]], function, by_rows=True)
 
 
-def _decayed(value: Tensor, scalars: Dict[str, Tensor]) -> Tensor:
+def _decayed(value: Tensor, scalars: Tensors) -> Tensor:
     return value - scalars[_NAME] * value
