@@ -1,7 +1,7 @@
 """Names of NumPy, SciPy and Python that old scripts use, and that newer versions lack.
 
-The rows of `NAMES` have the form of the rows in `table.py`; a new name with advice has returned with
-another meaning. `MODULES` maps modules to the modules that have their names.
+The rows of `NAMES` have the form of the rows in `table.py`; a name with a new name and advice has
+returned with another meaning. `MODULES` maps modules to the modules that have their names.
 """
 
 _SCIPY_IMAGES = "SciPy has no functions for images: use imageio, or PIL.Image."
@@ -60,7 +60,10 @@ NAMES = (
 )
 # Names that `legacy-opt run` gives back, although no name replaces them.
 GIVEN_BACK = {
-    *(f"numpy.{name}" for name in ("NINF", "alen", "asfarray", "asscalar", "cast", "in1d", "msort")),
+    *(
+        f"numpy.{name}"
+        for name in ("NINF", "alen", "asfarray", "asscalar", "cast", "in1d", "msort")
+    ),
     "inspect.getargspec",
 }
 MODULES = {
