@@ -3,7 +3,8 @@
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
 that `legacy-opt docs from_to` agrees with the table. The rows are in `table.py` (optimizers and
 helpers), `moved_names.py` (other names that live elsewhere now), `pieces.py` (names that live in
-`compat.contrib`) and `removed_names.py` (names that are gone). Old names of TensorFlow begin with
+`compat.contrib`), `removed_names.py` (names that are gone) and `libraries.py` (names of NumPy and
+others). Old names of TensorFlow begin with
 `tf`, its usual alias. The entry of a module applies to all names in the module, except for names
 that have their own entry.
 
@@ -17,7 +18,7 @@ import os
 import re
 from typing import NamedTuple, Optional
 
-from . import moved_names, pieces, removed_names, table
+from . import libraries, moved_names, pieces, removed_names, table
 
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -90,6 +91,12 @@ def find(name):
       A `Found`, or None if the table has neither the name nor one of its parent modules.
     """
     wanted = name = public_name(name)
+    if is_of_library(name):
+        home, _, last = name.rpartition(".")
+        fate = LIBRARIES.get(name)
+        if home in libraries.MODULES and name not in libraries.MODULES:
+            fate = Fate(f"{libraries.MODULES[home]}.{last}", "")
+        return fate and Found(name, fate)
     while name:
         moved_to = moved_names.MODULES.get(name)
         if moved_to is not None and wanted != name:
@@ -101,18 +108,26 @@ def find(name):
     return None
 
 
+def is_of_library(name):
+    """Returns whether a full dotted name is of a library in `libraries.py`, such as NumPy."""
+    return name.partition(".")[0] in _ROOTS
+
+
 @functools.lru_cache(maxsize=None)
 def is_removed(name):
     """Returns whether the `tf.compat.v1` of some TensorFlow 2 lacks a name, by the table.
 
-    True for all names of tf.contrib and for private names, even if `patch_tensorflow` provides
-    them, and for names of modules that need other packages from TensorFlow 2.16 on.
+    True for names of `libraries.py`; for all names of tf.contrib and for private names, even if
+    `patch_tensorflow` provides them; and for names of modules that need other packages from
+    TensorFlow 2.16 on.
 
     Args:
       name: see `find`.
     """
     entry = find(name)
-    if entry is None or not entry.name.startswith("tf."):
+    if entry is None or is_of_library(name):
+        return entry is not None
+    if not entry.name.startswith("tf."):
         return False
     is_of_contrib = (entry.name + ".").startswith("tf.contrib.")
     return entry.fate.now is None or _is_moved(entry) or is_of_contrib
@@ -202,12 +217,18 @@ def _full_names(module, names):
         yield f"{module}.{old}", new or old
 
 
-FATES = {
-    old: Fate(new_module and f"{new_module}.{new}", "".join(advice))
-    for rows in (table.NAMES, moved_names.NAMES, pieces.NAMES, removed_names.NAMES)
-    for module, names, new_module, *advice in rows
-    for old, new in _full_names(module, names)
-}
+def _fates(rows):
+    return {
+        old: Fate(new_module and f"{new_module}.{new}".replace("builtins.", ""), "".join(advice))
+        for module, names, new_module, *advice in rows
+        for old, new in _full_names(module, names)
+    }
+
+
+FATES = _fates(table.NAMES + moved_names.NAMES + pieces.NAMES + removed_names.NAMES)
+LIBRARIES = _fates(libraries.NAMES)
+LIBRARIES.update((name, Fate(moved_to, "")) for name, moved_to in libraries.MODULES.items())
+_ROOTS = {name.partition(".")[0] for name in LIBRARIES}
 # The names whose objects `patch_tensorflow` looks up when they are used.
 MOVED = {
     old

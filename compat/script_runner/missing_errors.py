@@ -5,6 +5,7 @@ import functools
 import os
 import sys
 
+from .. import old_names
 from ..source_analysis import missing_names, script_modules
 
 _GENERATED = "__autograph_generated_file"  # in the names of files that AutoGraph generates
@@ -21,6 +22,8 @@ def install(missing, tensorflow):
     """
     missing_in = {}  # {module: {name: (full name, list of `Missing`)}}
     for each in missing:
+        if old_names.is_of_library(each.full_name):
+            continue  # Python's own error says enough
         module, full_name = missing_names.look_up(each.full_name, tensorflow)
         names = missing_in.setdefault(_plain(module), {})
         names.setdefault(full_name.rpartition(".")[2], (full_name, []))[1].append(each)

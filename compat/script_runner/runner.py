@@ -37,7 +37,9 @@ def prepare(native=False):
     from legacy_opt import versions
 
     from ..old_names import patching
+    from . import library_names  # imports NumPy
 
+    library_names.install()
     patching.patch_tensorflow(native)
     if versions.speaks_v1():
         return tf
@@ -136,6 +138,11 @@ def outcome(start):
     except BaseException as error:
         _hide_our_frames(error, set())
         sys.excepthook(type(error), error, error.__traceback__)
+        from . import library_names
+
+        advice = library_names.way_out(error)
+        if advice:
+            print(f"legacy-opt run: {advice}", file=sys.stderr)
         package = packages.package_to_include(error)
         if package is not None:
             text = f"legacy-opt run: the package {package} needs TensorFlow 1's names: add "
@@ -168,5 +175,6 @@ def _hide_our_frames(error, seen):
 
 
 _OUR_FILES = {
-    each.__code__.co_filename for each in (run_file, missing_errors.install, runpy.run_module)
+    *(each.__code__.co_filename for each in (run_file, missing_errors.install, runpy.run_module)),
+    os.path.join(os.path.dirname(__file__), "library_names.py"),
 }

@@ -5,6 +5,7 @@ or an imported object, which is represented by its full dotted name (`scopes.Nam
 """
 
 import ast
+import builtins
 import contextlib
 import functools
 import importlib
@@ -14,6 +15,7 @@ import types
 from typing import NamedTuple
 
 from .. import old_names, plain_text
+from ..old_names import libraries
 from . import scopes
 from .uses_of_missing_names import Finder
 
@@ -63,6 +65,8 @@ def find(reached_nodes, tensorflow):
 
     @functools.lru_cache(maxsize=None)
     def is_missing(name):
+        if old_names.is_of_library(name):
+            return _is_missing_in_library(name)
         return look_up(name, tensorflow)[1] is not None
 
     finders = [Finder(module, names, is_missing) for module in reached_nodes]
@@ -81,11 +85,31 @@ def find(reached_nodes, tensorflow):
     return sorted(missing_by_place.values())
 
 
+def _is_missing_in_library(name):
+    """Returns whether a library lacks an old name that `legacy-opt run` does not give back.
+
+    Also true if the library has the name again, with another meaning.
+    """
+    entry = old_names.find(name)
+    if entry is None or name in libraries.GIVEN_BACK or (entry.fate.now and not entry.fate.advice):
+        return False
+    home, _, last = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(home), last, None)
+    except ImportError:  # the library is not installed: Python says so
+        return False
+    if entry.fate.now is None:
+        return found is None
+    return found not in (None, getattr(builtins, entry.fate.now))
+
+
 def _missing(use, module, reached):
     path, line = module.source.place(use.node.lineno)
     last_line = max(_last_line(node) for node in ast.walk(use.node))
     further_lines = last_line - use.node.lineno
-    return missing_at(use.name, path, line, use.node in reached, further_lines)
+    entry = old_names.find(use.name) if old_names.is_of_library(use.name) else None
+    is_certain = use.node in reached and not (entry and entry.fate.now)  # it is there, see above
+    return missing_at(use.name, path, line, is_certain, further_lines)
 
 
 def _last_line(node):

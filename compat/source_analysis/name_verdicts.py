@@ -7,6 +7,7 @@ import re
 from typing import NamedTuple, Optional
 
 from .. import old_names
+from ..old_names import libraries
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
 # The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
@@ -182,7 +183,7 @@ def verdict_on_removed(name):
     is_module = public in old_names.MODULES or old_names.is_put_back(name)
     now = entry.fate.now if entry.name == public else None
     status = STAYS if entry.name in old_names.NEED_PACKAGES else MANUAL
-    if status == MANUAL and (now or is_module):
+    if status == MANUAL and (now or is_module or name in libraries.GIVEN_BACK):
         status = CHANGE
     return Verdict(status, public, now, old_names.advice(name))
 

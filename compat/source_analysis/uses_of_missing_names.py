@@ -18,6 +18,7 @@ from . import scopes
 
 _CATCHING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
+_ROOTS = {"tensorflow", *(name.partition(".")[0] for name in old_names.LIBRARIES)}
 _JUMPS = (ast.Return, ast.Continue, ast.Break)
 
 
@@ -25,7 +26,7 @@ class MissingUse(NamedTuple):
     """A use of a missing name.
 
     Attributes:
-      name: the full dotted name of the object, beginning with "tensorflow".
+      name: the full dotted name of the object.
       node: the expression or the import statement.
       imported: the name as an import statement writes it; "" for other uses.
       owners: the full names to which the first word of the expression may refer.
@@ -46,7 +47,8 @@ class Finder(ast.NodeVisitor):
     Args:
       module: a `scopes.Module`.
       names: the `scopes.Names` of all modules.
-      is_missing: a function from a full dotted name of TensorFlow to whether the name is missing.
+      is_missing: a function from a full dotted name, of TensorFlow or a library in `old_names`, to
+        whether the name is missing.
 
     Attributes:
       module: the `scopes.Module`.
@@ -56,7 +58,7 @@ class Finder(ast.NodeVisitor):
 
     def __init__(self, module, names, is_missing):
         self.module, self.uses, self.expected = module, [], {}
-        self._names, self._is_missing_in_tensorflow = names, is_missing
+        self._names, self._is_missing_here = names, is_missing
         self._scope = module.scope
         # The names that are checked by the guards around the visited node; "" means any name.
         self._guarded = []
@@ -186,14 +188,14 @@ class Finder(ast.NodeVisitor):
         return excluded
 
     def _is_missing(self, name):
-        if not isinstance(name, str) or name.partition(".")[0] != "tensorflow":
+        if not isinstance(name, str) or name.partition(".")[0] not in _ROOTS:
             return False
-        return self._is_missing_in_tensorflow(name)
+        return self._is_missing_here(name)
 
     def _record(self, meanings, node, imported="", owners=()):
         """Records the use of a name if all meanings are missing; records the first meaning."""
         is_missing = bool(meanings) and all(map(self._is_missing, meanings))
-        if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
+        if any(str(each).partition(".")[0] in ("tensorflow", "collections") for each in meanings):
             self._uses_found.append(not is_missing)
         if not is_missing:
             return

@@ -1,0 +1,79 @@
+"""Names of NumPy, SciPy and Python that old scripts use, and that newer versions lack.
+
+The rows of `NAMES` have the form of the rows in `table.py`; a name with a new name and advice has
+returned with another meaning. `MODULES` maps modules to the modules that have their names.
+"""
+
+_SCIPY_IMAGES = "SciPy has no functions for images: use imageio, or PIL.Image."
+_FINANCE = "The package numpy_financial has it (pip install numpy-financial)."
+
+NAMES = (
+    ("numpy", "complex float int math object str unicode=str", "builtins"),
+    ("numpy", "bool", "builtins", "In NumPy 2, this is numpy.bool_ instead."),
+    ("numpy", "long=int", "builtins", "In NumPy 2, this is the long of C instead."),
+    (
+        "numpy",
+        """
+        Inf=inf Infinity=inf NAN=nan NaN=nan PINF=inf infty=inf alltrue=all bool8=bool_
+        bytes0=bytes_ cfloat=complex128 clongfloat=clongdouble complex_=complex128
+        cumproduct=cumprod float_=float64 int0=intp longcomplex=clongdouble
+        longfloat=longdouble mat=asmatrix object0=object_ product=prod round_=round row_stack=vstack
+        singlecomplex=complex64 sometrue=any str0=str_ string_=bytes_ trapz=trapezoid
+        typeDict=sctypeDict uint0=uintp unicode_=str_ void0=void
+        """,
+        "numpy",
+    ),
+    (
+        "numpy",
+        "AxisError ComplexWarning ModuleDeprecationWarning RankWarning VisibleDeprecationWarning",
+        "numpy.exceptions",
+    ),
+    ("numpy.lib", "pad", "numpy"),
+    ("numpy", "NINF", None, "Use -numpy.inf."),
+    ("numpy", "asfarray", None, "Use numpy.asarray(…, dtype=float)."),
+    ("numpy", "asscalar", None, "Use the array's method item()."),
+    ("numpy", "alen", None, "Use len."),
+    ("numpy", "cast", None, "Use numpy.asarray(…).astype(dtype)."),
+    ("numpy", "in1d", None, "Use numpy.isin(…).ravel()."),
+    ("numpy", "msort", None, "Use numpy.sort(…, axis=0)."),
+    ("numpy", "fv ipmt irr mirr nper npv pmt ppmt pv rate", None, _FINANCE),
+    (
+        "collections",
+        """
+        AsyncGenerator AsyncIterable AsyncIterator Awaitable ByteString Callable Collection
+        Container Coroutine Generator Hashable ItemsView Iterable Iterator KeysView Mapping
+        MappingView MutableMapping MutableSequence MutableSet Reversible Sequence Set Sized
+        ValuesView
+        """,
+        "collections.abc",
+    ),
+    ("inspect", "getargspec", None, "Use inspect.getfullargspec, which returns more fields."),
+    ("scipy", "interp", "numpy"),
+    (
+        "scipy.integrate",
+        "cumtrapz=cumulative_trapezoid simps=simpson trapz=trapezoid",
+        "scipy.integrate",
+    ),
+    ("scipy.misc", "comb factorial factorial2 factorialk logsumexp", "scipy.special"),
+    ("scipy.misc", "bytescale fromimage imfilter imread", None, _SCIPY_IMAGES),
+    ("scipy.misc", "imresize imrotate imsave imshow toimage", None, _SCIPY_IMAGES),
+)
+# Names that `legacy-opt run` gives back, although no name replaces them.
+GIVEN_BACK = {
+    *(
+        f"numpy.{name}"
+        for name in ("NINF", "alen", "asfarray", "asscalar", "cast", "in1d", "msort")
+    ),
+    "inspect.getargspec",
+}
+MODULES = {
+    "scipy.sparse.linalg.eigen": "scipy.sparse.linalg",
+    "scipy.sparse.linalg.eigen.arpack": "scipy.sparse.linalg",
+    "scipy.ndimage.filters": "scipy.ndimage",
+    "scipy.ndimage.interpolation": "scipy.ndimage",
+    "scipy.ndimage.measurements": "scipy.ndimage",
+    "scipy.ndimage.morphology": "scipy.ndimage",
+    "scipy.sparse.coo": "scipy.sparse",
+    "scipy.sparse.csc": "scipy.sparse",
+    "scipy.sparse.csr": "scipy.sparse",
+}

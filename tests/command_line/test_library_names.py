@@ -1,0 +1,160 @@
+"""Tests of names of NumPy, SciPy and Python that newer versions lack, with `legacy-opt run`."""
+
+import importlib.util
+import inspect
+import sys
+
+import numpy as np
+import pytest
+
+from legacy_opt.compat import old_names
+from legacy_opt.compat.old_names import libraries
+from legacy_opt.compat.script_runner import library_names
+from tests.support.processes.command_line import start
+
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+HAS_SCIPY = importlib.util.find_spec("scipy") is not None
+SCRIPT = """
+import collections
+import inspect
+
+import numpy as np
+from numpy import float as a_float, NaN
+import tensorflow as tf
+
+import library
+
+def function(a, b=1, *c):
+    pass
+
+print(np.zeros(2, np.float).dtype, np.int(3.5), a_float(2), NaN, np.product([2, 3]), np.Inf)
+print(np.asfarray([1, 2]), np.asfarray([1], np.float32).dtype, np.mat([1]).shape, np.NINF)
+print(np.cast[np.float32]([1.5]).dtype, np.asscalar(np.ones(1)), np.alen(5))
+print(np.lib.pad([1], 1, "constant"), np.in1d([[1, 2]], [2]), np.msort([[2], [1]]).tolist())
+print(np.math.sqrt(4), np.string_(b"a"))
+print(isinstance([], collections.Iterable), inspect.getargspec(function)[:3])
+print([np.dtype(each).kind for each in (np.object, np.str, np.complex, np.bool)])
+np.load = 3
+print(hasattr(np, "float"), hasattr(np, "nothing"), library.sees(), np.load)
+"""
+OUTPUT = """\
+float64 3 2.0 nan 6 inf
+[1. 2.] float32 (1, 1) -inf
+float32 1.0 1
+[0 1 0] [False  True] [[1], [2]]
+2.0 b'a'
+True (['a', 'b'], 'c', None)
+['O', 'U', 'c', 'b']
+True False {sees} 3
+"""
+LIBRARY = """
+import numpy
+
+def sees():
+    return hasattr(numpy, "float")
+"""
+
+
+def run(folder, script, *words, path=()):
+    (folder / "script.py").write_text(script)
+    process = start("run", *words, "script.py", path=path, cwd=str(folder))
+    output, errors = process.communicate(timeout=300)
+    return process.returncode, output, errors
+
+
+@pytest.mark.parametrize("words", [(), ("--package", "library")])
+def test_the_users_modules_have_the_names_again(words, tmp_path):
+    installed = tmp_path / "site-packages"
+    installed.mkdir()
+    (installed / "library.py").write_text(LIBRARY)
+    code, output, errors = run(tmp_path, SCRIPT, *words, path=[installed])
+    is_old = hasattr(np, "float")
+    sees = is_old or bool(words)
+    assert (code, output) == (0, OUTPUT.format(sees=sees)), errors
+    if not is_old:
+        assert errors.count("has no numpy.float; it gets float.") == 1
+
+
+if HAS_SCIPY:  # on the lanes without SciPy there is nothing to test
+
+    def test_modules_of_scipy(tmp_path):
+        code, output, errors = run(
+            tmp_path,
+            "from scipy.sparse.linalg.eigen.arpack import eigsh\n"
+            "from scipy.misc import comb\n"
+            "import scipy.misc\n"
+            "print(eigsh.__module__, comb(3, 2), scipy.misc.factorial(3))\n",
+        )
+        assert code == 0 and output.endswith(" 3.0 6.0\n"), errors
+        code, output, errors = run(tmp_path, "from scipy.misc import imread\nprint(1)\n")
+        assert (code, output) == (1, "") and "imread: SciPy has no functions for images" in errors
+
+
+def test_what_is_not_given_back_is_reported_before_the_run(tmp_path):
+    code, output, errors = run(tmp_path, "import numpy as np\nprint(1)\nnp.pmt(1, 2, 3)\n")
+    if hasattr(np, "pmt"):  # some NumPys have a function that raises an error with the advice
+        assert output == "1\n"
+    else:
+        assert code == 1 and output == ""
+        assert "script.py:3: numpy.pmt: The package numpy_financial has it" in errors
+
+
+def test_a_name_that_has_another_meaning_now(tmp_path):
+    code, output, errors = run(tmp_path, "import numpy as np\nprint(np.dtype(np.bool))\n")
+    assert (code, output) == (0, "bool\n")
+    is_new = getattr(np, "bool", bool) is not bool
+    assert ("warning: script.py:2: numpy.bool: In NumPy 2, this is numpy.bool_" in errors) == is_new
+
+
+@pytest.mark.parametrize("name", sorted(old_names.LIBRARIES))
+def test_a_new_name_is_the_old_object_where_both_exist(name):
+    fate, (home, _, last) = old_names.LIBRARIES[name], name.rpartition(".")
+    if home.partition(".")[0] == "scipy" or name in libraries.MODULES:
+        return  # see above
+    assert fate.now or fate.advice
+    old = getattr(importlib.import_module(home), last, None)
+    try:
+        new = (
+            library_names._GIVEN_BACK.get(name)
+            if fate.now is None
+            else library_names._value(fate.now)
+        )
+    except (AttributeError, ImportError):
+        assert old is not None  # an old library, which lacks the new name
+        return
+    if old is None or fate.advice or name in libraries.GIVEN_BACK:
+        assert (fate.now is None and name not in libraries.GIVEN_BACK) or new is not None
+    elif callable(old) and old is not new and not isinstance(old, type):
+        array = np.array([[1.0, 2.0], [0.0, 4.0]])
+        np.testing.assert_array_equal(old(array), new(array))
+    else:
+        assert old is new or old == new or np.isnan(old)
+
+
+def test_functions_that_are_given_back():
+    given = library_names._GIVEN_BACK
+    assert set(given) == libraries.GIVEN_BACK
+    for name in ("asfarray", "alen", "msort"):
+        if hasattr(np, name):
+            for array in ([[3, 1], [2, 4]], np.float32([[2.0], [1.0]])):
+                expected, actual = getattr(np, name)(array), given["numpy." + name](array)
+                np.testing.assert_array_equal(actual, expected)
+                assert np.asarray(actual).dtype == np.asarray(expected).dtype
+    if hasattr(inspect, "getargspec"):
+        expected = inspect.getargspec(lambda a, b=1, *c, **d: None)
+        assert given["inspect.getargspec"](lambda a, b=1, *c, **d: None) == expected
+    with pytest.raises(ValueError, match="use signature"):
+        given["inspect.getargspec"](run)
+
+
+@pytest.mark.parametrize(
+    "script, advice",
+    [
+        ("import numpy as np\nnp.array([[1], [1, 2]]) + 1\n", "np.array(…, dtype=object)"),
+        ("import numpy as np\nfloat(np.ones((2, 1)))\n", "array.item()"),
+    ],
+)
+def test_what_libraries_do_otherwise_today(script, advice, tmp_path):
+    code, _, errors = run(tmp_path, script)
+    is_new = sys.version_info >= (3, 10) or "item" in advice
+    assert code == 1 and (advice in errors) == is_new, errors
