@@ -97,22 +97,23 @@ def _importing(import_):
 def _give_back(home, module):
     original = vars(module).get("__getattr__")
 
+    def of_library(name):
+        if original is not None:
+            return original(name)
+        raise AttributeError(f"module {home!r} has no attribute {name!r}")
+
     def getattr_(name):
         full_name = f"{home}.{name}"
         fate = old_names.LIBRARIES.get(full_name)
-        is_known = fate and (fate.now or full_name in _GIVEN_BACK) and _is_asked_by_user()
+        if not (fate and (fate.now or full_name in _GIVEN_BACK) and _is_asked_by_user()):
+            return of_library(name)
         try:
-            if original is None:
-                raise AttributeError(f"module {home!r} has no attribute {name!r}")
             with warnings.catch_warnings():
-                if is_known:  # the warning would say what follows
-                    warnings.simplefilter("ignore")
-                return original(name)
+                warnings.simplefilter("ignore")  # the warning would say what follows
+                return of_library(name)
         except AttributeError:
-            if not is_known:
-                raise
-        _say(full_name, fate.now)
-        return _GIVEN_BACK[full_name] if fate.now is None else _value(fate.now)
+            _say(full_name, fate.now)
+            return _GIVEN_BACK[full_name] if fate.now is None else _value(fate.now)
 
     _changed.add(home)
     vars(module)["__getattr__"] = getattr_
@@ -126,6 +127,8 @@ def _value(name):
 
 
 def _users_frame():
+    # Not that of `missing_errors`: frames of TensorFlow are not skipped, because it must not see
+    # the names, either.
     frame = sys._getframe(1)
     while str(frame.f_globals.get("__name__")).partition(".")[0] in ("importlib", "legacy_opt"):
         frame = frame.f_back
