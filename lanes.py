@@ -94,6 +94,7 @@ OLDEST_KERAS_3 = "3.6.0"
 # Third-party packages that train with legacy-opt's optimizers, and the lanes where they can be
 # installed.
 TF_SLIM = "tf-slim==1.1.0"
+OF_SCRIPTS = (TF_SLIM, "scipy")  # for `make scripts`: each Python has a SciPy of its own
 CLIENTS = ("deepctr==0.9.4", TF_SLIM)
 CLIENT_LANES = {"1.15": CLIENTS, "2.10": CLIENTS, "2.15": CLIENTS, "2.21": (TF_SLIM,)}
 # Dynamic embedding tables, and the lane where they can be installed.

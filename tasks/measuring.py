@@ -148,7 +148,7 @@ def scripts(session):
     paths = [str(home / (lane.name + ".json")) for lane in LANES]
     for lane, path in zip(LANES, paths):
         python = environment(session, lane)
-        env = {"PYTHONPATH": client_packages(session, lane, python, (lanes.TF_SLIM,))}
+        env = {"PYTHONPATH": client_packages(session, lane, python, lanes.OF_SCRIPTS)}
         session.run(python, *tool, path, env=env, external=True)
     page = str(ROOT / "docs" / "old_scripts.md")
     session.run(environment(session, LANES[-1]), *tool, page, *paths, external=True)

@@ -1,7 +1,9 @@
 """Finds the local modules that a script imports, without running the script."""
 
 import ast
+import csv
 import functools
+import glob
 import os
 import sys
 import sysconfig
@@ -49,7 +51,20 @@ def is_standard(path):
 
 
 def _is_installed(path):
-    return not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep))
+    if not {"site-packages", "dist-packages"}.isdisjoint(path.split(os.sep)):
+        return True
+    folders = (os.path.join(os.path.abspath(each), "") for each in sys.path)
+    return any(path.startswith(each) and path in _installed_into(each) for each in folders)
+
+
+@functools.lru_cache(maxsize=None)
+def _installed_into(folder):
+    """Returns the paths of the files that `pip install --target` has installed into a folder."""
+    paths = set()
+    for record in glob.glob(os.path.join(glob.escape(folder), "*.dist-info", "RECORD")):
+        with open(record, newline="", encoding="utf-8") as lines:
+            paths.update(os.path.join(folder, row[0]) for row in csv.reader(lines) if row)
+    return paths
 
 
 def read(path, name):

@@ -64,8 +64,10 @@ def run(folder, script, *words, path=()):
 
 @pytest.mark.parametrize("words", [(), ("--package", "library")])
 def test_the_users_modules_have_the_names_again(words, tmp_path):
-    installed = tmp_path / "site-packages"
-    installed.mkdir()
+    # As `pip install --target` leaves it: beside a script there may be such a folder, too.
+    installed = tmp_path / "installed"
+    (installed / "library-1.0.dist-info").mkdir(parents=True)
+    (installed / "library-1.0.dist-info" / "RECORD").write_text("library.py,sha256=abc,79\n")
     (installed / "library.py").write_text(LIBRARY)
     code, output, errors = run(tmp_path, SCRIPT, *words, path=[installed])
     is_old = hasattr(np, "float")

@@ -25,6 +25,7 @@ NAMES = (
     "nmt_style_attention.py",
     "din_style_ranking.py",
     "slim_style_classifier.py",
+    "gat_style_nodes.py",
 )
 
 
