@@ -86,7 +86,7 @@ if HAS_SCIPY:  # on the lanes without SciPy there is nothing to test
             "print(eigsh.__module__, comb(3, 2), scipy.misc.factorial(3))\n",
         )
         assert code == 0 and output.endswith(" 3.0 6.0\n"), errors
-        code, output, errors = run(tmp_path, "from scipy.misc import imread\nprint(1)\n")
+        code, output, errors = run(tmp_path, "from scipy.misc import imread\nprint(1)\nimread\n")
         assert (code, output) == (1, "") and "imread: SciPy has no functions for images" in errors
 
 
@@ -94,9 +94,12 @@ def test_what_is_not_given_back_is_reported_before_the_run(tmp_path):
     code, output, errors = run(tmp_path, "import numpy as np\nprint(1)\nnp.pmt(1, 2, 3)\n")
     if hasattr(np, "pmt"):  # some NumPys have a function that raises an error with the advice
         assert output == "1\n"
-    else:
-        assert code == 1 and output == ""
-        assert "script.py:3: numpy.pmt: The package numpy_financial has it" in errors
+        return
+    advice = "numpy.pmt: The package numpy_financial has it"
+    assert code == 1 and output == "" and "script.py:3: " + advice in errors
+    script = "from numpy import pmt, ones\nprint(ones(1))\ndef f(): pmt(1, 2, 3)\nf()\n"
+    code, output, errors = run(tmp_path, script)
+    assert (code, output) == (1, "[1.]\n") and "AttributeError: script.py:1: " + advice in errors
 
 
 def test_a_name_that_has_another_meaning_now(tmp_path):
