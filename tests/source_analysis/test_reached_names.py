@@ -193,3 +193,13 @@ def test_hostile_names_of_files_stay_on_one_line(name, run):
     code, lines = run({name + ".py": "def f():\n  tf.get_embedding_variable"})
     assert code == 0 and len(lines) == 1 and lines[0].isprintable()
     assert f".py:3: {GONE}: Only DeepRec has EmbeddingVariables" in lines[0]
+
+
+def test_an_original_that_differs_from_run_to_run_is_named(run):
+    code, lines = run({"script.py": "o = tf.contrib.opt.AdamWOptimizer(0.1)"})
+    told = [
+        line
+        for line in lines
+        if line.startswith("legacy-opt run: warning: script.py:2: In tf.contrib.opt nothing orders")
+    ]
+    assert code == 0 and lines == told and len(told) == versions.has_contrib()
