@@ -16,13 +16,7 @@ from ..script_runner.runner import (
     run_file,
     run_module,
 )
-from ..source_analysis import (
-    decay_var_lists,
-    global_steps,
-    missing_names,
-    name_verdicts,
-    script_modules,
-)
+from ..source_analysis import decay_var_lists, global_steps, missing_names, script_modules
 from . import terminal
 
 _DESCRIPTION = """\
@@ -135,7 +129,7 @@ def _warn_of_races(modules, native):
 
     found = [(*place, global_steps.RACE) for place in global_steps.races(modules)]
     if versions.has_contrib() and not native:  # otherwise the classes are those of legacy_opt
-        found += [(*place, name_verdicts.DECAY_RACE) for place in decay_var_lists.races(modules)]
+        found += [(*place, decay_var_lists.DECAY_RACE) for place in decay_var_lists.races(modules)]
     for path, line, advice in found:
         text = plain_text.printable(f"{path}:{line}: {advice}")
         print(f"legacy-opt run: warning: {text}", file=sys.stderr)

@@ -18,14 +18,10 @@ _GENERATED = "__autograph_generated_file"  # in the names of files that AutoGrap
 
 
 class _StandIn:
-    """Takes the place of a missing name that a module imports; each use of it raises an error.
-
-    Args:
-      use: the import, a `missing_names.Missing`.
-    """
+    """Takes the place of a missing name that a module imports; each use of it raises an error."""
 
     def __init__(self, use):
-        vars(self)["_use"] = use
+        vars(self)["_use"] = use  # the import, a `missing_names.Missing`
 
     def __getattr__(self, name):
         if self._use is _use_at(sys._getframe(1), [self._use]):
@@ -151,14 +147,7 @@ def _importing(import_, missing):
 
 
 def _imported(module, name, fromlist, missing):
-    """Returns an object with what `from … import` binds: a module's objects, and stand-ins.
-
-    Args:
-      module: the module, or None if there is none.
-      name: the full name of the module.
-      fromlist: the imported names.
-      missing: a list of `Missing`.
-    """
+    """Returns an object with what `from … import` binds: objects of a module or None; stand-ins."""
     found = {each: getattr(module, each) for each in fromlist if hasattr(module, each)}
     for each in set(fromlist).difference(found):
         use = _import_at(_users_frame(), _uses_of(missing, f"{name}.{each}"))

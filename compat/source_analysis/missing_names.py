@@ -89,9 +89,8 @@ def find(reached_nodes, tensorflow):
         for use in finder.uses:
             is_name = isinstance(use.node, ast.Name)  # its import is reported
             if not (is_name or use.guards or expected.intersection(use.owners)):
-                is_certain = use.node in reached_nodes[finder.module]
-                if _binds(use):
-                    is_certain = use.name in used
+                reached = reached_nodes[finder.module]
+                is_certain = use.name in used if _binds(use) else use.node in reached
                 missing = _missing(use, finder.module, is_certain)
                 place = missing[:3]  # path, line and name
                 known = missing_by_place.setdefault(place, missing)
@@ -127,8 +126,7 @@ def _missing(use, module, is_certain):
     further_lines = last_line - use.node.lineno
     entry = old_names.find(use.name) if old_names.is_of_library(use.name) else None
     is_certain = is_certain and not (entry and entry.fate.now)  # it is there, see above
-    missing = missing_at(use.name, path, line)
-    return missing._replace(
+    return missing_at(use.name, path, line)._replace(
         is_certain=is_certain, last_line=line + further_lines, is_import=_binds(use)
     )
 

@@ -1,6 +1,7 @@
 """TensorFlow's version, features and execution modes."""
 
 import contextlib
+import copy
 import functools
 import glob
 import mmap
@@ -233,8 +234,7 @@ def turn_remapping_off(say):
     def __init__(self, target="", graph=None, config=None):
         is_config = isinstance(config, tf.compat.v1.ConfigProto)
         if is_config and not config.graph_options.rewrite_options.remapping:
-            program_config, config = config, tf.compat.v1.ConfigProto()
-            config.CopyFrom(program_config)
+            config = copy.deepcopy(config)  # not in the program's own object
             options = config.graph_options.rewrite_options
             options.remapping = options.OFF
             say()
