@@ -16,7 +16,7 @@ from ..script_runner.runner import (
     run_file,
     run_module,
 )
-from ..source_analysis import global_steps, missing_names, script_modules
+from ..source_analysis import decay_var_lists, global_steps, missing_names, script_modules
 from . import terminal
 
 _DESCRIPTION = """\
@@ -103,7 +103,7 @@ def execute(arguments):
     missing = missing_names.find(modules, tensorflow)
     if arguments.json:
         return _print_json(path, modules, missing)
-    _warn_of_races(modules)
+    _warn_of_races(modules, arguments.native)
     if _report(missing, arguments.force):
         return terminal.MANUAL_WORK
     missing_errors.install(missing, tensorflow)
@@ -124,13 +124,14 @@ def _print_json(path, modules, missing):
     return terminal.MANUAL_WORK if certain else terminal.SUCCESS
 
 
-def _warn_of_races(modules):
-    for path, line in global_steps.races(modules):
-        text = plain_text.printable(
-            f"{path}:{line}: nothing orders this increment of the global step after the learning "
-            "rate that is computed from the step, so two runs may differ (`legacy-opt docs "
-            'weight_decay`, "BERT\'s schedule").'
-        )
+def _warn_of_races(modules, native):
+    from legacy_opt import versions  # not above: the command line does not need TensorFlow
+
+    found = [(*place, global_steps.RACE) for place in global_steps.races(modules)]
+    if versions.has_contrib() and not native:  # otherwise the classes are those of legacy_opt
+        found += [(*place, decay_var_lists.DECAY_RACE) for place in decay_var_lists.races(modules)]
+    for path, line, advice in found:
+        text = plain_text.printable(f"{path}:{line}: {advice}")
         print(f"legacy-opt run: warning: {text}", file=sys.stderr)
 
 

@@ -155,7 +155,7 @@ def crf_decode(
         pointers = tf.cast(tf.argmax(paths, 1), tf.int32)
         return (
             _where(moves, unary + tf.reduce_max(paths, 1), scores),
-            _where(moves, pointers, same_tag),
+            tf.ensure_shape(_where(moves, pointers, same_tag), first.shape),
         )
 
     start = first, tf.zeros_like(first, tf.int32)
@@ -168,7 +168,8 @@ def crf_decode(
     before = tf.scan(backward, pointers, last, reverse=True)  # the tag before each step
     tags = tf.transpose(tf.concat([before[1:], last[None]], 0))
     mask = tf.sequence_mask(tf.maximum(sequence_length, 1), tf.shape(potentials)[1])
-    return _where(mask, tags, 0), tf.reduce_max(scores[-1], 1)
+    tags = tf.ensure_shape(_where(mask, tags, 0), potentials.shape[:2])
+    return tags, tf.reduce_max(scores[-1], 1)
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:

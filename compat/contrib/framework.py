@@ -78,7 +78,8 @@ def py_func(
     def flat(*arrays):
         some_args, some_kwargs = tf.nest.pack_sequence_as(structure, arrays)
         result = func(*some_args, **some_kwargs)
-        tf.nest.assert_same_structure(output_types, result)
+        if tf.nest.is_nested(output_types):  # the only value may be in a tuple
+            tf.nest.assert_same_structure(output_types, result)
         return tf.nest.flatten(result)
 
     dtypes = tf.nest.flatten(output_types)

@@ -36,7 +36,7 @@ def embed_sequence(
       reuse: whether the variable exists already.
 
     Returns:
-      A float tensor of shape [batch, length, embed_dim].
+      A float32 tensor of shape [batch, length, embed_dim].
 
     Raises:
       ValueError: `vocab_size` or `embed_dim` is missing, and `reuse` is false.
@@ -51,6 +51,7 @@ def embed_sequence(
         embeddings = v1.get_variable(
             "embeddings",
             [vocab_size, embed_dim] if is_known else None,
+            tf.float32,  # whatever the dtype of the scope is
             initializer=initializer,
             regularizer=regularizer,
             trainable=trainable,

@@ -4,17 +4,44 @@ import builtins
 import functools
 import os
 import sys
+import types
 
 from .. import old_names
 from ..source_analysis import missing_names, script_modules
 
+_OPERATORS = """
+abs add and bool call contains delitem enter eq float floordiv ge getitem gt hash index
+instancecheck int invert iter le len lt mod mro_entries mul ne neg next or pow radd rmul rsub
+rtruediv setattr setitem sub subclasscheck truediv
+"""
 _GENERATED = "__autograph_generated_file"  # in the names of files that AutoGraph generates
+
+
+class _StandIn:
+    """Takes the place of a missing name that a module imports; each use of it raises an error."""
+
+    def __init__(self, use):
+        vars(self)["_use"] = use  # the import, a `missing_names.Missing`
+
+    def __getattr__(self, name):
+        if self._use is _use_at(sys._getframe(1), [self._use]):
+            return self  # `import tensorflow.missing.module as m` looks up `module`, too
+        raise AttributeError(self._use.text)
+
+    def __repr__(self):
+        return f"<{self._use.text}>"  # in the errors of functions that get this object
+
+    def _raise(self, *args, **kwargs):
+        raise AttributeError(self._use.text)
+
+    vars().update(dict.fromkeys((f"__{name}__" for name in _OPERATORS.split()), _raise))
 
 
 def install(missing, tensorflow):
     """Replaces Python's errors for missing names by messages with file, line and advice.
 
-    The replacement lasts as long as the process. Installed packages keep Python's own errors.
+    If a module imports a missing name, the error is raised when the name is used. The replacement
+    lasts as long as the process. Installed packages keep Python's own errors.
 
     Args:
       missing: a list of `missing_names.Missing`.
@@ -72,6 +99,9 @@ def _explain_missing_attributes(module, names):
     def getattr_(name):
         frame = _users_frame() if name in names else None
         if frame is not None:
+            imported = _import_at(frame, names[name][1])
+            if imported:
+                return _StandIn(imported)
             raise AttributeError(_message(frame, *names[name]))
         if original is not None:
             return original(name)
@@ -86,26 +116,44 @@ def _explain_missing_attributes(module, names):
 
 
 def _importing(import_, missing):
-    """Returns an `__import__` whose errors explain missing names."""
+    """Returns an `__import__` with stand-ins for missing names, and errors that explain them."""
 
     def __import__(name, globals=None, locals=None, fromlist=(), level=0):
-        if level or name.partition(".")[0] != "tensorflow" or not is_users_own(globals or {}):
+        is_library = old_names.is_of_library(name)
+        is_known = is_library or name.partition(".")[0] == "tensorflow"
+        if level or not is_known or not is_users_own(globals or {}):
             return import_(name, globals, locals, fromlist, level)
+        uses = _uses_of(missing, name)
+        is_put_off = _import_at(_users_frame(), uses) is not None
         try:
             module = import_(name, globals, locals, fromlist, level)
         except ImportError as error:
-            uses = _uses_of(missing, name)
-            if not uses:
+            if is_put_off:
+                module = None if fromlist else import_(name.partition(".")[0], globals, locals)
+            elif is_library or not uses:
                 raise
-            raise type(error)(_message(_users_frame(), name, uses), name=error.name) from None
-        for imported in fromlist or ():
-            full_name = f"{name}.{imported}"
+            else:
+                raise type(error)(_message(_users_frame(), name, uses), name=error.name) from None
+        if is_put_off:
+            return _imported(module, name, fromlist, uses) if fromlist else module
+        for each in () if is_library else fromlist or ():
+            full_name = f"{name}.{each}"
             uses = _uses_of(missing, full_name)
-            if uses and not hasattr(module, imported):
+            if uses and not hasattr(module, each):
                 raise ImportError(_message(_users_frame(), full_name, uses), name=name)
         return module
 
     return __import__
+
+
+def _imported(module, name, fromlist, missing):
+    """Returns an object with what `from … import` binds: objects of a module or None; stand-ins."""
+    found = {each: getattr(module, each) for each in fromlist if hasattr(module, each)}
+    for each in set(fromlist).difference(found):
+        use = _import_at(_users_frame(), _uses_of(missing, f"{name}.{each}"))
+        if use:
+            found[each] = _StandIn(use)
+    return types.SimpleNamespace(**found)
 
 
 def _uses_of(missing, name):
@@ -136,10 +184,20 @@ def _message(frame, full_name, uses):
       uses: a list of `Missing`, whose names begin with `full_name`.
     """
     file, line = frame.f_code.co_filename, frame.f_lineno
-    if _GENERATED in file:
-        return uses[0].text
+    use = uses[0] if _GENERATED in file else _use_at(frame, uses)
+    return (use or missing_names.missing_at(full_name, file, line)).text
+
+
+def _use_at(frame, uses):
+    """Returns the first of some uses that is in the line which a frame executes, or None."""
+    file, line = os.path.realpath(frame.f_code.co_filename), frame.f_lineno
     for each in uses:
-        is_in_file = os.path.realpath(each.path) == os.path.realpath(file)
-        if is_in_file and each.line <= line <= each.last_line:
-            return each.text
-    return missing_names.missing_at(full_name, file, line).text
+        if os.path.realpath(each.path) == file and each.line <= line <= each.last_line:
+            return each
+    return None
+
+
+def _import_at(frame, uses):
+    """Returns the import that a module executes in a frame, or None; see `_use_at`."""
+    is_of_module = frame is not None and frame.f_code.co_name == "<module>"
+    return _use_at(frame, [each for each in uses if each.is_import]) if is_of_module else None

@@ -1,6 +1,7 @@
 """Runs a script as `__main__`, with tf.compat.v1 imported as tensorflow."""
 
 import builtins
+import functools
 import importlib
 import importlib.util
 import logging
@@ -41,6 +42,8 @@ def prepare(native=False):
 
     library_names.install()
     patching.patch_tensorflow(native)
+    if versions.remapping_crashes():
+        versions.turn_remapping_off(_say_that_remapping_is_off)
     if versions.speaks_v1():
         return tf
     logger = logging.getLogger("tensorflow")
@@ -51,6 +54,16 @@ def prepare(native=False):
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
+
+
+@functools.lru_cache(maxsize=None)  # says it once
+def _say_that_remapping_is_off():
+    text = (
+        "this TensorFlow crashes on layer normalization written by hand, so Sessions run without "
+        "Grappler's remapping. Kernels are not fused, and last bits may change (`legacy-opt docs "
+        "old_scripts`)."
+    )
+    print(f"legacy-opt run: {text}", file=sys.stderr)
 
 
 def path_of_script(path):

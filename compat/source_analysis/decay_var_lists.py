@@ -1,22 +1,20 @@
-"""Finds calls of `minimize` whose `decay_var_list` the original optimizer ignores.
+"""Finds uses of weight decay that mean something else in the original optimizers.
 
 In `tf.contrib.opt`, `minimize` of an optimizer with decoupled weight decay ignores
-`decay_var_list` and decays all variables. The classes of legacy_opt obey it.
+`decay_var_list` and decays all variables. The classes of legacy_opt obey it. Nothing orders the
+originals' decay after the gradients (`races`).
 """
 
 from __future__ import annotations
 
 import ast
 
+from . import name_verdicts
 from .instances import Instances, argument
-from .name_verdicts import CHANGE, Verdict
+from .name_verdicts import CHANGE, DECAY_RACE, WITH_DECAY, Verdict
+from .scopes import Names
+from .uses_of_missing_names import Finder
 
-_CLASSES = (
-    "legacy_opt.AdamWOptimizer",
-    "legacy_opt.DecoupledWeightDecayExtension",
-    "legacy_opt.MomentumWOptimizer",
-    "legacy_opt.extend_with_decoupled_weight_decay",
-)
 _POSITION = 8  # of decay_var_list among the arguments of `minimize`
 _ADVICE = (
     "The minimize of tf.contrib.opt ignores decay_var_list and decays all variables; the minimize "
@@ -40,6 +38,26 @@ def verdicts(call, scope, names, classes):
     if not isinstance(call.func, ast.Attribute) or call.func.attr != "minimize":
         return
     chosen = argument(call, _POSITION, "decay_var_list")
-    name = chosen and Instances(names, classes, _CLASSES).first_class(call.func.value, scope)
+    name = chosen and Instances(names, classes, WITH_DECAY).first_class(call.func.value, scope)
     if name:
         yield chosen, Verdict(CHANGE, name, None, _ADVICE)
+
+
+def races(modules):
+    """Yields (path, line) of each use of an original whose decay races with the gradients.
+
+    Args:
+      modules: a list of `scopes.Module`.
+    """
+
+    def is_original(name):
+        verdict = name_verdicts.verdict(name)
+        return verdict is not None and verdict.advice == DECAY_RACE
+
+    names = Names(list(modules))
+    for module in modules:
+        finder = Finder(module, names, is_original)
+        finder.visit(module.source.tree)
+        for use in finder.uses:
+            if not use.imported:
+                yield module.source.place(use.node.lineno)

@@ -10,7 +10,8 @@ ignores its argument `global_step`. The scripts increment the global step after 
 The classes of legacy_opt increment the global step themselves, like TensorFlow's own optimizers.
 
 The last line may run before a learning rate is computed from the global step, because nothing
-orders them. `races` finds such lines.
+orders them. `races` finds such lines, also in methods `apply_gradients` such as AdaBound's, which
+computes bias corrections from the step and returns `tf.group(*updates, step.assign_add(1))`.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from .instances import Instances, argument
 from .name_verdicts import CHANGE, Verdict, is_tensorflow
 from .scopes import Names, alternatives, last_name
 
+RACE = (
+    "Nothing orders this increment of the global step after the values that are computed from the "
+    'step, so two runs may differ (`legacy-opt docs weight_decay`, "BERT\'s schedule").'
+)
 _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
+_CASTS = ("cast", "to_float", "to_double")
 _STEP_FUNCTIONS = ("get_global_step", "get_or_create_global_step", "create_global_step")
 _ADVICE = (
     "This line increments the global_step that is passed to {method} in line {line}. The class of "
@@ -31,10 +37,10 @@ _ADVICE = (
 
 
 def verdicts(module, names, classes):
-    """Yields a pair (node, `Verdict`) for each call that increments a global step a second time.
+    """Yields a pair (node, `Verdict`) for each call that increments a global step in a race.
 
-    This call and the call that passes the global step to the optimizer must be in the same
-    function, or both at module level.
+    Also for each call that increments a global step a second time. This call and the call that
+    passes the global step to the optimizer must be in the same function, or both at module level.
 
     Args:
       module: a `Module`.
@@ -49,13 +55,16 @@ def verdicts(module, names, classes):
             applied = [each for call in calls for each in _applied(call, scope, optimizers)]
             for call, step in increments:
                 yield from _counted_twice(call, step, applied, steps, module)
+    for call in _racing_increments(module, names):
+        yield call, Verdict(CHANGE, "global_step", None, RACE)
 
 
 def races(modules):
-    """Yields (path, line) of each increment of a global step in a race with a schedule.
+    """Yields (path, line) of each increment of a global step in a race with what reads the step.
 
-    The increment is an argument of `tf.group`. In the same function, a learning rate is computed
-    from the same step, and no control dependency orders the increment after this computation.
+    The increment is an argument of `tf.group`, or in a method `apply_gradients`. In the same
+    function, a learning rate is computed from the same step, or, in such a method, the step is
+    cast. No control dependency orders the increment after this computation.
 
     Args:
       modules: a list of `Module`.
@@ -63,22 +72,28 @@ def races(modules):
     modules = list(modules)
     names = Names(modules)
     for module in modules:
-        for scope, nodes in _nodes_by_scope(module):
-            steps = _Steps(scope, names)
-            calls, increments = steps.calls_and_increments(nodes)
-            read = [step for call in calls for step in _steps_of_schedule(call)]
-            grouped = _within(call for call in calls if last_name(call.func) == "group")
-            ordered = _within(node for node in nodes if _orders(node))
-            for call, step in increments:
-                is_read = any(steps.are_the_same(step, each) for each in read)
-                if is_read and call in grouped - ordered:
-                    yield module.source.place(call.lineno)
+        for call in _racing_increments(module, names):
+            yield module.source.place(call.lineno)
 
 
-def _steps_of_schedule(call):
-    """Returns all arguments of a schedule's call, one of which is its global step; else []."""
-    is_schedule = last_name(call.func).endswith(("_decay", "piecewise_constant"))
-    return call.args + [each.value for each in call.keywords] if is_schedule else []
+def _racing_increments(module, names):
+    for scope, nodes in _nodes_by_scope(module):
+        steps = _Steps(scope, names)
+        calls, increments = steps.calls_and_increments(nodes)
+        applies = scope.name.endswith(".apply_gradients")
+        readers = ("_decay", "piecewise_constant", *(_CASTS if applies else ()))
+        read = [step for call in calls for step in _arguments_of(call, readers)]
+        groups = (call for call in calls if applies or last_name(call.func) == "group")
+        unordered = _within(groups) - _within(node for node in nodes if _orders(node))
+        for call, step in increments:
+            if call in unordered and any(steps.are_the_same(step, each) for each in read):
+                yield call
+
+
+def _arguments_of(call, functions):
+    """Returns all arguments of a call, one of which is the global step; [] of other functions."""
+    is_wanted = last_name(call.func).endswith(functions)
+    return call.args + [each.value for each in call.keywords] if is_wanted else []
 
 
 def _orders(node):

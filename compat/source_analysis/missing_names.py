@@ -29,8 +29,10 @@ class Missing(NamedTuple):
       name: the name in the form of the table `old_names`.
       advice: a sentence that says what to do.
       full_name: the full dotted name under which the file imports the object.
-      is_certain: whether every run of the script reaches the use.
+      is_certain: whether every run of the script reaches the use. An import of a name is certain if
+        a use of the imported name is.
       last_line: the line at which the expression or statement of the use ends.
+      is_import: whether the use is an import that binds a name.
     """
 
     path: str
@@ -40,6 +42,7 @@ class Missing(NamedTuple):
     full_name: str
     is_certain: bool
     last_line: int
+    is_import: bool
 
     @property
     def text(self):
@@ -74,11 +77,21 @@ def find(reached_nodes, tensorflow):
         for finder in finders:
             finder.visit(finder.module.source.tree)
     expected = set().union(*(finder.expected for finder in finders))
+    used = {  # names that every run uses, imported or not
+        name
+        for finder in finders
+        for use in finder.uses
+        if not (use.imported or use.guards) and use.node in reached_nodes[finder.module]
+        for name in (use.name, *use.owners)
+    }
     missing_by_place = {}
     for finder in finders:
         for use in finder.uses:
-            if not (use.guards or expected.intersection(use.owners)):
-                missing = _missing(use, finder.module, reached_nodes[finder.module])
+            is_name = isinstance(use.node, ast.Name)  # its import is reported
+            if not (is_name or use.guards or expected.intersection(use.owners)):
+                reached = reached_nodes[finder.module]
+                is_certain = use.name in used if _binds(use) else use.node in reached
+                missing = _missing(use, finder.module, is_certain)
                 place = missing[:3]  # path, line and name
                 known = missing_by_place.setdefault(place, missing)
                 missing_by_place[place] = max(missing, known, key=lambda each: each.is_certain)
@@ -103,24 +116,30 @@ def _is_missing_in_library(name):
     return found not in (None, getattr(builtins, entry.fate.now))
 
 
-def _missing(use, module, reached):
+def _binds(use):
+    return use.imported not in ("", "*")
+
+
+def _missing(use, module, is_certain):
     path, line = module.source.place(use.node.lineno)
     last_line = max(_last_line(node) for node in ast.walk(use.node))
     further_lines = last_line - use.node.lineno
     entry = old_names.find(use.name) if old_names.is_of_library(use.name) else None
-    is_certain = use.node in reached and not (entry and entry.fate.now)  # it is there, see above
-    return missing_at(use.name, path, line, is_certain, further_lines)
+    is_certain = is_certain and not (entry and entry.fate.now)  # it is there, see above
+    return missing_at(use.name, path, line)._replace(
+        is_certain=is_certain, last_line=line + further_lines, is_import=_binds(use)
+    )
 
 
 def _last_line(node):
     return getattr(node, "end_lineno", None) or getattr(node, "lineno", 0)  # Python 3.8 has ends
 
 
-def missing_at(full_name, path, line, is_certain=False, further_lines=0):
-    """Returns the `Missing` of a full name that is used at a place, with advice."""
+def missing_at(full_name, path, line):
+    """Returns the `Missing` of a full name that is used in a line, with advice."""
     advice = old_names.advice(full_name, is_missing=True) or "This TensorFlow has no such name."
     name = old_names.public_name(full_name)
-    return Missing(path, line, name, advice, full_name, is_certain, line + further_lines)
+    return Missing(path, line, name, advice, full_name, False, line, False)
 
 
 def look_up(name, tensorflow):

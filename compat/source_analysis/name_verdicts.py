@@ -83,6 +83,16 @@ _WRAPPERS = {
     "tf.train.experimental.enable_mixed_precision_graph_rewrite",
     "horovod.tensorflow.DistributedOptimizer",
 }
+WITH_DECAY = (
+    "legacy_opt.AdamWOptimizer",
+    "legacy_opt.DecoupledWeightDecayExtension",
+    "legacy_opt.MomentumWOptimizer",
+    "legacy_opt.extend_with_decoupled_weight_decay",
+)
+DECAY_RACE = (
+    "In tf.contrib.opt nothing orders gradients and weight decay, so two runs differ. To compare "
+    "results, use legacy_opt on 1.15, too (`legacy-opt docs differences_from_originals`)."
+)
 _PRIVATE_TO_ESTIMATORS = "Private to Estimators: call the optimizer's class."
 _REMOVED = {
     "training_ops": "Private to TensorFlow, and removed by 2.21: use tf.raw_ops.",
@@ -155,6 +165,8 @@ def _table_verdict(name):
     if fate.kind == old_names.TENSORFLOWS and _V1.match(name):
         return Verdict(STAYS, public, None, fate.advice)
     advice = "This module path is private to TensorFlow." if private else ""
+    if public.startswith("tf.contrib.opt.") and fate.now in WITH_DECAY:
+        advice = DECAY_RACE
     return Verdict(CHANGE, public, fate.now, fate.advice or advice)
 
 

@@ -105,6 +105,12 @@ class _Reached(ast.NodeVisitor):
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
 
 
+def always_leaves(statement):
+    """Returns whether a statement is a `raise` or a call that ends the program."""
+    call = getattr(statement, "value", None)
+    return isinstance(statement, ast.Raise) or (isinstance(call, ast.Call) and _exits(call.func))
+
+
 def _may_leave(statement):
     """Returns whether a statement contains a `raise` or a call that may end the program."""
     waiting = [statement]

@@ -37,15 +37,7 @@ def _advice_on_guarded(use, verdict, guards):
 
 
 class _Finder(uses_of_missing_names.Finder):
-    """Also finds uses of names that `from … import` has bound, and uses through calls."""
-
-    def visit_Name(self, node):
-        bound = self._scope.find(node.id)
-        if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
-            meanings = self._names.resolve(node, self._scope)
-            excluded = self._excluded_meanings(node.id, meanings)
-            meanings = [each for each in meanings if each not in excluded]
-            self._record(meanings, node, owners=tuple(map(str, meanings)))
+    """Also finds uses through calls."""
 
     def visit_Call(self, node):
         name = scopes.last_name(node.func)

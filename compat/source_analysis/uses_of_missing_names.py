@@ -2,7 +2,8 @@
 
 A use is guarded if the code expects that the name may be missing. Guarded code is:
 
-* the body of a `try` or `with suppress` that catches the errors of missing names;
+* the body of a `try` or `with suppress` that catches the errors of missing names, and does not end
+  the program then;
 * the `except` block of a `try` whose body uses only names that exist;
 * code that depends on a check of the name (`hasattr(tf, "contrib")`), of TensorFlow's version or of
   `TYPE_CHECKING`.
@@ -14,7 +15,7 @@ import contextlib
 from typing import Any, NamedTuple
 
 from .. import old_names
-from . import scopes
+from . import reached, scopes
 
 _CATCHING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
@@ -85,6 +86,14 @@ class Finder(ast.NodeVisitor):
             name = module if alias.name == "*" else f"{module}.{alias.name}"
             self._record([name], node, alias.name)
 
+    def visit_Name(self, node):
+        bound = self._scope.find(node.id)
+        if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
+            meanings = self._names.resolve(node, self._scope)
+            excluded = self._excluded_meanings(node.id, meanings)
+            meanings = [each for each in meanings if each not in excluded]
+            self._record(meanings, node, owners=tuple(map(str, meanings)))
+
     def visit_Attribute(self, node):
         base = first_of(node)
         if not isinstance(base, ast.Name):
@@ -98,7 +107,8 @@ class Finder(ast.NodeVisitor):
 
     def visit_Try(self, node):
         before = len(self._uses_found)
-        with self._guarding([""] if any(map(_catches, node.handlers)) else []):
+        is_guard = any(_catches(each) and not _ends(each) for each in node.handlers)
+        with self._guarding([""] if is_guard else []):
             self._visit_all(node.body + node.orelse)
         names_exist = self._uses_found[before:]
         for handler in node.handlers:
@@ -242,6 +252,11 @@ def _catches(handler):
         return True
     types_ = getattr(handler.type, "elts", [handler.type])
     return any(scopes.last_name(each) in _CATCHING for each in types_)
+
+
+def _ends(handler):
+    """Returns whether an `except` raises an error again, or ends the program."""
+    return any(map(reached.always_leaves, handler.body))
 
 
 def _suppresses(item):

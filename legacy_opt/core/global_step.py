@@ -145,6 +145,26 @@ def warn_if_step_is_constant(optimizer_name, argument, step, incremented_step):
     )
 
 
+def warn_if_step_is_not_counted(optimizer, step, operations):
+    """Warns if an optimizer, like BERT's, ignores the global step that it gets.
+
+    Args:
+      optimizer: the optimizer.
+      step: the variable that was passed to `apply_gradients`.
+      operations: those that the call has created.
+    """
+    users = {each.type for each in operations for tensor in each.inputs if tensor.op == step.op}
+    is_advanced = getattr(optimizer, "global_step_is_advanced", False)
+    if users <= {"Identity", "ReadVariableOp"} and not is_advanced:
+        name = type(optimizer).__name__
+        warn(
+            f"{name}.apply_gradients does not increment its global_step. Unless something else "
+            "increments it, schedules and max_steps stay where they are. Increment it there, or "
+            f"set global_step_is_advanced = True in the {name}.",
+            GlobalStepWarning,
+        )
+
+
 class NewStep:
     """Creates a global step if TensorFlow finds none, and stores the global step of eager code.
 

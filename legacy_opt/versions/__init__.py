@@ -52,11 +52,13 @@ from legacy_opt.versions.modes import (
     modules_v1,
     plain_module,
     regroups_constant_factors,
+    remapping_crashes,
     runs_in_order,
     speaks_v1,
     tensorflow_build,
     tensorflow_modes,
     tensorflow_version,
+    turn_remapping_off,
     v1_control_flow,
     xla_compiles_unique,
 )

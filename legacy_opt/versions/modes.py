@@ -1,6 +1,7 @@
 """TensorFlow's version, features and execution modes."""
 
 import contextlib
+import copy
 import functools
 import glob
 import mmap
@@ -208,6 +209,40 @@ def regroups_constant_factors():
     ``(x * y) * c`` if x and y are different tensors.
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
+
+
+def remapping_crashes():
+    """Whether Grappler's remapping ends the process for layer normalization written by hand.
+
+    TensorFlow 2.15.1 and 2.16.2 do that on x86-64 (`legacy-opt docs old_scripts`); 2.14.1 and
+    2.17.1 do not. A crash cannot be tested for, so the version decides.
+    """
+    return tf.__version__.startswith(("2.15.", "2.16."))
+
+
+def turn_remapping_off(say):
+    """Turns Grappler's remapping off in all new Sessions, unless a program has set it explicitly.
+
+    Args:
+      say: a function that is called before a Session is created without remapping.
+    """
+    tf.config.optimizer.set_experimental_options({"remapping": False})  # if `config` is None
+    base = tf.compat.v1.Session.__bases__[0]  # also the base class of InteractiveSession
+    original = base.__init__
+
+    @functools.wraps(original)
+    def __init__(self, target="", graph=None, config=None):
+        is_config = isinstance(config, tf.compat.v1.ConfigProto)
+        if is_config and not config.graph_options.rewrite_options.remapping:
+            config = copy.deepcopy(config)  # not in the program's own object
+            options = config.graph_options.rewrite_options
+            options.remapping = options.OFF
+            say()
+        elif config is None:
+            say()
+        original(self, target, graph, config)
+
+    base.__init__ = __init__
 
 
 def lock_global_step_increment(operation):

@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, dynamic_embeddings, gradient_checks
+from legacy_opt.core.global_step import warn_if_step_is_not_counted
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
@@ -173,8 +174,13 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return self._flush(variables, count, global_step) if due.numpy() else None
         train_ops = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
         before = list(train_ops)
+        graph = v1.get_default_graph()
+        first_new = len(graph.get_operations())
         choose = _choose_in_a_function if building == versions.FUNCTION else _choose_in_a_graph
         done = choose(due, lambda: self._flush(variables, count, global_step))
+        if global_step is not None and building == versions.GRAPH:
+            operations = graph.get_operations()[first_new:]
+            warn_if_step_is_not_counted(self.wrapped[0], global_step, operations)
         done = tf.group(done, name=scope)
         train_ops[:] = before + [done]  # instead of the inner optimizer's operation
         return done

@@ -92,12 +92,17 @@ def test_the_users_modules_have_the_names_again(words, tmp_path):
 
 def test_what_is_not_given_back_is_reported_before_the_run(tmp_path):
     script = "import numpy as np\nprint(1)\nnp.pmt(1, 2, 3)\n"
-    code, output, errors = run(tmp_path, script + "from scipy.misc import imread\n" * HAS_SCIPY)
+    code, output, errors = run(
+        tmp_path, script + "from scipy.misc import imread\nimread\n" * HAS_SCIPY
+    )
     if hasattr(np, "pmt"):  # some NumPys have a function that raises an error with the advice
         assert output == "1\n" * (not HAS_SCIPY)
     else:
-        assert code == 1 and output == ""
-        assert "script.py:3: numpy.pmt: The package numpy_financial has it" in errors
+        advice = "numpy.pmt: The package numpy_financial has it"
+        assert code == 1 and output == "" and "script.py:3: " + advice in errors
+        in_function = "from numpy import pmt, ones\nprint(ones(1))\ndef f(): pmt(1, 2, 3)\nf()\n"
+        code, output, later = run(tmp_path, in_function)
+        assert (code, output) == (1, "[1.]\n") and "AttributeError: script.py:1: " + advice in later
     if HAS_SCIPY:
         assert "script.py:4: scipy.misc.imread: SciPy has no functions for images" in errors
 

@@ -199,7 +199,7 @@ def test_a_race_of_berts_schedule_is_said_once(tmp_path):
     code, output, errors = run_to_the_end(script)
     assert (code, output) == (0, "")
     (line,) = [each for each in errors.splitlines() if "legacy-opt run" in each]
-    place = f"legacy-opt run: warning: {tmp_path}{os.sep}optimization.py:6: nothing orders this "
+    place = f"legacy-opt run: warning: {tmp_path}{os.sep}optimization.py:6: Nothing orders this "
     assert line.startswith(place) and "legacy-opt docs weight_decay" in line
 
 

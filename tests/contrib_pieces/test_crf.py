@@ -201,3 +201,22 @@ def test_lengths_of_unknown_shape(origin):
     unknown, known = run(lambda: build(None)), run(lambda: build([5]))
     for one, other in zip(unknown, known):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("batch_size", [2, None])
+@pytest.mark.parametrize("steps", [1, 3, None])
+@pytest.mark.parametrize("tags", [1, 2])
+def test_static_shapes_of_the_best_path(origin, tags, steps, batch_size):
+    values = np.zeros([2, steps or 3, tags], np.float32)
+
+    def build():
+        x = v1.placeholder_with_default(values, [batch_size, steps, tags])
+        lengths = v1.placeholder_with_default(np.array([1, steps or 3]), [batch_size])
+        found = piece(origin, "crf.crf_decode")(x, tf.zeros([tags, tags]), lengths)
+        shapes = [each.shape.as_list() for each in found]
+        assert shapes == [[batch_size, steps], [batch_size]]
+        return found
+
+    best, score = run(build)
+    assert not best.any() and not score.any() and best.shape == (2, steps or 3)

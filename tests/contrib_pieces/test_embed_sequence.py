@@ -51,6 +51,17 @@ def test_reuse(origin):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
+def test_the_table_is_float32_in_a_scope_of_another_dtype(origin):
+    def build():
+        with v1.variable_scope("wide", dtype=tf.float64):
+            found = piece(origin, "layers.embed_sequence")(tf.constant(IDS), 4, 2, unique=True)
+        assert [each.dtype.base_dtype for each in v1.global_variables()] == [tf.float32]
+        return found
+
+    assert run(build).dtype == np.float32
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_sizes_are_needed(origin):
     with pytest.raises(ValueError, match="Must specify vocab size .*vocab_size=4 and embed_dim=No"):
         piece(origin, "layers.embed_sequence")(IDS, 4)

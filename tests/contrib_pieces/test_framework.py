@@ -44,10 +44,11 @@ def test_functions_of_structures(origin):
         )
         shapes = [two["sum"].shape, two["both"][0].shape, two["both"][1].shape]
         assert [one.shape.as_list()] + [each.as_list() for each in shapes] == [[], [2], [None], [2]]
-        return one, two
+        in_tuple = py_func(lambda x: (x,), [tf.constant(5.0)], None, tf.float32)
+        return one, two, in_tuple
 
-    one, two = run(build)
-    assert one == 2.0 and two["sum"].tolist() == [4, 6]
+    one, two, in_tuple = run(build)
+    assert one == 2.0 and in_tuple == 5.0 and two["sum"].tolist() == [4, 6]
     np.testing.assert_array_equal(two["both"], [[1, 2], [3, 4]])
 
 

@@ -10,7 +10,12 @@ import textwrap
 
 import pytest
 
-from legacy_opt.compat.source_analysis import global_steps, script_modules
+from legacy_opt.compat.source_analysis import (
+    decay_var_lists,
+    global_steps,
+    name_verdicts,
+    script_modules,
+)
 from legacy_opt.compat.source_analysis.optimizer_uses import audit
 
 pytestmark = pytest.mark.once
@@ -198,3 +203,55 @@ def test_a_race_of_the_schedule_with_the_increment(change, tmp_path):
     script.write_text("import tensorflow as tf" + BERTS_RATE.replace(*change))
     races = list(global_steps.races(script_modules.read(str(script), "__main__")))
     assert races == ([(str(script), 7)] if RACES[change] else [])
+
+
+ADABOUND = """
+class AdaBound(tf.train.Optimizer):
+  def apply_gradients(self, pairs, global_step=None, name=None):
+    t = tf.cast(global_step, dtype=tf.float32) + 1.0
+    rate = self._lr * tf.sqrt(1.0 - self._beta2 ** t) / (1.0 - self._beta1 ** t)
+    updates = [variable.assign_sub(rate * gradient) for gradient, variable in pairs]
+    updates.append(global_step.assign_add(1))
+    return tf.group(*updates, name=name)
+"""
+AFTER = "    with tf.control_dependencies(updates):\n      updates = [global_step.assign_add(1)]"
+RACES_OF_CLASSES = {
+    ("", ""): True,
+    ("tf.cast(global_step, dtype=tf.float32)", "tf.to_float(global_step)"): True,
+    ("global_step.assign_add(1)", "tf.assign_add(global_step, 1)"): True,
+    ("tf.cast(global_step", "tf.cast(self._step"): False,
+    ("    updates.append(global_step.assign_add(1))", AFTER): False,
+    ("def apply_gradients", "def count"): False,
+    ("updates.append(global_step.assign_add(1))", "super().apply_gradients(p, global_step)"): False,
+}
+
+
+@pytest.mark.parametrize("change", RACES_OF_CLASSES)
+def test_a_race_in_the_apply_gradients_of_a_class(change, tmp_path, counted_twice):
+    code = "import tensorflow as tf" + ADABOUND.replace(*change)
+    expected = [7] if RACES_OF_CLASSES[change] else []
+    uses = counted_twice(script=code)
+    assert [use.line for use in uses] == expected
+    assert all(use.status == "change" and use.advice == global_steps.RACE for use in uses)
+    script = tmp_path / "script.py"
+    races = list(global_steps.races(script_modules.read(str(script), "__main__")))
+    assert races == [(str(script), line) for line in expected]
+
+
+def test_uses_of_originals_whose_decay_races_with_the_gradients(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import tensorflow as tf\n"
+        "from tensorflow.contrib import opt\n"
+        "from tensorflow.contrib.opt import MomentumWOptimizer as M\n"
+        "import legacy_opt\n"
+        "a = tf.contrib.opt.AdamWOptimizer(0.1), opt.LazyAdamOptimizer()\n"
+        "b = M(0.1)\n"
+        "c = opt.extend_with_decoupled_weight_decay(tf.train.AdamOptimizer)(0.1)\n"
+        "d = legacy_opt.AdamWOptimizer(0.1)\n"
+    )
+    races = list(decay_var_lists.races(script_modules.read(str(script), "__main__")))
+    assert races == [(str(script), line) for line in (5, 6, 7)]
+    uses, _ = audit([str(script)])
+    told = {use.line for use in uses if use.advice == name_verdicts.DECAY_RACE}
+    assert told == {3, 5, 6, 7}

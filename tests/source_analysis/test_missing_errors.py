@@ -27,10 +27,36 @@ ODD = {
     "import tensorflow.compat.v1 as o; o.train.NoOne": "tf.train.NoOne: This TensorFlow has no",
     "(tf.\n train\n .NoWay)": "tf.train.NoWay: This TensorFlow has no such name",
 }
+# Imports at the beginning of a module, and expressions that use the imported names. The values are
+# lines of the imports, and the missing names.
+IMPORTS = """import tensorflow as tf
+import tensorflow.contrib.no_such.thing as thing
+import tensorflow.contrib.no_such.other
+from tensorflow.contrib.nothing import a, b as c
+from tensorflow.train import AdamOptimizer, NoSuch
+try:
+    from tensorflow.contrib.nothing import d
+except ImportError as error:
+    raise RuntimeError("no d") from error
+try:
+    from tensorflow.contrib.nothing import a as e
+except Exception:
+    e = None
+assert e is None and not hasattr(a, "x") and AdamOptimizer is tf.train.AdamOptimizer
+"""
+PUT_OFF = {
+    "thing.x": (2, "tf.contrib.no_such.thing"),
+    "a()": (4, "tf.contrib.nothing.a"),
+    "[a == 1]": (4, "tf.contrib.nothing.a"),
+    "isinstance(1, c)": (4, "tf.contrib.nothing.b"),
+    "exec('class C(c): pass')": (4, "tf.contrib.nothing.b"),
+    "NoSuch(1)": (5, "tf.train.NoSuch"),
+    "d.x": (7, "tf.contrib.nothing.d"),
+}
 DRIVER = """
 import json, sys
 import deeprec_style_zoo as zoo, easyrec_style as easyrec
-import odd, installed
+import odd, installed, late
 
 def attempt(name, function):
     try:
@@ -50,6 +76,8 @@ for name in dir(odd):
     if name.startswith("use"):
         attempt(name, getattr(odd, name))
 attempt("installed", installed.use)
+for use in late.USES:
+    attempt(use, lambda: exec(use, vars(late)))
 zoo.embedding_variable("x", 1, sys.modules["argparse"].Namespace(ev=True, ev_filter=False))
 """
 SWITCHES = [[], ["--ev"], ["--ev", "--ev_filter"], ["--multihash"], ["--smartstaged"]]
@@ -65,6 +93,7 @@ def driver(tmp_path):
     for number, use in enumerate(ODD):
         uses += f"def use{number:02d}():\n{textwrap.indent(use, '    ')}\n"
     (tmp_path / "odd.py").write_text(uses)
+    (tmp_path / "late.py").write_text(f"{IMPORTS}USES = {list(PUT_OFF)}\n")
     package = tmp_path / "site-packages"
     package.mkdir()
     use = "import tensorflow.compat.v1 as tf\ndef use():\n    tf.get_embedding_variable\n"
@@ -116,6 +145,9 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         if use.startswith(("import tensorflow.no", "from")):
             kind = "(ModuleNotFound|Import)Error"
         assert re.match(kind + r"\|" + expected, found), (use, found)
+    for use, (line, name) in PUT_OFF.items():
+        expected = r"AttributeError\|" + place("late", line) + re.escape(name) + ": "
+        assert re.match(expected, attempts[use]), (use, attempts[use])
     # If an installed package uses a missing name, the error has Python's own message.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
     # The script does not catch its last error. The message was also printed as a warning before.

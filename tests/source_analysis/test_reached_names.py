@@ -53,7 +53,8 @@ def message(line, path="script.py"):
 REFUSED = {
     "module level": "x = tf.get_embedding_variable",
     "call": "x = print(1, *[tf.get_embedding_variable('x')])",
-    "import": "from tensorflow import get_embedding_variable",
+    "import, and a use": "from tensorflow import get_embedding_variable as g\nx = g",
+    "import, and a call": "from tensorflow import get_embedding_variable as g\ng(1)",
     "default argument": "def f(a, b=tf.get_embedding_variable): pass",
     "keyword default": "def f(*, a, b=tf.get_embedding_variable): pass",
     "default of a lambda": "f = lambda a=tf.get_embedding_variable: a",
@@ -80,6 +81,17 @@ WARNED = {
     "function that is called": "def f():\n  tf.get_embedding_variable\nf()",
     "coroutine": "async def f():\n  async with f():\n    tf.get_embedding_variable",
     "method": "class A:\n  def f(self):\n    tf.get_embedding_variable",
+    "import without a use": "from tensorflow import get_embedding_variable",
+    "import, used in a function": "from tensorflow import get_embedding_variable as g\n"
+    "def f(x=1):\n  return g(x)\nif sys.argv:\n  f(g)",
+    "import, and another value": "if sys.argv:\n  from tensorflow import get_embedding_variable as"
+    " g\nelse:\n  g = None\nx = g",
+    "import in a try, and a use": "try:\n  from tensorflow import get_embedding_variable as g\n"
+    "except ImportError:\n  raise\nclass A(g): pass",
+    "import and exit": "try:\n  from tensorflow import get_embedding_variable\n"
+    "except ImportError:\n  print('no TensorFlow')\n  sys.exit(1)",
+    "except that raises": "try:\n  tf.get_embedding_variable\n"
+    "except Exception as error:\n  raise ValueError from error",
     "import in a function": "def f():\n  from tensorflow import get_embedding_variable",
     "lambda": "f = lambda: tf.get_embedding_variable",
     "default in a function": "def g():\n  def f(a=tf.get_embedding_variable): pass",
@@ -108,6 +120,11 @@ WARNED = {
     "other guard": "if __name__ == 'module':\n  tf.get_embedding_variable",
 }
 NEITHER = {
+    "broad except": "try:\n  from tensorflow import get_embedding_variable as g\n"
+    "except Exception as error:\n  if sys.argv:\n    raise\ndef f():\n  g",
+    "bare except": "try:\n  tf.get_embedding_variable\nexcept:\n  print('none')",
+    "two excepts": "try:\n  from tensorflow import get_embedding_variable as g\n"
+    "except ValueError:\n  raise\nexcept ImportError:\n  g = None\ng",
     "type checking": "if typing.TYPE_CHECKING:\n  from tensorflow import get_embedding_variable",
     "suppress": "with contextlib.suppress(AttributeError):\n  tf.get_embedding_variable",
 }
@@ -145,6 +162,9 @@ def test_names_that_are_guarded_do_not_warn(where, run):
         ("def f():\n  import helper", "tf.get_embedding_variable", False),
         ("try:\n  import between\nexcept ImportError:\n  pass", "tf.get_embedding_variable", False),
         ("sys.exit()\nimport helper", "tf.get_embedding_variable", False),
+        ("import helper", "from tensorflow import get_embedding_variable", False),
+        ("import helper as h\nh.g()", "from tensorflow import get_embedding_variable as g", True),
+        ("from helper import g\ng()", "from tensorflow import get_embedding_variable as g", True),
         ("import helper", "if __name__ == '__main__':\n  tf.get_embedding_variable", False),
     ],
 )
@@ -173,3 +193,13 @@ def test_hostile_names_of_files_stay_on_one_line(name, run):
     code, lines = run({name + ".py": "def f():\n  tf.get_embedding_variable"})
     assert code == 0 and len(lines) == 1 and lines[0].isprintable()
     assert f".py:3: {GONE}: Only DeepRec has EmbeddingVariables" in lines[0]
+
+
+def test_an_original_that_differs_from_run_to_run_is_named(run):
+    code, lines = run({"script.py": "o = tf.contrib.opt.AdamWOptimizer(0.1)"})
+    told = [
+        line
+        for line in lines
+        if line.startswith("legacy-opt run: warning: script.py:2: In tf.contrib.opt nothing orders")
+    ]
+    assert code == 0 and lines == told and len(told) == versions.has_contrib()

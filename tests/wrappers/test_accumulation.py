@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import ClipByValueOptimizer, GradientAccumulationOptimizer
+from legacy_opt import ClipByValueOptimizer, GlobalStepWarning, GradientAccumulationOptimizer
 from tests.support import problems, running
 from tests.support.accumulating import (
     BATCHES,
@@ -319,3 +319,48 @@ def test_inside_the_mixed_precision_graph_rewrite():
             sess.run(train_op, {factor: number})
             values += sess.run(w).tolist()
     assert values == [1.0, 1.0, 0.25, 0.25]
+
+
+class _CountsNoStep(v1.train.GradientDescentOptimizer):
+    """Like BERT's optimizer, ignores the global step."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        assert global_step is not None and global_step.read_value() is not None
+        return super().apply_gradients(grads_and_vars, None, name)
+
+
+class _CountsInCond(v1.train.GradientDescentOptimizer):
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        done = super().apply_gradients(grads_and_vars, None, name)
+        with tf.control_dependencies([done]):
+            return v1.cond(
+                tf.constant(True), lambda: v1.assign_add(global_step, 1), lambda: global_step + 0
+            ).op
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_an_inner_optimizer_that_counts_no_step_is_named(use_resource, recwarn):
+    def train(optimizer, steps=2, count=True):
+        with tf.Graph().as_default(), v1.Session() as session:
+            with v1.variable_scope("", use_resource=use_resource):
+                w = v1.get_variable("w", initializer=[1.0])
+                step = v1.train.get_or_create_global_step() if count else None
+            wrapper = GradientAccumulationOptimizer(optimizer, steps)
+            done = wrapper.minimize(tf.reduce_sum(w * w), step)
+            session.run(v1.global_variables_initializer())
+            for _ in range(4):
+                session.run(done)
+            return session.run(step) if count else None
+
+    with pytest.warns(GlobalStepWarning, match="_CountsNoStep.apply_gradients does not increment"):
+        assert train(_CountsNoStep(0.1)) == 0
+    told_not_to = _CountsNoStep(0.1)
+    told_not_to.global_step_is_advanced = True
+    recwarn.clear()
+    assert train(told_not_to) == 0
+    assert train(v1.train.AdamOptimizer(0.1)) == 2
+    assert train(ClipByValueOptimizer(v1.train.GradientDescentOptimizer(0.1), -1.0, 1.0)) == 2
+    if use_resource:
+        assert train(_CountsInCond(0.1)) == 2
+    train(v1.train.GradientDescentOptimizer(0.1), count=False)
+    assert not [each for each in recwarn if each.category is GlobalStepWarning]
