@@ -11,6 +11,8 @@ from legacy_opt import versions
 v1 = tf.compat.v1
 _RNN_CELL = versions.rnn_cell()
 LSTMStateTuple = _RNN_CELL.LSTMStateTuple
+# The base of cells that create their variables in `build`; TensorFlow does not export it.
+LayerRNNCell = _RNN_CELL.BasicRNNCell.__base__
 Activation = Callable[[tf.Tensor], tf.Tensor]
 
 
@@ -74,7 +76,7 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
 
     def _gates(self, inputs):
         size = 4 * self._num_units
-        kernel = v1.get_variable("kernel", [columns(inputs), size], inputs.dtype)
+        kernel = v1.get_variable("kernel", [last_size(inputs.shape), size], inputs.dtype)
         gates = tf.matmul(inputs, kernel)
         if self._layer_norm:
             return gates
@@ -160,7 +162,7 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
 
     def _gates(self, inputs, m):
-        shape = [columns(inputs) + self.output_size, 3 * self._num_units]
+        shape = [last_size(inputs.shape) + self.output_size, 3 * self._num_units]
         weights = _sharded("W", shape, inputs, self._shards[0])
         # The variable exists with layer normalization, too, as in tf.contrib.
         bias = v1.get_variable("B", shape[1:], inputs.dtype, v1.zeros_initializer())
@@ -172,17 +174,79 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         return [v1.get_variable(name, [self._num_units], dtype) for name in names]
 
 
-def columns(tensor):
+class NASCell(LayerRNNCell):
+    """The cell that an architecture search found (Zoph and Le, 2017).
+
+    Args:
+      num_units: the size of the state c.
+      num_proj: the size of the output, if it is to be projected.
+      use_bias: whether there is a bias.
+      reuse: whether the variables exist already.
+      **kwargs: `name`, `dtype` and `trainable` of the layer.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        num_proj: Optional[int] = None,
+        use_bias: bool = False,
+        reuse: Optional[bool] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(_reuse=reuse, **kwargs)
+        self._num_units, self._num_proj, self._use_bias = num_units, num_proj, use_bias
+
+    @property
+    def state_size(self) -> Any:
+        return LSTMStateTuple(self._num_units, self.output_size)
+
+    @property
+    def output_size(self) -> int:
+        return self._num_units if self._num_proj is None else self._num_proj
+
+    def build(self, inputs_shape: Any) -> None:
+        size = 8 * self._num_units
+        self.recurrent_kernel = self.add_weight("recurrent_kernel", [self.output_size, size])
+        self.kernel = self.add_weight("kernel", [last_size(inputs_shape), size])
+        if self._use_bias:
+            self.bias = self.add_weight("bias", [size], initializer=v1.zeros_initializer())
+        if self._num_proj is not None:
+            shape = [self._num_units, self._num_proj]
+            self.projection_weights = self.add_weight("projection_weights", shape)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        c, m = state
+        of_state = tf.matmul(m, self.recurrent_kernel)
+        if self._use_bias:
+            of_state = tf.nn.bias_add(of_state, self.bias)
+        of_inputs = tf.split(tf.matmul(inputs, self.kernel), 8, 1)
+        of_state = tf.split(of_state, 8, 1)
+        sums = [
+            one * two if n == 3 else one + two
+            for n, (one, two) in enumerate(zip(of_inputs, of_state))
+        ]
+        c = tf.tanh(tf.tanh(tf.sigmoid(sums[0]) * tf.nn.relu(sums[1])) + c)
+        c = c * tf.tanh(tf.sigmoid(sums[2]) + tf.nn.relu(sums[3]))
+        gate = tf.tanh(tf.tanh(sums[4]) * tf.sigmoid(sums[5]))
+        gate = tf.tanh(gate + tf.sigmoid(tf.tanh(sums[6]) + tf.sigmoid(sums[7])))
+        m = tf.tanh(c * gate)
+        if self._num_proj is not None:
+            m = tf.matmul(m, self.projection_weights)
+        return m, LSTMStateTuple(c, m)
+
+
+def last_size(shape):
     """Returns the size of the last axis, which must be known when the graph is built."""
-    size = tf.compat.dimension_value(tensor.shape[-1])
+    size = tf.compat.dimension_value(shape[-1])
     if size is None:
-        raise ValueError(f"Could not infer input size from the shape of {tensor}")
+        raise ValueError(f"Could not infer input size from the shape {shape}")
     return size
 
 
 def _layer_norm(value, scope, gain, shift):
     with v1.variable_scope(scope):
-        shape = [columns(value)]
+        shape = [last_size(value.shape)]
         gamma = v1.get_variable("gamma", shape, value.dtype, v1.constant_initializer(gain))
         beta = v1.get_variable("beta", shape, value.dtype, v1.constant_initializer(shift))
     mean, variance = tf.nn.moments(value, [1], keepdims=True)
@@ -199,4 +263,12 @@ def _sharded(name, shape, like, shards):
         v1.get_variable(f"{name}_{number}", [rows + (number < more), shape[1]], like.dtype)
         for number in range(shards)
     ]
-    return parts[0] if shards == 1 else tf.concat(parts, 0)
+    if shards == 1:
+        return parts[0]
+    name = f"{name}/concat"
+    for known in v1.get_collection("concatenated_variables"):
+        if known.name == f"{v1.get_variable_scope().name}/{name}:0":
+            return known
+    whole = tf.concat(parts, 0, name)
+    v1.add_to_collection("concatenated_variables", whole)
+    return whole
