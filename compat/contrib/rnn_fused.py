@@ -146,6 +146,14 @@ class LSTMBlockFusedCell(_BlockLSTM, _Layer):
     def num_units(self) -> int:
         return self._num_units
 
+    def build(self, inputs_shape: Any) -> None:
+        if isinstance(inputs_shape, list) or inputs_shape.ndims != 3:
+            raise ValueError(
+                "inputs must be one tensor of shape [time, batch, size] (tf.stack makes it of a "
+                f"list), got the shape {inputs_shape}"
+            )
+        super().build(inputs_shape)
+
     def call(
         self,
         inputs: tf.Tensor,
