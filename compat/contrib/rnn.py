@@ -13,12 +13,7 @@ from legacy_opt.core.nearest_names import did_you_mean
 
 if TYPE_CHECKING:
     from .rnn_cells import CoupledInputForgetGateLSTMCell, LayerNormBasicLSTMCell, NASCell
-    from .rnn_fused import (
-        FusedRNNCellAdaptor,
-        LSTMBlockCell,
-        LSTMBlockFusedCell,
-        TimeReversedFusedRNN,
-    )
+    from .rnn_fused import LSTMBlockCell, LSTMBlockFusedCell, TimeReversedFusedRNN
     from .rnn_wrappers import (
         AttentionCellWrapper,
         EmbeddingWrapper,
@@ -31,7 +26,6 @@ __all__ = [
     "AttentionCellWrapper",
     "CoupledInputForgetGateLSTMCell",
     "EmbeddingWrapper",
-    "FusedRNNCellAdaptor",
     "HighwayWrapper",
     "InputProjectionWrapper",
     "LSTMBlockCell",

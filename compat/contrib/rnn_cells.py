@@ -16,7 +16,24 @@ LayerRNNCell = _RNN_CELL.BasicRNNCell.__base__
 Activation = Callable[[tf.Tensor], tf.Tensor]
 
 
-class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
+class LSTMCell(_RNN_CELL.RNNCell):
+    """A cell with the sizes of an LSTM, whose output may be a projection."""
+
+    _num_units: int
+    _num_proj: Optional[int] = None
+    _state_is_tuple: bool = True
+
+    @property
+    def state_size(self) -> Any:
+        sizes = self._num_units, self.output_size
+        return LSTMStateTuple(*sizes) if self._state_is_tuple else sum(sizes)
+
+    @property
+    def output_size(self) -> int:
+        return self._num_proj or self._num_units
+
+
+class LayerNormBasicLSTMCell(LSTMCell):
     """An LSTM cell with layer normalization (Ba et al., 2016) and dropout of new values.
 
     Args:
@@ -50,14 +67,6 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
         self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
         self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
 
-    @property
-    def state_size(self) -> Any:
-        return LSTMStateTuple(self._num_units, self._num_units)
-
-    @property
-    def output_size(self) -> int:
-        return self._num_units
-
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         c, h = state
         gates = self._gates(tf.concat([inputs, h], 1))
@@ -87,7 +96,7 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
         return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
 
 
-class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
+class CoupledInputForgetGateLSTMCell(LSTMCell):
     """An LSTM cell whose input gate is 1 - forget gate (Greff et al., 2015).
 
     Args:
@@ -131,15 +140,6 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         self._shards = num_unit_shards, num_proj_shards
         self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
 
-    @property
-    def state_size(self) -> Any:
-        sizes = self._num_units, self.output_size
-        return LSTMStateTuple(*sizes) if self._state_is_tuple else sum(sizes)
-
-    @property
-    def output_size(self) -> int:
-        return self._num_proj or self._num_units
-
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         if not self._state_is_tuple:
             state = tf.split(state, [self._num_units, self.output_size], 1)
@@ -174,7 +174,7 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         return [v1.get_variable(name, [self._num_units], dtype) for name in names]
 
 
-class NASCell(LayerRNNCell):
+class NASCell(LSTMCell, LayerRNNCell):
     """The cell that an architecture search found (Zoph and Le, 2017).
 
     Args:
@@ -195,14 +195,6 @@ class NASCell(LayerRNNCell):
     ) -> None:
         super().__init__(_reuse=reuse, **kwargs)
         self._num_units, self._num_proj, self._use_bias = num_units, num_proj, use_bias
-
-    @property
-    def state_size(self) -> Any:
-        return LSTMStateTuple(self._num_units, self.output_size)
-
-    @property
-    def output_size(self) -> int:
-        return self._num_units if self._num_proj is None else self._num_proj
 
     def build(self, inputs_shape: Any) -> None:
         size = 8 * self._num_units
@@ -265,10 +257,9 @@ def _sharded(name, shape, like, shards):
     ]
     if shards == 1:
         return parts[0]
-    name = f"{name}/concat"
-    for known in v1.get_collection("concatenated_variables"):
-        if known.name == f"{v1.get_variable_scope().name}/{name}:0":
-            return known
-    whole = tf.concat(parts, 0, name)
-    v1.add_to_collection("concatenated_variables", whole)
-    return whole
+    known = {each.name: each for each in v1.get_collection("concatenated_variables")}
+    own = f"{v1.get_variable_scope().name}/{name}/concat:0"
+    if own not in known:
+        known[own] = tf.concat(parts, 0, f"{name}/concat")
+        v1.add_to_collection("concatenated_variables", known[own])
+    return known[own]

@@ -11,53 +11,14 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .rnn_cells import LayerRNNCell, LSTMStateTuple, last_size
+from .rnn_cells import LayerRNNCell, LSTMCell, LSTMStateTuple, last_size
 
 v1 = tf.compat.v1
 _Layer = versions.rnn_cell().RNNCell.__base__
 
 
-class _BlockLSTM:
+class _BlockLSTM(_Layer):
     """The variables of an LSTM whose gates are one operation: input, new value, forget, output."""
-
-    add_weight: Any
-
-    def _configure(self, num_units, forget_bias, cell_clip, use_peephole):
-        self._num_units, self._use_peephole = num_units, use_peephole
-        self._attributes = {
-            "forget_bias": forget_bias,
-            "cell_clip": -1 if cell_clip is None else cell_clip,
-            "use_peephole": use_peephole,
-        }
-
-    def build(self, inputs_shape: Any) -> None:
-        units = self._num_units
-        shape = [last_size(inputs_shape) + units, 4 * units]
-        self._kernel = self.add_weight("kernel", shape)
-        self._bias = self.add_weight("bias", shape[1:], initializer=v1.zeros_initializer())
-        names = ("w_i_diag", "w_f_diag", "w_o_diag") if self._use_peephole else ()
-        self._peepholes = [self.add_weight(name, [units]) for name in names]
-        self.built = True
-
-    def _weights(self, dtype):
-        zeros = tf.zeros([self._num_units], dtype)
-        wci, wcf, wco = self._peepholes or [zeros] * 3
-        weights = {"w": self._kernel, "wci": wci, "wcf": wcf, "wco": wco, "b": self._bias}
-        return {name: tf.convert_to_tensor(value) for name, value in weights.items()}
-
-
-class LSTMBlockCell(_BlockLSTM, LayerRNNCell):
-    """An LSTM cell that is one operation, with the variables of `LSTMCell`.
-
-    Args:
-      num_units: the size of the output.
-      forget_bias: the bias that is added to the forget gate.
-      cell_clip: the largest absolute value of the state c; by default it is not clipped.
-      use_peephole: whether the gates depend on c, too.
-      dtype: the dtype of the variables, float32 or float16; by default that of the inputs.
-      reuse: whether the variables exist already.
-      name: the name of the layer, and of the scope of its variables.
-    """
 
     def __init__(
         self,
@@ -70,63 +31,73 @@ class LSTMBlockCell(_BlockLSTM, LayerRNNCell):
         name: str = "lstm_cell",
     ) -> None:
         super().__init__(_reuse=reuse, dtype=dtype, name=name)
-        self._configure(num_units, forget_bias, cell_clip, use_peephole)
+        self.num_units = self._num_units = num_units
+        self._attributes = {"forget_bias": forget_bias, "use_peephole": use_peephole}
+        self._attributes["cell_clip"] = -1 if cell_clip is None else cell_clip
 
-    @property
-    def state_size(self) -> Any:
-        return LSTMStateTuple(self._num_units, self._num_units)
+    def build(self, inputs_shape: Any) -> None:
+        units = self._num_units
+        shape = [last_size(inputs_shape) + units, 4 * units]
+        self._kernel = self.add_weight("kernel", shape)
+        self._bias = self.add_weight("bias", shape[1:], initializer=v1.zeros_initializer())
+        names = "w_i_diag w_f_diag w_o_diag" if self._attributes["use_peephole"] else ""
+        self._peepholes = [self.add_weight(name, [units]) for name in names.split()]
+        self.built = True
 
-    @property
-    def output_size(self) -> int:
-        return self._num_units
-
-    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        c, h = state
-        weights = self._weights(inputs.dtype)
-        c, h = _block_step(self._attributes)(inputs, c, h, *weights.values())
-        return h, LSTMStateTuple(c, h)
-
-
-def _block_step(attributes):
-    """Returns a function of the inputs of LSTMBlockCell, whose gradient TensorFlow 2 lacks."""
-
-    @tf.custom_gradient
-    def step(*tensors):
-        inputs = dict(zip(("x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"), tensors))
-        i, cs, f, o, ci, co, h = tf.raw_ops.LSTMBlockCell(**inputs, **attributes)
-
-        def gradient(cs_grad, h_grad):
-            cs_prev_grad, gates, *peepholes = tf.raw_ops.LSTMBlockCellGrad(
-                **inputs, i=i, cs=cs, f=f, o=o, ci=ci, co=co, cs_grad=cs_grad, h_grad=h_grad,
-                use_peephole=attributes["use_peephole"],
-            )  # fmt: skip
-            x, h_prev = inputs["x"], inputs["h_prev"]
-            sizes = last_size(x.shape), last_size(h_prev.shape)
-            xh_grads = tf.split(tf.matmul(gates, inputs["w"], transpose_b=True), sizes, 1)
-            w_grad = tf.matmul(tf.concat([x, h_prev], 1), gates, transpose_a=True)
-            b_grad = tf.raw_ops.BiasAddGrad(out_backprop=gates)
-            return (xh_grads[0], cs_prev_grad, xh_grads[1], w_grad, *peepholes, b_grad)
-
-        return (cs, h), gradient
-
-    return step
+    def _weights(self, dtype):
+        zeros = tf.zeros([self._num_units], dtype)
+        wci, wcf, wco = self._peepholes or [zeros] * 3
+        weights = {"w": self._kernel, "wci": wci, "wcf": wcf, "wco": wco, "b": self._bias}
+        return {name: tf.convert_to_tensor(value) for name, value in weights.items()}
 
 
-class LSTMBlockFusedCell(_BlockLSTM, _Layer):
-    """An LSTM over all time steps that is one operation, with the variables of `LSTMCell`.
-
-    A call takes `inputs` of shape [time, batch, size]; `initial_state`, a pair of tensors of shape
-    [batch, num_units], or the `dtype` of zeros; and `sequence_length`, of shape [batch]. It returns
-    the outputs, of shape [time, batch, num_units], and the last state, an `LSTMStateTuple`.
+class LSTMBlockCell(LSTMCell, _BlockLSTM, LayerRNNCell):
+    """An LSTM cell that is one operation, with the variables of `LSTMCell`.
 
     Args:
       num_units: the size of the output.
       forget_bias: the bias that is added to the forget gate.
       cell_clip: the largest absolute value of the state c; by default it is not clipped.
       use_peephole: whether the gates depend on c, too.
-      reuse: whether the variables exist already.
       dtype: the dtype of the variables, float32 or float16; by default that of the inputs.
+      reuse: whether the variables exist already.
       name: the name of the layer, and of the scope of its variables.
+    """
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        c, h = state
+        weights = self._weights(inputs.dtype).values()
+        c, h = tf.custom_gradient(self._step)(inputs, c, h, *weights)
+        return h, LSTMStateTuple(c, h)
+
+    def _step(self, *tensors):
+        """Returns the state, and the gradient of the operation, which TensorFlow 2 lacks."""
+        inputs = dict(zip(["x", "cs_prev", "h_prev", "w", "wci", "wcf", "wco", "b"], tensors))
+        i, cs, f, o, ci, co, h = tf.raw_ops.LSTMBlockCell(**inputs, **self._attributes)
+
+        def gradient(cs_grad, h_grad):
+            cs_prev_grad, gates, *peepholes = tf.raw_ops.LSTMBlockCellGrad(
+                **inputs, i=i, cs=cs, f=f, o=o, ci=ci, co=co, cs_grad=cs_grad, h_grad=h_grad,
+                use_peephole=self._attributes["use_peephole"],
+            )  # fmt: skip
+            of_xh = tf.matmul(gates, inputs["w"], transpose_b=True)
+            xh = tf.concat([inputs["x"], inputs["h_prev"]], 1)
+            of_w = tf.matmul(xh, gates, transpose_a=True)
+            of_b = tf.raw_ops.BiasAddGrad(out_backprop=gates)
+            of_x, of_h = of_xh[:, : -self._num_units], of_xh[:, -self._num_units :]
+            return (of_x, cs_prev_grad, of_h, of_w, *peepholes, of_b)
+
+        return (cs, h), gradient
+
+
+class LSTMBlockFusedCell(_BlockLSTM):
+    """An LSTM over all time steps that is one operation, with the variables of `LSTMCell`.
+
+    A call takes `inputs` of shape [time, batch, size]; `initial_state`, a pair of tensors of shape
+    [batch, num_units], or the `dtype` of zeros; and `sequence_length`, of shape [batch]. It returns
+    the outputs, of shape [time, batch, num_units], and the last state, an `LSTMStateTuple`.
+
+    The arguments of the constructor are those of `LSTMBlockCell`, in another order.
     """
 
     def __init__(
@@ -139,19 +110,11 @@ class LSTMBlockFusedCell(_BlockLSTM, _Layer):
         dtype: Optional[Any] = None,
         name: str = "lstm_fused_cell",
     ) -> None:
-        super().__init__(_reuse=reuse, dtype=dtype, name=name)
-        self._configure(num_units, forget_bias, cell_clip, use_peephole)
-
-    @property
-    def num_units(self) -> int:
-        return self._num_units
+        super().__init__(num_units, forget_bias, cell_clip, use_peephole, dtype, reuse, name)
 
     def build(self, inputs_shape: Any) -> None:
         if isinstance(inputs_shape, list) or inputs_shape.ndims != 3:
-            raise ValueError(
-                "inputs must be one tensor of shape [time, batch, size] (tf.stack makes it of a "
-                f"list), got the shape {inputs_shape}"
-            )
+            raise ValueError(f"inputs must be a tensor [time, batch, size], got {inputs_shape}")
         super().build(inputs_shape)
 
     def call(
@@ -170,7 +133,7 @@ class LSTMBlockFusedCell(_BlockLSTM, _Layer):
         lengths = None if sequence_length is None else tf.cast(sequence_length, tf.int32)
         longest = time if lengths is None else tf.reduce_max(lengths)
         _, cells, _, _, _, _, outputs = tf.raw_ops.BlockLSTM(
-            *(), seq_len_max=tf.cast(longest, tf.int64), x=inputs, cs_prev=c, h_prev=h,
+            seq_len_max=tf.cast(longest, tf.int64), x=inputs, cs_prev=c, h_prev=h,
             **self._weights(inputs.dtype), **self._attributes,
         )  # fmt: skip
         if lengths is None:
@@ -186,43 +149,11 @@ class LSTMBlockFusedCell(_BlockLSTM, _Layer):
         return outputs, LSTMStateTuple(c, h)
 
 
-class FusedRNNCellAdaptor:
-    """A cell over all time steps, which is called like `LSTMBlockFusedCell`.
-
-    Args:
-      cell: an RNNCell.
-      use_dynamic_rnn: whether `dynamic_rnn` is called instead of `static_rnn`.
-    """
-
-    def __init__(self, cell: Any, use_dynamic_rnn: bool = False) -> None:
-        self._cell, self._use_dynamic_rnn = cell, use_dynamic_rnn
-
-    def __call__(
-        self,
-        inputs: Any,
-        initial_state: Optional[Any] = None,
-        dtype: Optional[Any] = None,
-        sequence_length: Optional[Any] = None,
-        scope: Optional[Any] = None,
-    ) -> Tuple[Any, Any]:
-        is_list = isinstance(inputs, list)
-        rest = {"initial_state": initial_state, "dtype": dtype, "scope": scope}
-        rest["sequence_length"] = sequence_length
-        if self._use_dynamic_rnn:
-            inputs = tf.stack(inputs) if is_list else inputs
-            outputs, state = v1.nn.dynamic_rnn(self._cell, inputs, time_major=True, **rest)
-            return tf.unstack(outputs) if is_list else outputs, state
-        outputs, state = v1.nn.static_rnn(
-            self._cell, inputs if is_list else tf.unstack(inputs), **rest
-        )
-        return outputs if is_list else tf.stack(outputs), state
-
-
 class TimeReversedFusedRNN:
     """A cell over all time steps, from the last to the first.
 
     Args:
-      cell: a cell over all time steps, such as `LSTMBlockFusedCell`.
+      cell: what is called like a `LSTMBlockFusedCell`.
     """
 
     def __init__(self, cell: Any) -> None:
@@ -236,8 +167,9 @@ class TimeReversedFusedRNN:
         sequence_length: Optional[Any] = None,
         scope: Optional[Any] = None,
     ) -> Tuple[Any, Any]:
+        inputs = _reversed(inputs, sequence_length)
         outputs, state = self._cell(
-            _reversed(inputs, sequence_length),
+            inputs,
             initial_state=initial_state,
             dtype=dtype,
             sequence_length=sequence_length,
@@ -249,6 +181,6 @@ class TimeReversedFusedRNN:
 def _reversed(values, lengths):
     if isinstance(values, list):
         return values[::-1]  # with `lengths`, too, as in tf.contrib
-    return (
-        tf.reverse(values, [0]) if lengths is None else tf.reverse_sequence(values, lengths, 0, 1)
-    )
+    if lengths is None:
+        return tf.reverse(values, [0])
+    return tf.reverse_sequence(values, lengths, 0, 1)

@@ -70,9 +70,9 @@ NAMES = (
     (
         "tf.contrib.rnn",
         """
-        AttentionCellWrapper CoupledInputForgetGateLSTMCell EmbeddingWrapper FusedRNNCellAdaptor
-        HighwayWrapper InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell
-        LayerNormBasicLSTMCell NASCell OutputProjectionWrapper TimeReversedFusedRNN
+        AttentionCellWrapper CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper
+        InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell LayerNormBasicLSTMCell NASCell
+        OutputProjectionWrapper TimeReversedFusedRNN
         stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
         """,
         _PIECES + "rnn",

@@ -134,32 +134,32 @@ def turned(values):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-@pytest.mark.parametrize("use_dynamic_rnn", [False, True])
-def test_adapted_cells_and_reversed_time(origin, use_dynamic_rnn):
-    cells = piece(origin, "rnn")
-
-    def run(inputs, is_adapted, is_reversed=False, is_list=False):
+def test_from_the_last_step_to_the_first(origin):
+    def run(inputs, is_reversed):
         def build():
-            cell = versions.rnn_cell().BasicRNNCell(4)
-            cell = cells.FusedRNNCellAdaptor(cell, use_dynamic_rnn) if is_adapted else cell
-            cell = cells.TimeReversedFusedRNN(cell) if is_reversed else cell
-            values = tf.unstack(tf.constant(inputs)) if is_list else tf.constant(inputs)
-            outputs, state = over_time(cell, values, dtype=tf.float32, scope="a")
-            assert isinstance(outputs, list) == is_list
-            return tf.stack(outputs), state
+            cell = piece(origin, "rnn.LSTMBlockFusedCell")(4)
+            cell = piece(origin, "rnn.TimeReversedFusedRNN")(cell) if is_reversed else cell
+            return over_time(cell, tf.constant(inputs), dtype=tf.float32, scope="a")
 
-        (names, outputs, *rest) = in_a_session(build)
-        assert names == ["a/basic_rnn_cell/bias", "a/basic_rnn_cell/kernel"]
-        return [outputs, *rest]
+        names, outputs, *others = in_a_session(build)
+        assert names == ["a/bias", "a/kernel"]
+        return outputs, others
 
-    assert_close(run(INPUTS, True, is_list=True), run(INPUTS, False))
-    outputs, *rest = run(turned(INPUTS), False)
-    found, *others = run(INPUTS, True, True)
-    # The gradient is that of the sum of squares, whatever the order of outputs is.
-    assert_close([found, *others], [turned(outputs), *rest])
-    # A list is turned as a whole, whatever the lengths are.
-    outputs, *rest = run(INPUTS[::-1], False)
-    assert_close(run(INPUTS, True, True, is_list=True), [outputs[::-1], *rest])
+    (found, others), (expected, expected_others) = run(INPUTS, True), run(turned(INPUTS), False)
+    assert_close([found, *others], [turned(expected), *expected_others])
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_lists_are_reversed_whatever_the_lengths_are(origin):
+    def cell(inputs, **arguments):
+        seen.append(inputs)
+        return inputs, arguments
+
+    seen = []
+    rest = {"initial_state": 1, "dtype": 2, "sequence_length": [3], "scope": "a"}
+    reverse = piece(origin, "rnn.TimeReversedFusedRNN")(cell)
+    assert reverse([1, 2, 3], *rest.values()) == ([1, 2, 3], rest)
+    assert seen == [[3, 2, 1]]
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
