@@ -12,7 +12,8 @@ import tensorflow as tf
 from legacy_opt.core.nearest_names import did_you_mean
 
 if TYPE_CHECKING:
-    from .rnn_cells import CoupledInputForgetGateLSTMCell, LayerNormBasicLSTMCell
+    from .rnn_cells import CoupledInputForgetGateLSTMCell, LayerNormBasicLSTMCell, NASCell
+    from .rnn_fused import LSTMBlockCell, LSTMBlockFusedCell, TimeReversedFusedRNN
     from .rnn_wrappers import (
         AttentionCellWrapper,
         EmbeddingWrapper,
@@ -27,8 +28,12 @@ __all__ = [
     "EmbeddingWrapper",
     "HighwayWrapper",
     "InputProjectionWrapper",
+    "LSTMBlockCell",
+    "LSTMBlockFusedCell",
     "LayerNormBasicLSTMCell",
+    "NASCell",
     "OutputProjectionWrapper",
+    "TimeReversedFusedRNN",
     "stack_bidirectional_dynamic_rnn",
     "stack_bidirectional_rnn",
 ]
@@ -38,9 +43,10 @@ v1 = tf.compat.v1
 
 def __getattr__(name: str) -> Any:
     if name in __all__:  # a cell: it is imported on first use, because its base may be missing
-        from . import rnn_cells, rnn_wrappers
+        from . import rnn_cells, rnn_fused, rnn_wrappers
 
-        return getattr(rnn_wrappers if name.endswith("Wrapper") else rnn_cells, name)
+        home = next(each for each in (rnn_cells, rnn_fused, rnn_wrappers) if hasattr(each, name))
+        return getattr(home, name)
     hint = did_you_mean(name, __all__)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
 

@@ -11,10 +11,29 @@ from legacy_opt import versions
 v1 = tf.compat.v1
 _RNN_CELL = versions.rnn_cell()
 LSTMStateTuple = _RNN_CELL.LSTMStateTuple
+# The base of cells that create their variables in `build`; TensorFlow does not export it.
+LayerRNNCell = _RNN_CELL.BasicRNNCell.__base__
 Activation = Callable[[tf.Tensor], tf.Tensor]
 
 
-class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
+class LSTMCell(_RNN_CELL.RNNCell):
+    """A cell with the sizes of an LSTM, whose output may be a projection."""
+
+    _num_units: int
+    _num_proj: Optional[int] = None
+    _state_is_tuple: bool = True
+
+    @property
+    def state_size(self) -> Any:
+        sizes = self._num_units, self.output_size
+        return LSTMStateTuple(*sizes) if self._state_is_tuple else sum(sizes)
+
+    @property
+    def output_size(self) -> int:
+        return self._num_proj or self._num_units
+
+
+class LayerNormBasicLSTMCell(LSTMCell):
     """An LSTM cell with layer normalization (Ba et al., 2016) and dropout of new values.
 
     Args:
@@ -48,14 +67,6 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
         self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
         self._keep_prob, self._seed = dropout_keep_prob, dropout_prob_seed
 
-    @property
-    def state_size(self) -> Any:
-        return LSTMStateTuple(self._num_units, self._num_units)
-
-    @property
-    def output_size(self) -> int:
-        return self._num_units
-
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         c, h = state
         gates = self._gates(tf.concat([inputs, h], 1))
@@ -74,7 +85,7 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
 
     def _gates(self, inputs):
         size = 4 * self._num_units
-        kernel = v1.get_variable("kernel", [columns(inputs), size], inputs.dtype)
+        kernel = v1.get_variable("kernel", [last_size(inputs.shape), size], inputs.dtype)
         gates = tf.matmul(inputs, kernel)
         if self._layer_norm:
             return gates
@@ -85,7 +96,7 @@ class LayerNormBasicLSTMCell(_RNN_CELL.RNNCell):
         return _layer_norm(value, scope, *self._norm_start) if self._layer_norm else value
 
 
-class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
+class CoupledInputForgetGateLSTMCell(LSTMCell):
     """An LSTM cell whose input gate is 1 - forget gate (Greff et al., 2015).
 
     Args:
@@ -129,15 +140,6 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         self._shards = num_unit_shards, num_proj_shards
         self._layer_norm, self._norm_start = layer_norm, (norm_gain, norm_shift)
 
-    @property
-    def state_size(self) -> Any:
-        sizes = self._num_units, self.output_size
-        return LSTMStateTuple(*sizes) if self._state_is_tuple else sum(sizes)
-
-    @property
-    def output_size(self) -> int:
-        return self._num_proj or self._num_units
-
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         if not self._state_is_tuple:
             state = tf.split(state, [self._num_units, self.output_size], 1)
@@ -160,7 +162,7 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         return m, LSTMStateTuple(c, m) if self._state_is_tuple else tf.concat([c, m], 1)
 
     def _gates(self, inputs, m):
-        shape = [columns(inputs) + self.output_size, 3 * self._num_units]
+        shape = [last_size(inputs.shape) + self.output_size, 3 * self._num_units]
         weights = _sharded("W", shape, inputs, self._shards[0])
         # The variable exists with layer normalization, too, as in tf.contrib.
         bias = v1.get_variable("B", shape[1:], inputs.dtype, v1.zeros_initializer())
@@ -172,17 +174,71 @@ class CoupledInputForgetGateLSTMCell(_RNN_CELL.RNNCell):
         return [v1.get_variable(name, [self._num_units], dtype) for name in names]
 
 
-def columns(tensor):
+class NASCell(LSTMCell, LayerRNNCell):
+    """The cell that an architecture search found (Zoph and Le, 2017).
+
+    Args:
+      num_units: the size of the state c.
+      num_proj: the size of the output, if it is to be projected.
+      use_bias: whether there is a bias.
+      reuse: whether the variables exist already.
+      **kwargs: `name`, `dtype` and `trainable` of the layer.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        num_proj: Optional[int] = None,
+        use_bias: bool = False,
+        reuse: Optional[bool] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(_reuse=reuse, **kwargs)
+        self._num_units, self._num_proj, self._use_bias = num_units, num_proj, use_bias
+
+    def build(self, inputs_shape: Any) -> None:
+        size = 8 * self._num_units
+        self.recurrent_kernel = self.add_weight("recurrent_kernel", [self.output_size, size])
+        self.kernel = self.add_weight("kernel", [last_size(inputs_shape), size])
+        if self._use_bias:
+            self.bias = self.add_weight("bias", [size], initializer=v1.zeros_initializer())
+        if self._num_proj is not None:
+            shape = [self._num_units, self._num_proj]
+            self.projection_weights = self.add_weight("projection_weights", shape)
+        self.built = True
+
+    def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        c, m = state
+        of_state = tf.matmul(m, self.recurrent_kernel)
+        if self._use_bias:
+            of_state = tf.nn.bias_add(of_state, self.bias)
+        of_inputs = tf.split(tf.matmul(inputs, self.kernel), 8, 1)
+        of_state = tf.split(of_state, 8, 1)
+        sums = [
+            one * two if n == 3 else one + two
+            for n, (one, two) in enumerate(zip(of_inputs, of_state))
+        ]
+        c = tf.tanh(tf.tanh(tf.sigmoid(sums[0]) * tf.nn.relu(sums[1])) + c)
+        c = c * tf.tanh(tf.sigmoid(sums[2]) + tf.nn.relu(sums[3]))
+        gate = tf.tanh(tf.tanh(sums[4]) * tf.sigmoid(sums[5]))
+        gate = tf.tanh(gate + tf.sigmoid(tf.tanh(sums[6]) + tf.sigmoid(sums[7])))
+        m = tf.tanh(c * gate)
+        if self._num_proj is not None:
+            m = tf.matmul(m, self.projection_weights)
+        return m, LSTMStateTuple(c, m)
+
+
+def last_size(shape):
     """Returns the size of the last axis, which must be known when the graph is built."""
-    size = tf.compat.dimension_value(tensor.shape[-1])
+    size = tf.compat.dimension_value(shape[-1])
     if size is None:
-        raise ValueError(f"Could not infer input size from the shape of {tensor}")
+        raise ValueError(f"Could not infer input size from the shape {shape}")
     return size
 
 
 def _layer_norm(value, scope, gain, shift):
     with v1.variable_scope(scope):
-        shape = [columns(value)]
+        shape = [last_size(value.shape)]
         gamma = v1.get_variable("gamma", shape, value.dtype, v1.constant_initializer(gain))
         beta = v1.get_variable("beta", shape, value.dtype, v1.constant_initializer(shift))
     mean, variance = tf.nn.moments(value, [1], keepdims=True)
@@ -199,4 +255,11 @@ def _sharded(name, shape, like, shards):
         v1.get_variable(f"{name}_{number}", [rows + (number < more), shape[1]], like.dtype)
         for number in range(shards)
     ]
-    return parts[0] if shards == 1 else tf.concat(parts, 0)
+    if shards == 1:
+        return parts[0]
+    known = {each.name: each for each in v1.get_collection("concatenated_variables")}
+    own = f"{v1.get_variable_scope().name}/{name}/concat:0"
+    if own not in known:
+        known[own] = tf.concat(parts, 0, f"{name}/concat")
+        v1.add_to_collection("concatenated_variables", known[own])
+    return known[own]

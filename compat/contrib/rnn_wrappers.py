@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .rnn_cells import Activation, columns
+from .rnn_cells import Activation, last_size
 from .rnn_linear import linear
 
 v1 = tf.compat.v1
@@ -36,6 +36,10 @@ class _Wrapper(_RNNCell):
     @property
     def output_size(self) -> int:
         return self._cell.output_size
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> Any:
+        with tf.name_scope(type(self).__name__ + "ZeroState"):
+            return self._cell.zero_state(batch_size, dtype)
 
 
 class AttentionCellWrapper(_Wrapper):
@@ -87,13 +91,18 @@ class AttentionCellWrapper(_Wrapper):
     def output_size(self) -> int:
         return self._size
 
+    # As in tf.contrib, the state of `cell` begins with zeros, too, whatever its `zero_state` is.
+    zero_state = _RNNCell.zero_state
+
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         if not self._is_tuple:
             sizes = self._cell.state_size, self._size, self._size * self._length
             state = tf.split(state, sizes, 1)
         cell_state, attention, window = state
         window = tf.reshape(window, [-1, self._length, self._size])
-        projected = linear([inputs, attention], self._input_size or columns(inputs), bias=True)
+        projected = linear(
+            [inputs, attention], self._input_size or last_size(inputs.shape), bias=True
+        )
         output, cell_state = self._cell(projected, cell_state)
         attention = self._attention(tf.concat(tf.nest.flatten(cell_state), 1), window)
         with v1.variable_scope("attn_output_projection"):
@@ -260,7 +269,7 @@ class HighwayWrapper(_Wrapper):
         return inputs * carry + outputs * transform
 
     def _gate(self, inputs, name, bias_start):
-        size, start = columns(inputs), v1.constant_initializer(bias_start)
+        size, start = last_size(inputs.shape), v1.constant_initializer(bias_start)
         weights = v1.get_variable(name + "_w", [size, size])
         bias = v1.get_variable(name + "_b", [size], initializer=start)
         return tf.sigmoid(v1.nn.xw_plus_b(inputs, weights, bias))

@@ -311,7 +311,11 @@ _DEFINED_IN = (
         "confusion_matrix_ops metric_ops set_ops",
         "tf.contrib.metrics",
     ),
-    ("tf.contrib.rnn.python.ops", "core_rnn_cell rnn rnn_cell", "tf.contrib.rnn"),
+    (
+        "tf.contrib.rnn.python.ops",
+        "core_rnn_cell fused_rnn_cell lstm_ops rnn rnn_cell",
+        "tf.contrib.rnn",
+    ),
     ("tf.contrib.seq2seq.python.ops", "loss", "tf.contrib.seq2seq"),
     ("tf.contrib.summary", "summary", "tf.contrib.summary"),
     (

@@ -71,7 +71,8 @@ NAMES = (
         "tf.contrib.rnn",
         """
         AttentionCellWrapper CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper
-        InputProjectionWrapper LayerNormBasicLSTMCell OutputProjectionWrapper
+        InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell LayerNormBasicLSTMCell NASCell
+        OutputProjectionWrapper TimeReversedFusedRNN
         stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
         """,
         _PIECES + "rnn",

@@ -65,6 +65,13 @@ CELLS = {
             "activation": tf.nn.relu,
         },
     ),
+    "NAS": ("NASCell", lambda: {"num_units": 5}),
+    "NAS, all": ("NASCell", lambda: {"num_units": 5, "num_proj": 5, "use_bias": True}),
+    "block": ("LSTMBlockCell", lambda: {"num_units": 5}),
+    "block, all": (
+        "LSTMBlockCell",
+        lambda: {"num_units": 5, "forget_bias": 0.5, "cell_clip": 0.3, "use_peephole": True},
+    ),
     "attention": ("AttentionCellWrapper", lambda: {"cell": gru(5), "attn_length": 3}),
     "attention, all": (
         "AttentionCellWrapper",
@@ -100,7 +107,7 @@ CELLS = {
 Unrolled = collections.namedtuple("Unrolled", "names starts values outputs state gradients")
 
 
-RARE = ("layer norm, start", "coupled", "attention, all", "highway")
+RARE = ("layer norm, start", "coupled", "NAS", "block", "attention, all", "highway")
 
 
 def unrolled(origin, case, has_gradients=False):
@@ -164,6 +171,17 @@ def coupled_lstm(values, inputs, c, h):
     return sigmoid(o) * np.tanh(c), c
 
 
+def nas(values, inputs, c, h):
+    recurrent, kernel, bias, projection = values
+    x, h = [np.split(each, 8, 1) for each in (inputs @ kernel, h @ recurrent + bias)]
+    relu = lambda values: np.maximum(values, 0)  # noqa: E731
+    two = sigmoid(x[0] + h[0]) * relu(x[1] + h[1]), sigmoid(x[2] + h[2]) + relu(x[3] * h[3])
+    c = np.tanh(np.tanh(two[0]) + c) * np.tanh(two[1])
+    one = sigmoid(np.tanh(x[6] + h[6]) + sigmoid(x[7] + h[7]))
+    one += np.tanh(np.tanh(x[4] + h[4]) * sigmoid(x[5] + h[5]))
+    return np.tanh(c * np.tanh(one)) @ projection, c
+
+
 def highway(values, inputs, c, h):
     kernel, bias, carry_w, carry_b = values
     h = np.tanh(np.concatenate([inputs, h], 1) @ kernel + bias)
@@ -172,7 +190,10 @@ def highway(values, inputs, c, h):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-@pytest.mark.parametrize("case, step", [("layer norm", layer_norm_lstm), ("coupled", coupled_lstm)])
+@pytest.mark.parametrize(
+    "case, step",
+    [("layer norm", layer_norm_lstm), ("coupled", coupled_lstm), ("NAS, all", nas)],
+)
 def test_numpy(origin, case, step):
     _, _, values, outputs, (c, h), _ = unrolled(origin, case)
     own_c = own_h = np.zeros([2, 5])
@@ -238,6 +259,58 @@ def test_attention_to_the_last_outputs(origin):
     scores = np.sum(by_name["attention/attn_v:0"] * np.tanh(features + query), 1)
     shares = np.exp(scores) / np.exp(scores).sum()
     np.testing.assert_allclose(attention[0], shares @ hidden, rtol=1e-4, atol=1e-6)
+
+
+class Learned(versions.rnn_cell().RNNCell):
+    """A cell whose first state is not zero."""
+
+    state_size = output_size = 3
+
+    def zero_state(self, batch_size, dtype):
+        return tf.fill([batch_size, 3], tf.constant(0.5, dtype))
+
+    def call(self, inputs, state):
+        return state, state
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_wrappers_begin_with_the_state_of_the_cell(origin):
+    cells = piece(origin, "rnn")
+
+    def build():
+        wrapped = [
+            cells.InputProjectionWrapper(Learned(), 3),
+            cells.OutputProjectionWrapper(Learned(), 3),
+            cells.EmbeddingWrapper(Learned(), 3, 3),
+            cells.HighwayWrapper(Learned()),
+            cells.AttentionCellWrapper(Learned(), 1),
+        ]
+        states = [each.zero_state(2, tf.float64) for each in wrapped]
+        names = [tf.nest.flatten(each)[0].name.split("/")[0] for each in states]
+        assert names == [type(each).__name__ + "ZeroState" for each in wrapped]
+        return states
+
+    *states, (of_attention, _, _) = run(build)
+    np.testing.assert_array_equal(states, np.full([4, 2, 3], 0.5))
+    np.testing.assert_array_equal(of_attention, np.zeros([2, 3]))  # tf.contrib forgot this wrapper
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_weights_in_shards_are_in_a_collection(origin):
+    def build():
+        arguments = {"num_unit_shards": 2, "num_proj": 4, "num_proj_shards": 3}
+        cell = piece(origin, "rnn.CoupledInputForgetGateLSTMCell")(5, **arguments)
+        state = cell.zero_state(2, tf.float32)
+        for _ in range(2):  # the second step finds the tensors of the first
+            _, state = cell(tf.constant(INPUTS[:, 0]), state)
+        scope = "coupled_input_forget_gate_lstm_cell/"
+        tensors = v1.get_collection("concatenated_variables")
+        assert [each.name for each in tensors] == [scope + "W/concat:0", scope + "W_P/concat:0"]
+        return tensors, v1.global_variables()
+
+    (kernel, projection), (w_0, w_1, _, *shards) = run(build)
+    np.testing.assert_array_equal(kernel, np.concatenate([w_0, w_1]))
+    np.testing.assert_array_equal(projection, np.concatenate(shards))
 
 
 def stacked(origin, is_dynamic, with_states=False, lengths=LENGTHS):
