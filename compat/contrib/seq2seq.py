@@ -1,12 +1,59 @@
-"""The loss of `tf.contrib.seq2seq`."""
+"""Decoders, attention and the loss of `tf.contrib.seq2seq`.
+
+From TensorFlow 2.16 on, attention needs the package tf-keras, as TensorFlow's cells do.
+"""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import TYPE_CHECKING, Any, Callable, Optional
 
 import tensorflow as tf
 
-__all__ = ["sequence_loss"]
+from .seq2seq_attention import (
+    AttentionMechanism,
+    AttentionWrapperState,
+    BahdanauAttention,
+    LuongAttention,
+    hardmax,
+    tile_batch,
+)
+from .seq2seq_decoders import BasicDecoder, BasicDecoderOutput, Decoder, dynamic_decode
+from .seq2seq_helpers import (
+    GreedyEmbeddingHelper,
+    Helper,
+    SampleEmbeddingHelper,
+    TrainingHelper,
+)
+
+if TYPE_CHECKING:
+    from .seq2seq_wrapper import AttentionWrapper
+
+__all__ = [
+    "AttentionMechanism",
+    "AttentionWrapper",
+    "AttentionWrapperState",
+    "BahdanauAttention",
+    "BasicDecoder",
+    "BasicDecoderOutput",
+    "Decoder",
+    "GreedyEmbeddingHelper",
+    "Helper",
+    "LuongAttention",
+    "SampleEmbeddingHelper",
+    "TrainingHelper",
+    "dynamic_decode",
+    "hardmax",
+    "sequence_loss",
+    "tile_batch",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "AttentionWrapper":  # imported on first use, because its base may be missing
+        from .seq2seq_wrapper import AttentionWrapper
+
+        return AttentionWrapper
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def sequence_loss(

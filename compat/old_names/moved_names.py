@@ -312,7 +312,11 @@ _DEFINED_IN = (
         "tf.contrib.metrics",
     ),
     ("tf.contrib.rnn.python.ops", "core_rnn_cell rnn rnn_cell", "tf.contrib.rnn"),
-    ("tf.contrib.seq2seq.python.ops", "loss", "tf.contrib.seq2seq"),
+    (
+        "tf.contrib.seq2seq.python.ops",
+        "attention_wrapper basic_decoder beam_search_decoder decoder helper loss",
+        "tf.contrib.seq2seq",
+    ),
     ("tf.contrib.summary", "summary", "tf.contrib.summary"),
     (
         "tf.contrib.tpu.python.tpu",
