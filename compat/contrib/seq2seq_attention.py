@@ -34,8 +34,6 @@ class _Mechanism(AttentionMechanism):
     def __init__(self, units, memory, lengths, probability, mask_value, dtype, key_value_fn, name):
         self._num_units, self._lengths, self._mask_value = units, lengths, mask_value
         self._probability = probability or tf.nn.softmax
-        if not callable(self._probability):
-            raise TypeError(f"probability_fn must be callable, got {probability!r}")
         self.dtype = tf.as_dtype(dtype or tf.float32).name
         self.memory_layer = self._layer("memory_layer")
         with v1.name_scope(name, "BaseAttentionMechanismInit", [memory]):
@@ -92,7 +90,6 @@ class LuongAttention(_Mechanism):
       name: the name scope of the keys.
 
     Raises:
-      TypeError: `probability_fn` is not callable.
       ValueError: the size of the memory is unknown.
     """
 
