@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Optional, Tuple
+from typing import Any
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
-Inputs = Tuple[Any, Any, Any]
 
 
 class Helper(abc.ABC):
@@ -25,17 +24,17 @@ class Helper(abc.ABC):
     sample_ids_dtype: Any = tf.int32
 
     @abc.abstractmethod
-    def initialize(self, name: Optional[str] = None) -> Tuple[Any, Any]:
+    def initialize(self, name: Any = None) -> Any:
         """Returns which sequences are finished, and the first inputs."""
 
     @abc.abstractmethod
-    def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
+    def sample(self, time: Any, outputs: Any, state: Any, name: Any = None) -> Any:
         """Returns what is sampled from the outputs of a step."""
 
     @abc.abstractmethod
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
-    ) -> Inputs:
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None
+    ) -> Any:
         """Returns which sequences are finished, the next inputs, and the next state."""
 
 
@@ -53,11 +52,7 @@ class TrainingHelper(Helper):
     """
 
     def __init__(
-        self,
-        inputs: Any,
-        sequence_length: Any,
-        time_major: bool = False,
-        name: Optional[str] = None,
+        self, inputs: Any, sequence_length: Any, time_major: bool = False, name: Any = None
     ) -> None:
         with v1.name_scope(name, "TrainingHelper", [inputs, sequence_length]):
             self.inputs = tf.convert_to_tensor(inputs, name="inputs")
@@ -71,17 +66,15 @@ class TrainingHelper(Helper):
             array = tf.TensorArray(steps.dtype, tf.shape(steps)[0], element_shape=steps.shape[1:])
             self._steps = array.unstack(steps)
 
-    def initialize(self, name: Optional[str] = None) -> Tuple[Any, Any]:
+    def initialize(self, name: Any = None) -> Any:
         return self._inputs_at(0)
 
-    def sample(
-        self, time: Any, outputs: Any, name: Optional[str] = None, **unused: Any
-    ) -> tf.Tensor:
+    def sample(self, time: Any, outputs: Any, name: Any = None, **unused: Any) -> Any:
         return tf.argmax(outputs, -1, output_type=tf.int32)
 
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, name: Optional[str] = None, **unused: Any
-    ) -> Inputs:
+        self, time: Any, outputs: Any, state: Any, name: Any = None, **unused: Any
+    ) -> Any:
         return (*self._inputs_at(time + 1), state)
 
     def _inputs_at(self, time):
@@ -103,7 +96,7 @@ class GreedyEmbeddingHelper(Helper):
     """
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
-        self._embedding, self._is_function = embedding, callable(embedding)
+        self._embedding = embedding
         starts = tf.convert_to_tensor(start_tokens, tf.int32, name="start_tokens")
         self._end_token = tf.convert_to_tensor(end_token, tf.int32, name="end_token")
         for name, value, rank in ("start_tokens", starts, 1), ("end_token", self._end_token, 0):
@@ -112,14 +105,13 @@ class GreedyEmbeddingHelper(Helper):
         self.batch_size, self._start_inputs = tf.size(starts), self._look_up(starts)
 
     def _look_up(self, ids):
-        if self._is_function:
-            return self._embedding(ids)
-        return v1.nn.embedding_lookup(self._embedding, ids)
+        embedding = self._embedding
+        return embedding(ids) if callable(embedding) else v1.nn.embedding_lookup(embedding, ids)
 
-    def initialize(self, name: Optional[str] = None) -> Tuple[Any, Any]:
+    def initialize(self, name: Any = None) -> Any:
         return tf.fill([self.batch_size], False), self._start_inputs
 
-    def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> tf.Tensor:
+    def sample(self, time: Any, outputs: Any, state: Any, name: Any = None) -> Any:
         if not tf.is_tensor(outputs):
             raise TypeError(f"outputs must be a single tensor, got {outputs!r}")
         return self._sample(outputs)
@@ -128,8 +120,8 @@ class GreedyEmbeddingHelper(Helper):
         return tf.argmax(logits, -1, output_type=tf.int32)
 
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
-    ) -> Inputs:
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None
+    ) -> Any:
         finished = tf.equal(sample_ids, self._end_token)
         is_last = tf.reduce_all(finished)
         inputs = v1.cond(is_last, lambda: self._start_inputs, lambda: self._look_up(sample_ids))
@@ -139,12 +131,7 @@ class GreedyEmbeddingHelper(Helper):
 class SampleEmbeddingHelper(GreedyEmbeddingHelper):
     """A `GreedyEmbeddingHelper` that draws ids, with outputs as logits.
 
-    Args:
-      embedding: a function of a vector of ids, or the tensors for `embedding_lookup`.
-      start_tokens: the first id of each sequence, of shape [batch].
-      end_token: the id that ends a sequence.
-      softmax_temperature: a divisor of the logits.
-      seed: the seed of the draws.
+    `softmax_temperature` is a divisor of the logits, and `seed` the seed of the draws.
     """
 
     def __init__(
@@ -152,8 +139,8 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         embedding: Any,
         start_tokens: Any,
         end_token: Any,
-        softmax_temperature: Optional[Any] = None,
-        seed: Optional[int] = None,
+        softmax_temperature: Any = None,
+        seed: Any = None,
     ) -> None:
         super().__init__(embedding, start_tokens, end_token)
         self._temperature, self._seed = softmax_temperature, seed
@@ -168,4 +155,11 @@ def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
     """Returns a tensor with its first two axes swapped, if it has two."""
     if tensor.shape.rank is not None and tensor.shape.rank < 2:
         return tensor
-    return tf.transpose(tensor, tf.concat([[1, 0], tf.range(2, tf.rank(tensor))], 0))
+    axes: Any = tf.concat([[1, 0], tf.range(2, tf.rank(tensor))], 0)
+    return tf.transpose(tensor, axes)
+
+
+def check_cell(cell: Any) -> None:
+    """Raises a TypeError if an object cannot be used like an RNNCell."""
+    if not (callable(cell) and hasattr(cell, "output_size") and hasattr(cell, "state_size")):
+        raise TypeError(f"cell must be an RNNCell, got {cell!r}")
