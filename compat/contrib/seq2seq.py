@@ -83,11 +83,11 @@ class Decoder(abc.ABC):
     tracks_own_finished = False
 
     @abc.abstractmethod
-    def initialize(self, name: Any = None) -> Any:
+    def initialize(self, name: Optional[str] = None) -> Any:
         """Returns which sequences are finished, the first inputs, and the first state."""
 
     @abc.abstractmethod
-    def step(self, time: Any, inputs: Any, state: Any, name: Any = None) -> Any:
+    def step(self, time: Any, inputs: Any, state: Any, name: Optional[str] = None) -> Any:
         """Returns outputs, the next state, the next inputs, and which sequences are finished."""
 
     def finalize(self, outputs: Any, final_state: Any, sequence_lengths: Any) -> Any:
@@ -246,10 +246,10 @@ class BasicDecoder(Decoder):
         dtypes = _map(lambda _: dtype, self.output_size.rnn_output)
         return BasicDecoderOutput(dtypes, self._helper.sample_ids_dtype)
 
-    def initialize(self, name: Any = None) -> Any:
+    def initialize(self, name: Optional[str] = None) -> Any:
         return (*self._helper.initialize(), self._initial_state)
 
-    def step(self, time: Any, inputs: Any, state: Any, name: Any = None) -> Any:
+    def step(self, time: Any, inputs: Any, state: Any, name: Optional[str] = None) -> Any:
         with v1.name_scope(name, "BasicDecoderStep"):
             outputs, state = self._cell(inputs, state)
             if self._output_layer is not None:

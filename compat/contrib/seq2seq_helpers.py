@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, Optional
 
 import tensorflow as tf
 
@@ -24,16 +24,16 @@ class Helper(abc.ABC):
     sample_ids_dtype: Any = tf.int32
 
     @abc.abstractmethod
-    def initialize(self, name: Any = None) -> Any:
+    def initialize(self, name: Optional[str] = None) -> Any:
         """Returns which sequences are finished, and the first inputs."""
 
     @abc.abstractmethod
-    def sample(self, time: Any, outputs: Any, state: Any, name: Any = None) -> Any:
+    def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
         """Returns what is sampled from the outputs of a step."""
 
     @abc.abstractmethod
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
     ) -> Any:
         """Returns which sequences are finished, the next inputs, and the next state."""
 
@@ -52,7 +52,11 @@ class TrainingHelper(Helper):
     """
 
     def __init__(
-        self, inputs: Any, sequence_length: Any, time_major: bool = False, name: Any = None
+        self,
+        inputs: Any,
+        sequence_length: Any,
+        time_major: bool = False,
+        name: Optional[str] = None,
     ) -> None:
         with v1.name_scope(name, "TrainingHelper", [inputs, sequence_length]):
             self.inputs = tf.convert_to_tensor(inputs, name="inputs")
@@ -66,14 +70,14 @@ class TrainingHelper(Helper):
             array = tf.TensorArray(steps.dtype, tf.shape(steps)[0], element_shape=steps.shape[1:])
             self._steps = array.unstack(steps)
 
-    def initialize(self, name: Any = None) -> Any:
+    def initialize(self, name: Optional[str] = None) -> Any:
         return self._inputs_at(0)
 
-    def sample(self, time: Any, outputs: Any, name: Any = None, **unused: Any) -> Any:
+    def sample(self, time: Any, outputs: Any, name: Optional[str] = None, **unused: Any) -> Any:
         return tf.argmax(outputs, -1, output_type=tf.int32)
 
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, name: Any = None, **unused: Any
+        self, time: Any, outputs: Any, state: Any, name: Optional[str] = None, **unused: Any
     ) -> Any:
         return (*self._inputs_at(time + 1), state)
 
@@ -108,10 +112,10 @@ class GreedyEmbeddingHelper(Helper):
         embedding = self._embedding
         return embedding(ids) if callable(embedding) else v1.nn.embedding_lookup(embedding, ids)
 
-    def initialize(self, name: Any = None) -> Any:
+    def initialize(self, name: Optional[str] = None) -> Any:
         return tf.fill([self.batch_size], False), self._start_inputs
 
-    def sample(self, time: Any, outputs: Any, state: Any, name: Any = None) -> Any:
+    def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
         if not tf.is_tensor(outputs):
             raise TypeError(f"outputs must be a single tensor, got {outputs!r}")
         return self._sample(outputs)
@@ -120,7 +124,7 @@ class GreedyEmbeddingHelper(Helper):
         return tf.argmax(logits, -1, output_type=tf.int32)
 
     def next_inputs(
-        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Any = None
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
     ) -> Any:
         finished = tf.equal(sample_ids, self._end_token)
         is_last = tf.reduce_all(finished)
@@ -139,8 +143,8 @@ class SampleEmbeddingHelper(GreedyEmbeddingHelper):
         embedding: Any,
         start_tokens: Any,
         end_token: Any,
-        softmax_temperature: Any = None,
-        seed: Any = None,
+        softmax_temperature: Optional[Any] = None,
+        seed: Optional[int] = None,
     ) -> None:
         super().__init__(embedding, start_tokens, end_token)
         self._temperature, self._seed = softmax_temperature, seed
