@@ -126,8 +126,9 @@ def dynamic_decode(
     if not isinstance(decoder, Decoder):
         raise TypeError(f"decoder must be a Decoder, got {decoder!r}")
     with v1.variable_scope(scope, "decoder") as variables:
-        # The loop reads each variable once. An outer loop may train them: then it must not.
-        if versions.building() != versions.CONTROL_FLOW and variables.caching_device is None:
+        # The loop reads each variable once. It must not in a loop that trains the variables.
+        in_graph = versions.building() not in (versions.EAGER, versions.CONTROL_FLOW)
+        if in_graph and variables.caching_device is None:
             variables.set_caching_device(lambda operation: operation.device)
         limit = maximum_iterations
         if limit is not None:
@@ -135,8 +136,6 @@ def dynamic_decode(
             if limit.shape.rank != 0:
                 raise ValueError(f"maximum_iterations must be a scalar, got {limit}")
         finished, inputs, state = decoder.initialize()
-        if limit is not None:
-            finished = tf.logical_or(finished, limit <= 0)
         _, arrays, state, _, _, lengths = v1.while_loop(
             lambda *loop_variables: tf.logical_not(tf.reduce_all(loop_variables[4])),
             _body(decoder, impute_finished),

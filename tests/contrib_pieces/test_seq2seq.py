@@ -417,7 +417,11 @@ def test_refused(origin):
                 with pytest.raises(error):
                     call()
         lengths = v1.placeholder_with_default([1, 0, 1], [None])
-        masked = make("BahdanauAttention", 5, memory, lengths)(start, None)
-        with v1.Session() as session, pytest.raises(tf.errors.InvalidArgumentError):
+        masked = make("BahdanauAttention", 5, memory, lengths)
+        alignments, _ = masked(start, None)
+        with v1.Session() as session:
             session.run(v1.global_variables_initializer())
-            session.run(masked)
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                session.run(alignments)
+            values = session.run(masked.values, {lengths: MEMORY_LENGTHS})
+        assert np.array_equal(values, MEMORY * (np.arange(5) < MEMORY_LENGTHS[:, None])[..., None])
