@@ -316,7 +316,11 @@ _DEFINED_IN = (
         "core_rnn_cell fused_rnn_cell lstm_ops rnn rnn_cell",
         "tf.contrib.rnn",
     ),
-    ("tf.contrib.seq2seq.python.ops", "loss", "tf.contrib.seq2seq"),
+    (
+        "tf.contrib.seq2seq.python.ops",
+        "attention_wrapper basic_decoder beam_search_decoder decoder helper loss",
+        "tf.contrib.seq2seq",
+    ),
     ("tf.contrib.summary", "summary", "tf.contrib.summary"),
     (
         "tf.contrib.tpu.python.tpu",

@@ -83,7 +83,15 @@ NAMES = (
         _PIECES + "rnn_linear",
     ),
     ("tf.contrib.rnn.python.ops.rnn_cell", "_Linear=Linear", _PIECES + "rnn_linear"),
-    ("tf.contrib.seq2seq", "sequence_loss", _PIECES + "seq2seq"),
+    (
+        "tf.contrib.seq2seq",
+        """
+        AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention BasicDecoder
+        BasicDecoderOutput Decoder GreedyEmbeddingHelper Helper LuongAttention
+        SampleEmbeddingHelper TrainingHelper dynamic_decode hardmax sequence_loss tile_batch
+        """,
+        _PIECES + "seq2seq",
+    ),
     ("tf.contrib.training", "HParams parse_values", _PIECES + "training"),
     ("tf.contrib.learn.datasets", "mnist", _MNIST),
     ("tf.examples.tutorials.mnist", "input_data=mnist", _MNIST, "It downloads nothing."),

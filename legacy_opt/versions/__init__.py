@@ -10,6 +10,7 @@ from legacy_opt.versions.estimators import (
     estimator,
     estimator_problem,
     has_own_estimator,
+    layers,
     removed_modules,
     rnn_cell,
 )

@@ -173,9 +173,18 @@ def rnn_cell():
       ImportError: TensorFlow 2.16 or newer is installed and tf-keras is not. The message contains
         the pip command.
     """
-    module = tf.compat.v1.nn.rnn_cell
+    return _of_keras_2(tf.compat.v1.nn, "rnn_cell")
+
+
+def layers():
+    """Returns the module `tf.compat.v1.layers`; see `rnn_cell`."""
+    return _of_keras_2(tf.compat.v1, "layers")
+
+
+def _of_keras_2(home, name):
+    module = getattr(home, name)
     is_removed = not hasattr(tf, "estimator") and _needs_keras_2(module)
-    return _legacy_keras("rnn_cell") if is_removed else module
+    return _legacy_keras(name) if is_removed else module
 
 
 def _legacy_keras(name):

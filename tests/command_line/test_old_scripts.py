@@ -15,22 +15,23 @@ from tests.support.processes.command_line import start
 from tests.tools import old_scripts
 
 
-def losses_of(name):
+def check(name):
+    """Checks that a script trains as on TensorFlow 1.15, where the page was measured.
+
+    Returns:
+      The output of the script.
+    """
     process = start("run", old_scripts.SCRIPTS / name)
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
-    return old_scripts.losses_in(output)
-
-
-def check(name):
-    """Checks that a script trains as on TensorFlow 1.15, where the page was measured."""
-    losses = losses_of(name)
+    losses = old_scripts.losses_in(output)
     row = next(line for line in text_of("old_scripts.md").splitlines() if f"| `{name}`" in line)
     first, last = map(float, re.findall(r"[\d.]+", row.split("|")[2]))
     np.testing.assert_allclose(losses[0], first, rtol=1e-5)
     # The training amplifies differences in the last bits.
     np.testing.assert_allclose(losses[-1], last, rtol=0.1)
     assert losses[-1] < 0.6 * losses[0]
+    return output
 
 
 @estimators.needed
@@ -39,7 +40,8 @@ def test_a_script_in_the_style_of_bert_trains():
 
 
 def test_a_script_in_the_style_of_nmt_trains():
-    check("nmt_style_attention.py")
+    sentences = old_scripts.sentences_in(check("nmt_style_attention.py"))
+    assert sentences == ["h f h h d a", "g c a a a c", "f f h d", "f b", "c c c g g"]  # on 1.15
 
 
 @pytest.mark.once

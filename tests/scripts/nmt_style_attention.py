@@ -1,4 +1,7 @@
-"""Trains a translation model with attention, in the style of TensorFlow's NMT tutorial of 2017."""
+"""Trains a translation model with attention, in the style of TensorFlow's NMT tutorial of 2017.
+
+It then restores the model from its checkpoint into a graph for inference, and translates greedily.
+"""
 
 from __future__ import absolute_import, division, print_function
 
@@ -23,6 +26,7 @@ def create_hparams(overrides):
         num_units=16,
         num_layers=2,
         unit_type="lstm",
+        attention="scaled_luong",
         batch_size=16,
         learning_rate=0.02,
         decay_steps=[20, 10],  # when to begin, and how often
@@ -53,7 +57,6 @@ def write_corpus(folder, hparams):
 BatchedInput = collections.namedtuple(
     "BatchedInput", "initializer source target_input target_output source_length target_length"
 )
-AttentionState = collections.namedtuple("AttentionState", "cell attention")
 
 
 def get_iterator(folder, src_table, tgt_table, hparams):
@@ -86,67 +89,35 @@ def create_rnn_cell(hparams, depth):
     return contrib_rnn.MultiRNNCell(made) if depth > 1 else made[0]
 
 
-class AttentionCell(tf.nn.rnn_cell.RNNCell):
-    """Feeds the last attention to a cell, and attends to the memory with its output."""
-
-    def __init__(self, cell, memory, memory_length, hparams):
-        super(AttentionCell, self).__init__()
-        self._cell = cell
-        self._num_units = hparams.num_units
-        self._memory = memory
-        self._keys = layers_core.Dense(hparams.num_units, use_bias=False, name="memory")(memory)
-        mask = tf.sequence_mask(memory_length, tf.shape(memory)[1], dtype=tf.float32)
-        self._penalty = (1.0 - mask) * -1e9
-
-    @property
-    def state_size(self):
-        return AttentionState(self._cell.state_size, self._num_units)
-
-    @property
-    def output_size(self):
-        return self._num_units
-
-    def call(self, inputs, state):
-        output, cell_state = self._cell(tf.concat([inputs, state.attention], 1), state.cell)
-        scale = tf.get_variable("attention_g", [], initializer=tf.ones_initializer())
-        scores = tf.reduce_sum(self._keys * tf.expand_dims(output, 1), 2) * scale + self._penalty
-        alignments = tf.nn.softmax(scores)
-        context = tf.reduce_sum(tf.expand_dims(alignments, 2) * self._memory, 1)
-        both = tf.concat([output, context], 1)
-        dense = layers_core.Dense(self._num_units, tf.tanh, use_bias=False, name="attention_layer")
-        attention = dense(both)
-        return attention, AttentionState(cell_state, attention)
+def create_attention_mechanism(hparams, memory, memory_length):
+    option, num_units = hparams.attention, hparams.num_units
+    if option == "scaled_luong":
+        return tf.contrib.seq2seq.LuongAttention(
+            num_units, memory, memory_sequence_length=memory_length, scale=True
+        )
+    assert option == "normed_bahdanau", option
+    return tf.contrib.seq2seq.BahdanauAttention(
+        num_units, memory, memory_sequence_length=memory_length, normalize=True
+    )
 
 
 class Model(object):
     """An encoder that reads in both directions, and a decoder with attention."""
 
-    def __init__(self, hparams, iterator, vocab_size):
+    def __init__(self, hparams, mode, iterator, tgt_table, vocab_size):
         initializer = tf.random_uniform_initializer(
             -hparams.init_weight, hparams.init_weight, seed=hparams.random_seed
         )
+        self.mode, self.vocab_size = mode, vocab_size
         self.global_step = tf.train.get_or_create_global_step()
         with tf.variable_scope("nmt", initializer=initializer):
             shape = [vocab_size, hparams.num_units]
             tables = [tf.get_variable("embedding_" + name, shape) for name in ("enc", "dec")]
             memory, state = self._build_encoder(hparams, iterator, tables[0])
-            outputs = self._build_decoder(hparams, iterator, tables[1], memory, state)
-            projection = layers_core.Dense(vocab_size, use_bias=False, name="output_projection")
-            logits = projection(outputs)
-        weights = tf.sequence_mask(
-            iterator.target_length, tf.shape(iterator.target_output)[1], dtype=logits.dtype
-        )
-        self.loss = tf.contrib.seq2seq.sequence_loss(logits, iterator.target_output, weights)
-        begin, often = hparams.decay_steps
-        steps = tf.maximum(self.global_step - begin, 0)
-        rate = tf.train.exponential_decay(
-            hparams.learning_rate, steps, often, hparams.decay_factor, staircase=True
-        )
-        params = tf.trainable_variables()
-        gradients = tf.gradients(self.loss, params)
-        clipped, self.grad_norm = tf.clip_by_global_norm(gradients, hparams.max_gradient_norm)
-        optimizer = tf.contrib.opt.LazyAdamOptimizer(rate)
-        self.update = optimizer.apply_gradients(zip(clipped, params), self.global_step)
+            self._build_decoder(hparams, iterator, tgt_table, tables[1], memory, state)
+        if mode == tf.contrib.learn.ModeKeys.TRAIN:
+            self._build_update(hparams, iterator)
+        self.saver = tf.train.Saver(tf.global_variables())
 
     def _build_encoder(self, hparams, iterator, table):
         with tf.variable_scope("encoder"):
@@ -159,22 +130,60 @@ class Model(object):
             )
         return tf.concat(outputs, -1), states  # one state for each layer of the decoder
 
-    def _build_decoder(self, hparams, iterator, table, memory, state):
-        with tf.variable_scope("decoder"):
-            cell = create_rnn_cell(hparams, hparams.num_layers)
-            cell = AttentionCell(cell, memory, iterator.source_length, hparams)
-            zeros = tf.zeros([tf.size(iterator.source_length), hparams.num_units])
-            outputs, _ = tf.nn.dynamic_rnn(
-                cell,
-                tf.nn.embedding_lookup(table, iterator.target_input),
-                sequence_length=iterator.target_length,
-                initial_state=AttentionState(state, zeros),
+    def _build_decoder(self, hparams, iterator, tgt_table, table, memory, state):
+        batch_size = tf.size(iterator.source_length)
+        projection = layers_core.Dense(self.vocab_size, use_bias=False, name="output_projection")
+        with tf.variable_scope("decoder") as decoder_scope:
+            mechanism = create_attention_mechanism(hparams, memory, iterator.source_length)
+            cell = tf.contrib.seq2seq.AttentionWrapper(
+                create_rnn_cell(hparams, hparams.num_layers),
+                mechanism,
+                attention_layer_size=hparams.num_units,
+                alignment_history=self.mode == tf.contrib.learn.ModeKeys.INFER,
+                name="attention",
             )
-        return outputs
+            state = cell.zero_state(batch_size, tf.float32).clone(cell_state=state)
+            if self.mode == tf.contrib.learn.ModeKeys.TRAIN:
+                helper = tf.contrib.seq2seq.TrainingHelper(
+                    tf.nn.embedding_lookup(table, iterator.target_input), iterator.target_length
+                )
+                decoder = tf.contrib.seq2seq.BasicDecoder(cell, helper, state)
+                outputs, _, _ = tf.contrib.seq2seq.dynamic_decode(
+                    decoder, swap_memory=True, scope=decoder_scope
+                )
+                self.logits = projection(outputs.rnn_output)
+            else:
+                sos, eos = (tf.cast(tgt_table.lookup(tf.constant(x)), tf.int32) for x in (SOS, EOS))
+                helper = tf.contrib.seq2seq.GreedyEmbeddingHelper(
+                    table, tf.fill([batch_size], sos), eos
+                )
+                decoder = tf.contrib.seq2seq.BasicDecoder(cell, helper, state, projection)
+                outputs, final_state, self.lengths = tf.contrib.seq2seq.dynamic_decode(
+                    decoder,
+                    maximum_iterations=2 * tf.reduce_max(iterator.source_length),
+                    scope=decoder_scope,
+                )
+                self.sample_id = outputs.sample_id
+                self.alignments = final_state.alignment_history.stack()
+
+    def _build_update(self, hparams, iterator):
+        weights = tf.sequence_mask(
+            iterator.target_length, tf.shape(iterator.target_output)[1], dtype=tf.float32
+        )
+        self.loss = tf.contrib.seq2seq.sequence_loss(self.logits, iterator.target_output, weights)
+        begin, often = hparams.decay_steps
+        steps = tf.maximum(self.global_step - begin, 0)
+        rate = tf.train.exponential_decay(
+            hparams.learning_rate, steps, often, hparams.decay_factor, staircase=True
+        )
+        params = tf.trainable_variables()
+        gradients = tf.gradients(self.loss, params)
+        clipped, self.grad_norm = tf.clip_by_global_norm(gradients, hparams.max_gradient_norm)
+        optimizer = tf.contrib.opt.LazyAdamOptimizer(rate)
+        self.update = optimizer.apply_gradients(zip(clipped, params), self.global_step)
 
 
-def train(hparams, folder):
-    write_corpus(folder, hparams)
+def create_model(hparams, folder, mode):
     src_table, tgt_table = (
         tf.contrib.lookup.index_table_from_file(
             os.path.join(folder, "vocab." + end), default_value=0
@@ -182,7 +191,11 @@ def train(hparams, folder):
         for end in ("src", "tgt")
     )
     iterator = get_iterator(folder, src_table, tgt_table, hparams)
-    model = Model(hparams, iterator, len(DIGITS) + 3)
+    return Model(hparams, mode, iterator, tgt_table, len(DIGITS) + 3), iterator
+
+
+def train(hparams, folder):
+    model, iterator = create_model(hparams, folder, tf.contrib.learn.ModeKeys.TRAIN)
     with tf.Session() as sess:
         sess.run([tf.global_variables_initializer(), tf.tables_initializer()])
         sess.run(iterator.initializer)
@@ -195,6 +208,23 @@ def train(hparams, folder):
                 continue
             step += 1
             print("step %d loss = %.9g gN %.2f" % (step, loss, norm))
+        model.saver.save(sess, os.path.join(folder, "translate.ckpt"), model.global_step)
+
+
+def infer(hparams, folder):
+    """Prints translations of the first sentences."""
+    model, iterator = create_model(hparams, folder, tf.contrib.learn.ModeKeys.INFER)
+    with open(os.path.join(folder, "vocab.tgt")) as vocabulary:
+        words = vocabulary.read().split()
+    with tf.Session() as sess:
+        sess.run(tf.tables_initializer())
+        model.saver.restore(sess, tf.train.latest_checkpoint(folder))
+        sess.run(iterator.initializer)
+        tensors = model.sample_id, model.lengths, model.alignments
+        ids, lengths, alignments = sess.run(tensors)
+    assert alignments.shape[:2] == (ids.shape[1], len(ids))
+    for sentence, length in list(zip(ids, lengths))[:5]:
+        print("nmt: %s" % " ".join(words[i] for i in sentence[:length] if words[i] != EOS))
 
 
 def main():
@@ -203,7 +233,11 @@ def main():
     hparams = create_hparams(parser.parse_args().hparams)
     print(", ".join("%s=%s" % pair for pair in sorted(six.iteritems(hparams.values()))))
     folder = tempfile.mkdtemp()
-    train(hparams, folder)
+    write_corpus(folder, hparams)
+    with tf.Graph().as_default():
+        train(hparams, folder)
+    with tf.Graph().as_default():
+        infer(hparams, folder)
     shutil.rmtree(folder)
 
 

@@ -252,7 +252,7 @@ def test_audit_has_the_advice_of_run(tmp_path):
     import tensorflow as tf
     from tensorflow.contrib import slim
     slim.conv2d(x)
-    tf.contrib.seq2seq.dynamic_decode(x)
+    tf.contrib.seq2seq.BeamSearchDecoder(x)
     tf.contrib.opt.GGTOptimizer()
     tf.get_embedding_variable("x")
     tf.contrib.training.SequenceQueueingStateSaver

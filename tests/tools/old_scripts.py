@@ -34,6 +34,11 @@ def losses_in(output):
     return [float(each) for each in re.findall(r"\bloss = (\S+)", output)]
 
 
+def sentences_in(output):
+    """Returns the sentences that a script has printed in the form "nmt: a b c"."""
+    return re.findall(r"\bnmt: (.*)", output)
+
+
 def run_lane(path):
     """Runs the scripts, and writes their losses and the results of operations to a JSON file."""
     import tensorflow as tf
@@ -42,11 +47,13 @@ def run_lane(path):
 
     way = [] if versions.has_contrib() else ["-m", "legacy_opt", "run"]
     results = {"tensorflow": tf.__version__, "operations": operations(), "losses": {}}
+    results["sentences"] = []
     for name in NAMES:
         command = [sys.executable, *way, str(SCRIPTS / name)]
         environment = dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3")
         output = subprocess.check_output(command, env=environment, universal_newlines=True)
         found = results["losses"][name] = losses_in(output)
+        results["sentences"] += sentences_in(output)
         print(
             f"{tf.__version__} {name}: {len(found)} losses, {found[0]} to {found[-1]}", flush=True
         )
@@ -100,6 +107,8 @@ def table(lanes):
     """Returns the table in Markdown; the first lane is that of TensorFlow 1.15."""
     original, *others = lanes
     assert original["tensorflow"].startswith("1.15."), original["tensorflow"]
+    for lane in others:
+        assert lane["sentences"] == original["sentences"], lane["tensorflow"]
     rows = [["script", f"losses on {original['tensorflow']}"]]
     rows[0] += [lane["tensorflow"] for lane in others]
     rows.append(["---"] * len(rows[0]))

@@ -1,0 +1,384 @@
+"""The attention of `contrib.seq2seq`.
+
+The import fails on TensorFlow 2.16 and newer without tf-keras.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+from typing import Any, Callable, List, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from .seq2seq_helpers import check_cell
+
+v1 = tf.compat.v1
+Function = Callable[..., Any]
+
+
+def _dense(units, dtype, name):
+    return versions.layers().Dense(units, use_bias=False, dtype=dtype, name=name)
+
+
+class AttentionMechanism:
+    """The base class of attention mechanisms.
+
+    Attributes:
+      alignments_size: the number of steps in the memory.
+      state_size: the size of the mechanism's state.
+    """
+
+    alignments_size: Any
+    state_size: Any
+
+
+class _Mechanism(AttentionMechanism):
+    """A mechanism that compares a query with keys, which a linear layer makes of the memory."""
+
+    query_layer: Any = None
+
+    def __init__(self, units, memory, lengths, probability, mask_value, dtype, key_value_fn, name):
+        self._num_units, self._lengths, self._mask_value = units, lengths, mask_value
+        self._probability = probability or tf.nn.softmax
+        self.dtype = tf.as_dtype(dtype or tf.float32).name
+        self.memory_layer = _dense(units, self.dtype, "memory_layer")
+        with v1.name_scope(name, "BaseAttentionMechanismInit", [memory]):
+            self.values = self._without_padding(tf.convert_to_tensor(memory, name="memory"))
+            self.keys = self.memory_layer(self.values)
+            if key_value_fn is not None:
+                self.keys, self.values = key_value_fn(self.keys, self.values)
+            self.batch_size, self.alignments_size = known_shape(self.keys)[:2]
+        self.state_size = self.alignments_size
+
+    def _without_padding(self, memory):
+        if not memory.shape[2:].is_fully_defined():
+            raise ValueError(f"only batch and time of the memory may be unknown, got {memory}")
+        if self._lengths is None:
+            return memory
+        mask = tf.sequence_mask(self._lengths, tf.shape(memory)[1], memory.dtype)
+        return memory * mask[(..., *[None] * (memory.shape.rank - 2))]
+
+    def _probability_fn(self, score, _):
+        """Returns the alignments for scores. Users' subclasses call it, as in `tf.contrib`."""
+        if self._lengths is not None:
+            message = "memory_sequence_length must be positive."
+            with tf.control_dependencies([v1.assert_positive(self._lengths, message=message)]):
+                mask = tf.sequence_mask(self._lengths, tf.shape(score)[1])
+            least = -np.inf if self._mask_value is None else self._mask_value
+            score = v1.where(mask, score, least * tf.ones_like(score))
+        return self._probability(score)
+
+    def initial_alignments(self, batch_size: Any, dtype: Any) -> tf.Tensor:
+        """Returns zeros, the alignments before the first step."""
+        return tf.zeros([batch_size, self.alignments_size], dtype)
+
+    def initial_state(self, batch_size: Any, dtype: Any) -> Any:
+        """Returns the first state of the mechanism."""
+        return self.initial_alignments(batch_size, dtype)
+
+
+class LuongAttention(_Mechanism):
+    """Attention whose scores are products of query and keys (Luong et al., 2015).
+
+    Args:
+      num_units: the size of the keys, which must be that of queries.
+      memory: the memory, of shape [batch, time, size].
+      memory_sequence_length: the lengths of the sequences in the memory, of shape [batch].
+      scale: whether scores are multiplied by the variable `attention_g`.
+      probability_fn: a function that makes alignments of scores; softmax by default.
+      score_mask_value: the score of steps after the end of a sequence; minus infinity by default.
+      dtype: the dtype of the layers; float32 by default.
+      custom_key_value_fn: a function of keys and values that returns others.
+      name: the name scope of the keys.
+
+    Raises:
+      ValueError: the size of the memory is unknown.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        memory: Any,
+        memory_sequence_length: Optional[Any] = None,
+        scale: bool = False,
+        probability_fn: Optional[Function] = None,
+        score_mask_value: Optional[Any] = None,
+        dtype: Optional[Any] = None,
+        custom_key_value_fn: Optional[Function] = None,
+        name: str = "LuongAttention",
+    ) -> None:
+        common = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
+        super().__init__(num_units, memory, memory_sequence_length, *common)
+        self._scale = scale
+
+    def __call__(self, query: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        if not query.shape[-1:].is_compatible_with(self.keys.shape[-1:]):
+            raise ValueError(f"num_units must be the size of {query}, got {self._num_units}")
+        with v1.variable_scope(None, "luong_attention", [query]):
+            score = tf.squeeze(tf.matmul(query[:, None], self.keys, transpose_b=True), [1])
+            if self._scale:
+                ones = v1.ones_initializer()
+                score = v1.get_variable("attention_g", [], query.dtype, ones) * score
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
+
+
+class BahdanauAttention(_Mechanism):
+    """Attention whose scores are a layer over the sum of query and keys (Bahdanau et al., 2014).
+
+    The arguments are those of `LuongAttention`, except for `normalize`: whether the weights of the
+    layer are normalized, with the variables `attention_g` and `attention_b`. Queries may have
+    another size than `num_units`.
+    """
+
+    def __init__(
+        self,
+        num_units: int,
+        memory: Any,
+        memory_sequence_length: Optional[Any] = None,
+        normalize: bool = False,
+        probability_fn: Optional[Function] = None,
+        score_mask_value: Optional[Any] = None,
+        dtype: Optional[Any] = None,
+        custom_key_value_fn: Optional[Function] = None,
+        name: str = "BahdanauAttention",
+    ) -> None:
+        common = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
+        super().__init__(num_units, memory, memory_sequence_length, *common)
+        self._normalize, self.query_layer = normalize, _dense(num_units, self.dtype, "query_layer")
+
+    def __call__(self, query: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
+        units, dtype = self._num_units, query.dtype
+        with v1.variable_scope(None, "bahdanau_attention", [query]):
+            hidden = self.keys + self.query_layer(query)[:, None]
+            weights = v1.get_variable("attention_v", [units], dtype)
+            if self._normalize:
+                start = v1.constant_initializer(units**-0.5)
+                scale = v1.get_variable("attention_g", [], dtype, start)
+                weights = scale * weights * tf.math.rsqrt(tf.reduce_sum(tf.square(weights)))
+                hidden += v1.get_variable("attention_b", [units], dtype, v1.zeros_initializer())
+            score = tf.reduce_sum(weights * tf.tanh(hidden), [2])
+        alignments = self._probability_fn(score, state)
+        return alignments, alignments
+
+
+_FIELDS = "cell_state attention time alignments alignment_history attention_state"
+
+
+class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIELDS)):
+    """The state of an `AttentionWrapper`: that of its cell, the last attention, the time, and more.
+
+    Alignments, their history (a TensorArray, or () if it is not kept) and the state of a mechanism
+    are tuples if there are several mechanisms.
+    """
+
+    def clone(self, **kwargs: Any) -> AttentionWrapperState:
+        """Returns a copy in which the given values of the same shapes replace others.
+
+        Raises:
+          ValueError: a value has another shape. If the shapes are not known yet, `session.run`
+            raises an InvalidArgumentError instead.
+        """
+        return tf.nest.map_structure(_with_shape_of, self, self._replace(**kwargs))
+
+
+def _with_shape_of(old, new):
+    if tf.is_tensor(old) and tf.is_tensor(new):
+        old.shape.assert_is_compatible_with(new.shape)
+        with tf.control_dependencies([v1.assert_equal(tf.shape(new), tf.shape(old))]):
+            new = tf.identity(new)
+        new.set_shape(old.shape)
+    return new
+
+
+def hardmax(logits: Any, name: Optional[str] = None) -> tf.Tensor:
+    """Returns 1 for the largest value of the last axis, and 0 for the others."""
+    with v1.name_scope(name, "Hardmax", [logits]):
+        logits = tf.convert_to_tensor(logits, name="logits")
+        return tf.one_hot(tf.argmax(logits, -1), known_shape(logits)[-1], dtype=logits.dtype)
+
+
+def tile_batch(t: Any, multiplier: int, name: Optional[str] = None) -> Any:
+    """Repeats each example of tensors of shape [batch, ...], as beam search needs it.
+
+    Raises:
+      ValueError: a tensor has an unknown rank, or the rank 0.
+    """
+
+    def tiled(tensor):
+        tensor = tf.convert_to_tensor(tensor, name="t")
+        if not tensor.shape.rank:
+            raise ValueError(f"t must have a known rank of at least 1, got {tensor}")
+        return tf.repeat(tensor, multiplier, axis=0)
+
+    with v1.name_scope(name, "tile_batch", [*tf.nest.flatten(t), multiplier]):
+        return tf.nest.map_structure(tiled, t)
+
+
+def known_shape(tensor: Any) -> List[Any]:
+    """Returns the sizes of a tensor of known rank, as numbers where they are known."""
+    tensor = tf.convert_to_tensor(tensor)
+    sizes = enumerate(tensor.shape.as_list())
+    return [tf.shape(tensor)[axis] if size is None else size for axis, size in sizes]
+
+
+class AttentionWrapper(versions.rnn_cell().RNNCell):
+    """A cell that gets the last attention with its input, and attends to a memory by its output.
+
+    Args:
+      cell: an RNNCell.
+      attention_mechanism: an `AttentionMechanism`. Mechanisms and their layers may also be lists.
+      attention_layer_size: the size of a linear layer, which makes the attention of the cell's
+        output and the mean of the memory; by default this mean is the attention.
+      alignment_history: whether the state contains all alignments, in a TensorArray.
+      cell_input_fn: a function of input and attention, instead of `tf.concat`.
+      output_attention: whether the output is the attention, and not that of the cell.
+      initial_cell_state: the state of the cell in `zero_state`.
+      name: the name of this layer.
+      attention_layer: a layer instead of `attention_layer_size`.
+      attention_fn: a function of mechanism, output, the mechanism's state and the layer, which
+        returns attention, alignments and the next state.
+      dtype: the dtype of this layer.
+
+    Raises:
+      TypeError: an argument is not what it should be.
+      ValueError: there are not as many layers as mechanisms, or both kinds of layers are given.
+    """
+
+    def __init__(
+        self,
+        cell: Any,
+        attention_mechanism: Any,
+        attention_layer_size: Optional[Any] = None,
+        alignment_history: bool = False,
+        cell_input_fn: Optional[Function] = None,
+        output_attention: bool = True,
+        initial_cell_state: Optional[Any] = None,
+        name: Optional[str] = None,
+        attention_layer: Optional[Any] = None,
+        attention_fn: Optional[Function] = None,
+        dtype: Optional[Any] = None,
+    ) -> None:
+        super().__init__(name=name, dtype=dtype)
+        check_cell(cell)
+        self._is_multi = isinstance(attention_mechanism, (list, tuple))
+        self._attention_mechanisms = _as_tuple(attention_mechanism)
+        for each in self._attention_mechanisms:
+            if not isinstance(each, AttentionMechanism):
+                raise TypeError(f"attention_mechanism must be an AttentionMechanism, got {each!r}")
+        self._cell, self._cell_input_fn = cell, cell_input_fn or _concatenated
+        if not callable(self._cell_input_fn):
+            raise TypeError(f"cell_input_fn must be callable, got {cell_input_fn!r}")
+        self._output_attention, self._alignment_history = output_attention, alignment_history
+        self._attention_fn = attention_fn or _attention
+        self._set_layers(attention_layer_size, attention_layer)
+        self._initial_cell_state = initial_cell_state
+        if initial_cell_state is not None:
+            batch_size = known_shape(tf.nest.flatten(initial_cell_state)[-1])[0]
+            self._initial_cell_state = self._checked(initial_cell_state, batch_size)
+
+    def _set_layers(self, sizes, layers):
+        """Sets the attention layers, and the sum of their sizes."""
+        mechanisms = self._attention_mechanisms
+        if sizes is not None and layers is not None:
+            raise ValueError("attention_layer_size and attention_layer cannot both be given.")
+        for given in sizes, layers:
+            if given is not None and len(_as_tuple(given)) != len(mechanisms):
+                raise ValueError(f"there are {len(mechanisms)} attention mechanisms, got {given}")
+        if sizes is not None:
+            layers = [
+                _dense(size, mechanism.dtype, "attention_layer")
+                for size, mechanism in zip(_as_tuple(sizes), mechanisms)
+            ]
+        self._attention_layers = _as_tuple(layers or [None] * len(mechanisms))
+        self._attention_layer_size = 0
+        for layer, mechanism in zip(self._attention_layers, mechanisms):
+            shape = mechanism.values.shape
+            if layer is not None:
+                columns = self._cell.output_size + tf.compat.dimension_value(shape[-1])
+                shape = layer.compute_output_shape([None, columns])
+            self._attention_layer_size += tf.compat.dimension_value(shape[-1])
+
+    def _checked(self, values, batch_size):
+        """Returns tensors, after a check that their batch is that of the memory."""
+        message = (
+            f"{self.name}: the batch of the memory (the encoder's outputs) must be that of the "
+            "decoder and of its first state. For beam search, use tile_batch for all of them."
+        )
+        checks = [
+            v1.assert_equal(batch_size, each.batch_size, message=message)
+            for each in self._attention_mechanisms
+        ]
+        with tf.control_dependencies(checks):
+            return tf.nest.map_structure(tf.identity, values)
+
+    def _state_of(self, cell_state, attention, time, *lists):
+        """Returns a state; the lists have an item for each mechanism."""
+        items = [tuple(each) if self._is_multi else each[0] for each in lists]
+        return AttentionWrapperState(cell_state, attention, time, *items)
+
+    @property
+    def output_size(self) -> Any:
+        return self._attention_layer_size if self._output_attention else self._cell.output_size
+
+    @property
+    def state_size(self) -> AttentionWrapperState:
+        sizes = [each.alignments_size for each in self._attention_mechanisms]
+        histories = sizes if self._alignment_history else [()] * len(sizes)
+        states = [each.state_size for each in self._attention_mechanisms]
+        own = self._cell.state_size, self._attention_layer_size, tf.TensorShape([])
+        return self._state_of(*own, sizes, histories, states)
+
+    def zero_state(self, batch_size: Any, dtype: Any) -> AttentionWrapperState:
+        mechanisms = self._attention_mechanisms
+        with v1.name_scope(type(self).__name__ + "ZeroState"):
+            state = self._initial_cell_state
+            if state is None:
+                state = self._cell.get_initial_state(batch_size=batch_size, dtype=dtype)
+            state = self._checked(state, batch_size)
+            attention = tf.zeros([batch_size, self._attention_layer_size], dtype)
+            alignments = [each.initial_alignments(batch_size, dtype) for each in mechanisms]
+            histories = [()] * len(mechanisms)
+            if self._alignment_history:
+                array = functools.partial(tf.TensorArray, dtype, 0, dynamic_size=True)
+                histories = [array(element_shape=each.shape) for each in alignments]
+            states = [each.initial_state(batch_size, dtype) for each in mechanisms]
+            return self._state_of(state, attention, tf.constant(0), alignments, histories, states)
+
+    def call(self, inputs: Any, state: AttentionWrapperState) -> Tuple[Any, AttentionWrapperState]:
+        if not isinstance(state, AttentionWrapperState):
+            raise TypeError(f"state must be an AttentionWrapperState, got {state!r}")
+        cell_inputs = self._cell_input_fn(inputs, state.attention)
+        output, cell_state = self._cell(cell_inputs, state.cell_state)
+        output = self._checked(output, known_shape(output)[0])
+        lists = state.attention_state, state.alignment_history
+        states, histories = lists if self._is_multi else ([each] for each in lists)
+        by_mechanism = zip(self._attention_mechanisms, states, self._attention_layers)
+        attentions, alignments, states = zip(
+            *(self._attention_fn(each, output, *others) for each, *others in by_mechanism)
+        )
+        if self._alignment_history:
+            written = zip(histories, alignments)
+            histories = [history.write(state.time, each) for history, each in written]
+        attention = tf.concat(attentions, 1)
+        state = self._state_of(cell_state, attention, state.time + 1, alignments, histories, states)
+        return attention if self._output_attention else output, state
+
+
+def _as_tuple(given):
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+
+
+def _concatenated(inputs, attention):
+    return tf.concat([inputs, attention], -1)
+
+
+def _attention(mechanism, output, state, layer):
+    alignments, state = mechanism(output, state=state)
+    context = tf.squeeze(tf.matmul(alignments[:, None], mechanism.values), [1])
+    attention = context if layer is None else layer(tf.concat([output, context], 1))
+    return attention, alignments, state

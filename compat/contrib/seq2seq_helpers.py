@@ -1,0 +1,169 @@
+"""The helpers of `contrib.seq2seq`: they choose the inputs of a decoder."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, Optional
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+class Helper(abc.ABC):
+    """The base class of helpers, which sample from outputs and choose the next inputs.
+
+    Attributes:
+      batch_size: the number of sequences.
+      sample_ids_shape: the shape of a sample, without the batch.
+      sample_ids_dtype: the dtype of samples.
+    """
+
+    batch_size: Any
+    sample_ids_shape: Any = tf.TensorShape([])
+    sample_ids_dtype: Any = tf.int32
+
+    @abc.abstractmethod
+    def initialize(self, name: Optional[str] = None) -> Any:
+        """Returns which sequences are finished, and the first inputs."""
+
+    @abc.abstractmethod
+    def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
+        """Returns what is sampled from the outputs of a step."""
+
+    @abc.abstractmethod
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
+    ) -> Any:
+        """Returns which sequences are finished, the next inputs, and the next state."""
+
+
+class TrainingHelper(Helper):
+    """A helper that gives a decoder known inputs, and samples the ids of the largest outputs.
+
+    Args:
+      inputs: the inputs, of shape [batch, time, ...].
+      sequence_length: the lengths of the sequences, of shape [batch].
+      time_major: whether `inputs` has the shape [time, batch, ...].
+      name: the name scope of the operations.
+
+    Raises:
+      ValueError: `sequence_length` is no vector.
+    """
+
+    def __init__(
+        self,
+        inputs: Any,
+        sequence_length: Any,
+        time_major: bool = False,
+        name: Optional[str] = None,
+    ) -> None:
+        with v1.name_scope(name, "TrainingHelper", [inputs, sequence_length]):
+            self.inputs = tf.convert_to_tensor(inputs, name="inputs")
+            self.sequence_length = tf.convert_to_tensor(sequence_length, name="sequence_length")
+            if self.sequence_length.shape.rank != 1:
+                raise ValueError(f"sequence_length must be a vector, got {self.sequence_length}")
+            self.batch_size = tf.size(self.sequence_length)
+            steps = self.inputs if time_major else swap_batch_and_time(self.inputs)
+            self._zeros = tf.zeros_like(steps[0])
+            # The gradient of an array's element is not as large as all inputs.
+            array = tf.TensorArray(steps.dtype, tf.shape(steps)[0], element_shape=steps.shape[1:])
+            self._steps = array.unstack(steps)
+
+    def initialize(self, name: Optional[str] = None) -> Any:
+        return self._inputs_at(0)
+
+    def sample(self, time: Any, outputs: Any, name: Optional[str] = None, **unused: Any) -> Any:
+        return tf.argmax(outputs, -1, output_type=tf.int32)
+
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, name: Optional[str] = None, **unused: Any
+    ) -> Any:
+        return (*self._inputs_at(time + 1), state)
+
+    def _inputs_at(self, time):
+        finished = time >= self.sequence_length
+        all_finished = tf.reduce_all(finished)
+        return finished, v1.cond(all_finished, lambda: self._zeros, lambda: self._steps.read(time))
+
+
+class GreedyEmbeddingHelper(Helper):
+    """A helper that samples the ids of the largest outputs, and looks up the next inputs.
+
+    Args:
+      embedding: a function of a vector of ids, or the tensors for `embedding_lookup`.
+      start_tokens: the first id of each sequence, of shape [batch].
+      end_token: the id that ends a sequence.
+
+    Raises:
+      ValueError: `start_tokens` is no vector, or `end_token` is no scalar.
+    """
+
+    def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
+        self._embedding = embedding
+        starts = tf.convert_to_tensor(start_tokens, tf.int32, name="start_tokens")
+        self._end_token = tf.convert_to_tensor(end_token, tf.int32, name="end_token")
+        for name, value, rank in ("start_tokens", starts, 1), ("end_token", self._end_token, 0):
+            if value.shape.rank != rank:
+                raise ValueError(f"{name} must have the rank {rank}, got {value}")
+        self.batch_size, self._start_inputs = tf.size(starts), self._look_up(starts)
+
+    def _look_up(self, ids):
+        embedding = self._embedding
+        return embedding(ids) if callable(embedding) else v1.nn.embedding_lookup(embedding, ids)
+
+    def initialize(self, name: Optional[str] = None) -> Any:
+        return tf.fill([self.batch_size], False), self._start_inputs
+
+    def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
+        if not tf.is_tensor(outputs):
+            raise TypeError(f"outputs must be a single tensor, got {outputs!r}")
+        return self._sample(outputs)
+
+    def _sample(self, logits):
+        return tf.argmax(logits, -1, output_type=tf.int32)
+
+    def next_inputs(
+        self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
+    ) -> Any:
+        finished = tf.equal(sample_ids, self._end_token)
+        is_last = tf.reduce_all(finished)
+        inputs = v1.cond(is_last, lambda: self._start_inputs, lambda: self._look_up(sample_ids))
+        return finished, inputs, state
+
+
+class SampleEmbeddingHelper(GreedyEmbeddingHelper):
+    """A `GreedyEmbeddingHelper` that draws ids, with outputs as logits.
+
+    `softmax_temperature` is a divisor of the logits, and `seed` the seed of the draws.
+    """
+
+    def __init__(
+        self,
+        embedding: Any,
+        start_tokens: Any,
+        end_token: Any,
+        softmax_temperature: Optional[Any] = None,
+        seed: Optional[int] = None,
+    ) -> None:
+        super().__init__(embedding, start_tokens, end_token)
+        self._temperature, self._seed = softmax_temperature, seed
+
+    def _sample(self, logits):
+        if self._temperature is not None:
+            logits /= self._temperature
+        return tf.random.categorical(logits, 1, tf.int32, self._seed)[:, 0]
+
+
+def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
+    """Returns a tensor with its first two axes swapped, if it has two."""
+    if tensor.shape.rank is not None and tensor.shape.rank < 2:
+        return tensor
+    axes: Any = tf.concat([[1, 0], tf.range(2, tf.rank(tensor))], 0)
+    return tf.transpose(tensor, axes)
+
+
+def check_cell(cell: Any) -> None:
+    """Raises a TypeError if an object cannot be used like an RNNCell."""
+    if not (callable(cell) and hasattr(cell, "output_size") and hasattr(cell, "state_size")):
+        raise TypeError(f"cell must be an RNNCell, got {cell!r}")
