@@ -99,7 +99,7 @@ def find(name):
     while name:
         moved_to = moved_names.MODULES.get(name)
         if moved_to is not None and wanted != name:
-            advice = moved_names.SLIM if moved_to.startswith("tf_slim") else ""
+            advice = _ADVICE_OF_PACKAGES.get(moved_to.partition(".")[0], "")
             return Found(wanted, Fate(moved_to + wanted[len(name) :], advice))
         if name in FATES:
             return Found(name, FATES[name])
@@ -200,6 +200,10 @@ def whole_module(module):
     return moved_to if moved_to and Fate(moved_to, "").is_here else None
 
 
+_ADVICE_OF_PACKAGES = {
+    "tf_slim": moved_names.SLIM,
+    "tensorflow_estimator": removed_names.NEED_PACKAGES["tf.estimator"],
+}
 _PREFIXES = (  # applied in this order
     ("tensorflow_core.", "tensorflow."),
     ("tensorflow_estimator.contrib.", "tf.contrib."),

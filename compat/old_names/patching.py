@@ -263,6 +263,8 @@ def _value(name):
     """Returns the object to put for a new name, or None if it is not here."""
     if name is None or name in _AS_ORIGINALLY:
         return _AS_ORIGINALLY.get(name)
+    if name.startswith("tensorflow_estimator."):
+        versions.estimator()  # makes the package work with this TensorFlow
     value, full_name = None, ""
     for part in name.split("."):
         full_name += "." + part if full_name else {"tf": "tensorflow"}.get(part, part)
@@ -389,6 +391,9 @@ def _has(module, name):
         return True
 
 
+_PARENTS = r"tensorflow\.(compat\.v1\.)?(contrib|examples|python\.estimator)\b"
+
+
 class _MovedModules(importlib.abc.Loader):
     """A finder for imports of modules that tf.contrib had, and that live elsewhere now."""
 
@@ -396,12 +401,13 @@ class _MovedModules(importlib.abc.Loader):
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         """Returns the `ModuleSpec` of a module of tf.contrib; None for other modules."""
         parent, _, last = name.rpartition(".")
-        if not re.match(r"tensorflow\.(compat\.v1\.)?(contrib|examples)\b", parent):
+        if not re.match(_PARENTS, parent):
             return None
-        module = getattr(sys.modules[parent], last, None)
-        if module is None and not _is_own(sys.modules[parent]):
+        home = sys.modules[parent]
+        module = getattr(home, last, None)
+        if module is None and home.__name__ != parent:
             with contextlib.suppress(ImportError):
-                module = importlib.import_module(f"{sys.modules[parent].__name__}.{last}")
+                module = importlib.import_module(f"{home.__name__}.{last}")
         return ModuleSpec(name, cls(module)) if isinstance(module, types.ModuleType) else None
 
     def __init__(self, module: types.ModuleType):

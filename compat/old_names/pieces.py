@@ -21,6 +21,7 @@ NAMES = (
         _PIECES + "framework",
     ),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
+    ("tf.contrib.learn", "ModeKeys", _PIECES + "learn"),
     (
         "tf.contrib.learn.datasets.mnist",
         "DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist read_data_sets",

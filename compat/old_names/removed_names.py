@@ -98,7 +98,8 @@ MODULES = {
     "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
     "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
-    "tf.contrib.tensorboard": "The package tensorboard has it: tensorboard.plugins.projector.",
+    "tf.contrib.tensorboard": "The package tensorboard has it (pip install tensorboard): "
+    "tensorboard.plugins.projector.",
     "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim).",
