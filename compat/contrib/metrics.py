@@ -1,107 +1,15 @@
-"""The streaming metrics of `tf.contrib.metrics`, in terms of `tf.compat.v1.metrics`.
+"""Metrics of `tf.contrib.metrics` that `tf.compat.v1.metrics` lacks.
 
 A streaming metric is a pair of tensors: the value so far, and an update that counts a batch.
 """
 
 from __future__ import annotations
 
-import inspect
 from typing import Any, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
-v1 = tf.compat.v1
-Metric = Tuple[tf.Tensor, tf.Tensor]
-
-_PAIR = "predictions labels"
-_LAST = "weights metrics_collections updates_collections name"
-# (name in tf.contrib.metrics, name in tf.compat.v1.metrics, arguments of the former)
-_TABLE = (
-    *(
-        ("streaming_" + name, name, f"{_PAIR} {_LAST}")
-        for name in (
-            *("accuracy", "precision", "recall"),
-            *("true_positives", "true_negatives", "false_positives", "false_negatives"),
-            *("mean_absolute_error", "mean_squared_error", "root_mean_squared_error"),
-        )
-    ),
-    *(
-        ("streaming_" + name, name, f"{_PAIR} thresholds {_LAST}")
-        for name in ("precision_at_thresholds", "recall_at_thresholds")
-    ),
-    *(
-        (f"streaming_{name}_at_thresholds", name + "_at_thresholds", f"{_PAIR} thresholds weights")
-        for name in ("true_positives", "true_negatives", "false_positives", "false_negatives")
-    ),
-    *(
-        ("streaming_" + name, name, f"{_PAIR} {argument} {_LAST}")
-        for name, argument in (
-            *(("mean_cosine_distance", "dim"), ("mean_iou", "num_classes")),
-            ("mean_relative_error", "normalizer"),
-        )
-    ),
-    *(("streaming_" + name, name, f"values {_LAST}") for name in ("mean", "mean_tensor")),
-    ("streaming_percentage_less", "percentage_below", f"values threshold {_LAST}"),
-    (
-        "streaming_auc",
-        "auc",
-        f"{_PAIR} weights num_thresholds metrics_collections updates_collections curve name",
-    ),
-    *(
-        (
-            f"streaming_{one}_at_{other}",
-            f"{one}_at_{other}",
-            f"{_PAIR} {other} weights num_thresholds metrics_collections updates_collections name",
-        )
-        for one, other in (("sensitivity", "specificity"), ("specificity", "sensitivity"))
-    ),
-    ("streaming_sparse_precision_at_k", "precision_at_k", f"{_PAIR} k class_id {_LAST}"),
-    ("streaming_sparse_recall_at_k", "recall_at_k", f"{_PAIR} k class_id {_LAST}"),
-    ("streaming_sparse_average_precision_at_k", "average_precision_at_k", f"{_PAIR} k {_LAST}"),
-    (
-        "streaming_sparse_precision_at_top_k",
-        "precision_at_top_k",
-        f"top_k_predictions labels class_id {_LAST}",
-    ),
-    ("sparse_recall_at_top_k", "recall_at_top_k", f"labels top_k_predictions class_id {_LAST}"),
-)
-_RENAMED = {"top_k_predictions": "predictions_idx"}
-_DEFAULTS = {
-    **dict.fromkeys([*_LAST.split(), "class_id"]),
-    "num_thresholds": 200,
-    "curve": "ROC",
-}
-
-
-def _metric(name, target, arguments):
-    """Returns the function `name`, which calls `tf.compat.v1.metrics.<target>`."""
-    parameters = [_parameter(each) for each in arguments.split()]
-    signature = inspect.Signature(parameters, return_annotation="Metric")
-
-    def metric(*args, **kwargs):
-        given = signature.bind(*args, **kwargs).arguments
-        renamed = {_RENAMED.get(each, each): value for each, value in given.items()}
-        return getattr(v1.metrics, target)(**renamed)
-
-    metric.__name__ = metric.__qualname__ = name
-    metric.__doc__ = f"Returns `tf.compat.v1.metrics.{target}` of arguments in another order."
-    metric.__signature__ = signature
-    metric.__annotations__ = {each.name: each.annotation for each in parameters}
-    metric.__annotations__["return"] = "Metric"
-    return metric
-
-
-def _parameter(name):
-    default = _DEFAULTS.get(name, inspect.Parameter.empty)
-    annotation = "Any" if default is not None else "Optional[Any]"
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-globals().update({name: _metric(name, *row) for name, *row in _TABLE})
-
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    *(row[0] for row in _TABLE),
+__all__ = [
     "accuracy",
     "aggregate_metric_map",
     "aggregate_metrics",
@@ -109,6 +17,9 @@ __all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
     "streaming_false_positive_rate",
     "streaming_recall_at_k",
 ]
+
+v1 = tf.compat.v1
+Metric = Tuple[tf.Tensor, tf.Tensor]
 
 
 def accuracy(
@@ -188,13 +99,16 @@ def _share(counted, others, predictions, labels, weights):
         getattr(v1.metrics, each)(tf.cast(labels, tf.bool), tf.cast(predictions, tf.bool), weights)
         for each in (counted, others)
     ]
-    return tuple(tf.math.divide_no_nan(one, one + rest) for one, rest in zip(counts, rests))
+    return [
+        v1.where(one + rest > 0, one / (one + rest), 0.0, name)
+        for one, rest, name in zip(counts, rests, ("value", "update_op"))
+    ]
 
 
 def _collected(metric, *collections):
     for tensor, names in zip(metric, collections):
         v1.add_to_collections(names or (), tensor)
-    return metric
+    return tuple(metric)
 
 
 def streaming_recall_at_k(

@@ -162,7 +162,19 @@ NAMES = (
         "MutableDenseHashTable=DenseHashTable",
         "tf.compat.v1.lookup.experimental",
     ),
-    ("tf.contrib.lookup", "MutableHashTable", "tf.python.ops.lookup_ops"),
+    (
+        "tf.contrib.lookup",
+        "FastHashSpec HasherSpec IdTableWithHashBuckets MutableHashTable StrongHashSpec "
+        "TextFileIdTableInitializer TextFileStringTableInitializer index_table_from_file "
+        "index_to_string_table_from_file",
+        "tf.python.ops.lookup_ops",
+    ),
+    (
+        "tf.contrib.lookup",
+        "index_to_string string_to_index",
+        None,
+        "Make a table with index_to_string_table_from_tensor or index_table_from_tensor.",
+    ),
     (
         "tf.contrib.metrics",
         "set_difference=difference set_intersection=intersection set_size set_union=union",
