@@ -158,9 +158,8 @@ def test_refused_arguments(origin):
 
 
 def test_what_only_we_refuse():
-    with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="shared_name must be None"):
-            piece(OURS, "lookup.HashTable")(None, 1, shared_name="x")
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="shared_name must be None"):
+        piece(OURS, "lookup.HashTable")(None, 1, shared_name="x")
 
 
 def test_eager_or_in_a_function():
