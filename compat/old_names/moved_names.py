@@ -5,7 +5,11 @@ that have their names. Each target is the same object on TensorFlow 1.15, or its
 the package tf_slim (tests compare them).
 """
 
+from .removed_names import NEED_PACKAGES
+
 SLIM = "The package tf_slim has it (pip install tf-slim)."
+# Advice for all names of a module of these packages.
+ADVICE = (("tf_slim", SLIM), ("tensorflow_estimator", NEED_PACKAGES["tf.estimator"]))
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
 _ESTIMATOR = "tensorflow_estimator.python.estimator"

@@ -20,7 +20,7 @@ from legacy_opt import versions
 from legacy_opt.optimizers import decay_of_contrib
 
 from .. import old_names
-from . import arguments, moved_names
+from . import moved_names, parameters
 
 _lock = threading.RLock()
 _patches = set()  # the active patches
@@ -202,7 +202,7 @@ def _put_later(old, fate):
         return  # TensorFlow has the name
     for module in modules:
         if not _is_own(module):
-            _add(module, name, functools.partial(object_of, home, name))
+            _add(module, name, functools.partial(_moved, home, name))
     _names[old] = fate.now
 
 
@@ -337,7 +337,7 @@ def _new_module(name):
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__package__ = name
     module.__path__ = []
-    module.__getattr__ = functools.partial(object_of, name)
+    module.__getattr__ = functools.partial(_moved, name)
     module.__dir__ = functools.partial(_names_of, module)
     return module
 
@@ -352,7 +352,7 @@ def _register(name, module):
         _removals.append(functools.partial(sys.modules.pop, name, None))
 
 
-def object_of(module: str, name: str) -> Any:
+def _moved(module, name):
     """Returns the object of a module of tf.contrib that lives elsewhere now.
 
     Raises:
@@ -366,8 +366,8 @@ def object_of(module: str, name: str) -> Any:
     if entry is not None and entry.name == old_names.public_name(full_name):
         value = _value(entry.fate.now)
         if value is not None:
-            parameters = old_names.PARAMETERS.get(entry.name)
-            return arguments.with_parameters(value, parameters) if parameters else value
+            row = old_names.PARAMETERS.get(entry.name)
+            return parameters.with_parameters(value, row) if row else value
     advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 

@@ -21,7 +21,6 @@ NAMES = (
         _PIECES + "framework",
     ),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
-    ("tf.contrib.learn", "ModeKeys", _PIECES + "learn"),
     (
         "tf.contrib.learn.datasets.mnist",
         "DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist read_data_sets",
@@ -55,6 +54,7 @@ NAMES = (
         """,
         _PIECES + "rnn",
     ),
+    ("tf.contrib.learn", "ModeKeys", _PIECES + "learn"),
     (  # names of a private module
         "tf.contrib.rnn.python.ops.core_rnn_cell",
         "_Linear=Linear _linear=linear",

@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import arguments, moved_names
+from legacy_opt.compat.old_names import moved_names, parameters
 from tests.support import estimators
 from tests.support.processes import programs
 
@@ -189,7 +189,7 @@ else:
                     continue  # TensorFlow 2.5 has this function and is_nested
                 expected = found(now)
                 if old in old_names.PARAMETERS:
-                    expected = arguments.with_parameters(expected, old_names.PARAMETERS[old])
+                    expected = parameters.with_parameters(expected, old_names.PARAMETERS[old])
                 assert getattr(imported, name) is expected, old
                 assert is_private_and_here or patch.names[old] == now
                 if not home.startswith("tf.python"):

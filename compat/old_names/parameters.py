@@ -1,4 +1,4 @@
-"""Names of tf.contrib that TensorFlow has with other names, or another order, of arguments.
+"""Names of tf.contrib that TensorFlow has with other names, or another order, of parameters.
 
 The rows of `NAMES` have the form of the rows in `table.py`; their last part contains the parameters
 of tf.contrib, as old=new if the new name differs, and "old=" for one that must be None now.
