@@ -47,17 +47,9 @@ def sequence_loss_by_example(
 ) -> tf.Tensor:
     """Returns the weighted cross-entropy of each sequence.
 
-    Args:
-      logits: a list with a tensor of shape [batch, classes] for each time step.
-      targets: a list with the classes, integers of shape [batch], for each time step.
-      weights: a list with a float tensor of shape [batch] for each time step.
-      average_across_timesteps: whether to divide by the sum of the weights.
-      softmax_loss_function: a function that is called with `labels` and `logits`, instead of the
-        sparse softmax cross-entropy.
-      name: the name scope of the operations.
-
-    Returns:
-      A float tensor of shape [batch].
+    Lists have an element for each time step: logits of shape [batch, classes], targets (classes)
+    and weights of shape [batch]. `average_across_timesteps` divides by the sum of the weights. The
+    loss function is called with `labels` and `logits`; by default sparse softmax cross-entropy.
 
     Raises:
       ValueError: the lists have different lengths.
@@ -87,16 +79,9 @@ def sequence_loss(
     softmax_loss_function: Optional[Callable[..., Any]] = None,
     name: Optional[str] = None,
 ) -> tf.Tensor:
-    """Returns the weighted cross-entropy of all sequences together.
+    """Returns the weighted cross-entropy of all sequences together, or of the mean sequence.
 
-    `average_across_batch` says whether to divide by the number of sequences. The other arguments
-    are those of `sequence_loss_by_example`.
-
-    Returns:
-      A float tensor without axes.
-
-    Raises:
-      ValueError: the lists have different lengths.
+    The other arguments are those of `sequence_loss_by_example`.
     """
     with v1.name_scope(name, "sequence_loss", [*logits, *targets, *weights]):
         loss = tf.reduce_sum(

@@ -30,18 +30,10 @@ def rnn_decoder(
     loop_function: Loop = None,
     scope: Optional[Any] = None,
 ) -> Decoded:
-    """Runs a cell over a list of inputs, or over its own outputs.
+    """Runs a cell over a list of inputs, and returns the outputs and the last state.
 
-    Args:
-      decoder_inputs: a list of tensors of shape [batch, input size].
-      initial_state: the state before the first step.
-      cell: an RNNCell.
-      loop_function: a function of the last output and the number of the step, which returns the
-        input. If given, only the first of `decoder_inputs` is read.
-      scope: the variable scope, or its name; "rnn_decoder" by default.
-
-    Returns:
-      A pair: the list of outputs, and the last state.
+    With a `loop_function` of the last output and the number of the step, which returns the input of
+    the step, only the first of `decoder_inputs` is read.
     """
     state, outputs = initial_state, []
     with v1.variable_scope(scope or "rnn_decoder"):

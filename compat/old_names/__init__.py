@@ -2,9 +2,9 @@
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
 that `legacy-opt docs from_to` agrees with the table. The rows are in `table.py` (optimizers and
-helpers), `moved_names.py` (other names that live elsewhere now), `parameters.py` (those that have
-other parameters there), `pieces.py` (names that live in `compat.contrib`), `removed_names.py` (names
-that are gone) and `libraries.py` (names of NumPy and others). Old names of TensorFlow begin with
+helpers), `moved_names.py` (other names that live elsewhere now), `parameters.py` (those with other
+parameters there), `pieces.py` (names that live in `compat.contrib`), `removed_names.py` (names that
+are gone) and `libraries.py` (names of NumPy and others). Old names of TensorFlow begin with
 `tf`, its usual alias. The entry of a module applies to all names in the module, except for names
 that have their own entry.
 

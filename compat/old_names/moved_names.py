@@ -229,6 +229,12 @@ NAMES = (
     ),
     ("tf.contrib.training", "train", "tf_slim.training", SLIM),
     (
+        "tf.contrib.training",
+        "bucket bucket_by_sequence_length",
+        None,
+        "Use tf.data.experimental.bucket_by_sequence_length, which needs no queues.",
+    ),
+    (
         "tf.contrib.util",
         "constant_value=get_static_value make_ndarray make_tensor_proto",
         "tf.compat.v1",

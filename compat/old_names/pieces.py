@@ -28,7 +28,7 @@ NAMES = (
     ),
     (
         "tf.contrib.learn.preprocessing",
-        "ByteProcessor CategoricalVocabulary VocabularyProcessor tokenizer",
+        "CategoricalVocabulary VocabularyProcessor tokenizer",
         _PIECES + "learn.preprocessing",
     ),
     (
@@ -41,8 +41,8 @@ NAMES = (
     ),
     (
         "tf.contrib.metrics",
-        "accuracy aggregate_metric_map aggregate_metrics streaming_false_negative_rate "
-        "streaming_false_positive_rate streaming_recall_at_k",
+        "accuracy streaming_false_negative_rate streaming_false_positive_rate "
+        "streaming_recall_at_k",
         _PIECES + "metrics",
     ),
     (

@@ -12,6 +12,12 @@ _OPERATIONS_OF_TPUS = " ".join(
     for optimizer in _OPTIMIZERS_OF_TPUS.split()
 )
 NAMES = (
+    (
+        "tf.contrib.learn.preprocessing",
+        "ByteProcessor",
+        None,
+        "Use numpy.frombuffer(text.encode(), numpy.uint8).",
+    ),
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
     (
         "tf.data.experimental",

@@ -139,9 +139,8 @@ def test_arguments_and_defaults_are_those_of_contrib(name):
 
 
 def test_every_metric_is_called():
-    others = {"accuracy", "aggregate_metrics", "aggregate_metric_map"}
     forwarded = {old.rpartition(".")[2] for old in old_names.PARAMETERS if ".metrics." in old}
-    assert {*metrics.__all__, *forwarded} == {*CALLS, *others}
+    assert {*metrics.__all__, *forwarded} == {*CALLS, "accuracy"}
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -171,16 +170,6 @@ def test_a_rate_of_weights_below_zero(origin, name):
         assert [value.name, update.name] == [f"{name}/value:0", f"{name}/update_op:0"]
         session.run(v1.local_variables_initializer())
         assert session.run([update, value])[0] == session.run(value) == 0
-
-
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_aggregated_metrics(origin):
-    module = piece(origin, "metrics")
-    assert module.aggregate_metrics(("a", "b"), ("c", "d")) == (["a", "c"], ["b", "d"])
-    maps = module.aggregate_metric_map({"x": ("a", "b"), "y": ("c", "d")})
-    assert maps == ({"x": "a", "y": "c"}, {"x": "b", "y": "d"})
-    with pytest.raises(ValueError, match="Expected at least one value_tensor/update_op pair"):
-        module.aggregate_metrics()
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
