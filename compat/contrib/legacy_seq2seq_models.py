@@ -20,14 +20,14 @@ from .rnn_linear import linear
 v1 = tf.compat.v1
 Tensors = List[tf.Tensor]
 Decoded = Tuple[Tensors, Any]
-Loop = Optional[Callable[[tf.Tensor, int], tf.Tensor]]
+Loop = Callable[[tf.Tensor, int], tf.Tensor]
 
 
 def rnn_decoder(
     decoder_inputs: Tensors,
     initial_state: Any,
     cell: Callable[..., Any],
-    loop_function: Loop = None,
+    loop_function: Optional[Loop] = None,
     scope: Optional[Any] = None,
 ) -> Decoded:
     """Runs a cell over a list of inputs, and returns the outputs and the last state.
@@ -61,7 +61,7 @@ def attention_decoder(
     cell: Any,
     output_size: Optional[int] = None,
     num_heads: int = 1,
-    loop_function: Loop = None,
+    loop_function: Optional[Loop] = None,
     dtype: Optional[Any] = None,
     scope: Optional[Any] = None,
     initial_state_attention: bool = False,
@@ -82,8 +82,9 @@ def attention_decoder(
             shape = [tf.shape(decoder_inputs[0])[0], attention_states.shape[2]]
             means = [tf.zeros(shape, scope.dtype)] * num_heads
         for inputs in _steps(decoder_inputs, outputs, loop_function):
+            size: Any = inputs.shape.as_list()[1]
             merged = [tf.cast(inputs, scope.dtype), *means]
-            output, state = cell(linear(merged, inputs.shape.as_list()[1], bias=True), state)
+            output, state = cell(linear(merged, size, bias=True), state)
             means = attend(state)
             with v1.variable_scope("AttnOutputProjection"):
                 merged = [tf.cast(output, scope.dtype), *means]
@@ -133,7 +134,7 @@ def tied_rnn_seq2seq(
     encoder_inputs: Tensors,
     decoder_inputs: Tensors,
     cell: Any,
-    loop_function: Loop = None,
+    loop_function: Optional[Loop] = None,
     dtype: Any = tf.float32,
     scope: Optional[Any] = None,
 ) -> Decoded:
