@@ -103,13 +103,9 @@ def model_with_buckets(
     per_example_loss: bool = False,
     name: Optional[str] = None,
 ) -> Tuple[List[Tensors], Tensors]:
-    """Returns the outputs and the loss of a model for each of several lengths.
+    """Returns the outputs and the loss of a model for each pair of lengths in `buckets`.
 
-    `buckets` has pairs of lengths, the longest last. `seq2seq(encoder_inputs, decoder_inputs)` is
-    the model. `per_example_loss` chooses `sequence_loss_by_example`.
-
-    Raises:
-      ValueError: a list is shorter than the last bucket.
+    The last pair is the longest. `seq2seq(encoder_inputs, decoder_inputs)` is the model.
     """
     first, last = buckets[-1]
     if len(encoder_inputs) < first or min(len(targets), len(weights)) < last:

@@ -159,8 +159,7 @@ def embedding_rnn_decoder(
 ) -> Decoded:
     """Runs `rnn_decoder` with the embeddings of symbols."""
     with v1.variable_scope(scope or "embedding_rnn_decoder"):
-        shape = num_symbols, embedding_size
-        inputs, best = _embedded(decoder_inputs, shape, output_projection)
+        inputs, best = _embedded(decoder_inputs, [num_symbols, embedding_size], output_projection)
         loop = best(update_embedding_for_previous) if feed_previous else None
         return rnn_decoder(inputs, initial_state, cell, loop)
 
@@ -183,8 +182,7 @@ def embedding_attention_decoder(
 ) -> Decoded:
     """Runs `attention_decoder` with the embeddings of symbols."""
     with v1.variable_scope(scope or "embedding_attention_decoder", dtype=dtype):
-        shape = num_symbols, embedding_size
-        inputs, best = _embedded(decoder_inputs, shape, output_projection)
+        inputs, best = _embedded(decoder_inputs, [num_symbols, embedding_size], output_projection)
         loop = best(update_embedding_for_previous) if feed_previous else None
         return attention_decoder(
             *(inputs, initial_state, attention_states, cell, output_size, num_heads, loop),

@@ -69,12 +69,15 @@ NAMES = (
 
 @functools.lru_cache(maxsize=None)
 def with_parameters(function: Callable[..., Any], parameters: str) -> Callable[..., Any]:
-    """Returns a function that has the parameters of a row, and calls another function or class.
+    """Returns a function, or a subclass of a class, that has the parameters of a row.
 
     Args:
-      function: the function or class that is called.
+      function: the function or class.
       parameters: the last part of a row. Defaults are those of `function`.
     """
+    if isinstance(function, type):
+        own = {"__init__": with_parameters(function.__init__, "self " + parameters)}
+        return type(function)(function.__name__, (function,), own)
     known = inspect.signature(function).parameters
     new_names = {}
     for word in parameters.split():
