@@ -227,7 +227,7 @@ def _fates(rows):
 
 FATES = _fates(table.NAMES + moved_names.NAMES + pieces.NAMES + removed_names.NAMES)
 _ADAPTED = _fates(parameters.NAMES)
-FATES.update((old, Fate(fate.now, "")) for old, fate in _ADAPTED.items())
+FATES.update((old, Fate(fate.now, parameters.ADVICE)) for old, fate in _ADAPTED.items())
 PARAMETERS = {old: fate.advice for old, fate in _ADAPTED.items()}  # see `parameters.NAMES`
 LIBRARIES = _fates(libraries.NAMES)
 LIBRARIES.update((name, Fate(moved_to, "")) for name, moved_to in libraries.MODULES.items())

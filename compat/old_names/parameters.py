@@ -8,6 +8,7 @@ import functools
 import inspect
 from typing import Any, Callable
 
+ADVICE = "Its parameters have other names or another order: see its documentation."
 _LOOKUP = "tf.python.ops.lookup_ops"
 _COLLECTIONS = "metrics_collections updates_collections"
 _LAST = f"weights {_COLLECTIONS} name"

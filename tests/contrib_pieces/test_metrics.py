@@ -191,6 +191,7 @@ def test_accuracy_of_one_batch(origin):
 
 
 def test_missing_and_unknown_arguments():
+    assert "another order" in old_names.advice("tf.contrib.metrics.streaming_accuracy")
     with pytest.raises(TypeError, match="missing a required argument: '?labels"):
         piece(OURS, "metrics.streaming_accuracy")([1])
     with pytest.raises(TypeError, match="unexpected keyword argument 'thresholds'"):
