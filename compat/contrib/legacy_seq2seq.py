@@ -1,4 +1,4 @@
-"""A decoder and losses of `tf.contrib.legacy_seq2seq`, which work with lists of time steps."""
+"""Models, losses and buckets of `tf.contrib.legacy_seq2seq`, for lists of time steps."""
 
 from __future__ import annotations
 
@@ -6,65 +6,50 @@ from typing import Any, Callable, List, Optional, Tuple
 
 import tensorflow as tf
 
-__all__ = ["rnn_decoder", "sequence_loss", "sequence_loss_by_example"]
+from .legacy_seq2seq_models import (
+    attention_decoder,
+    basic_rnn_seq2seq,
+    embedding_attention_decoder,
+    embedding_attention_seq2seq,
+    embedding_rnn_decoder,
+    embedding_rnn_seq2seq,
+    embedding_tied_rnn_seq2seq,
+    rnn_decoder,
+    tied_rnn_seq2seq,
+)
+
+__all__ = [
+    "attention_decoder",
+    "basic_rnn_seq2seq",
+    "embedding_attention_decoder",
+    "embedding_attention_seq2seq",
+    "embedding_rnn_decoder",
+    "embedding_rnn_seq2seq",
+    "embedding_tied_rnn_seq2seq",
+    "model_with_buckets",
+    "rnn_decoder",
+    "sequence_loss",
+    "sequence_loss_by_example",
+    "tied_rnn_seq2seq",
+]
 
 v1 = tf.compat.v1
-
-
-def rnn_decoder(
-    decoder_inputs: List[tf.Tensor],
-    initial_state: Any,
-    cell: Callable[..., Any],
-    loop_function: Optional[Callable[[tf.Tensor, int], tf.Tensor]] = None,
-    scope: Optional[Any] = None,
-) -> Tuple[List[tf.Tensor], Any]:
-    """Runs a cell over a list of inputs, or over its own outputs.
-
-    Args:
-      decoder_inputs: a list of tensors of shape [batch, input size].
-      initial_state: the state before the first step.
-      cell: an RNNCell.
-      loop_function: a function of the last output and the number of the step, which returns the
-        input. If given, only the first of `decoder_inputs` is read.
-      scope: the variable scope, or its name; "rnn_decoder" by default.
-
-    Returns:
-      A pair: the list of outputs, and the last state.
-    """
-    state, outputs = initial_state, []
-    with v1.variable_scope(scope or "rnn_decoder"):
-        for step, inputs in enumerate(decoder_inputs):
-            if step:
-                v1.get_variable_scope().reuse_variables()
-                if loop_function is not None:
-                    with v1.variable_scope("loop_function", reuse=True):
-                        inputs = loop_function(outputs[-1], step)
-            output, state = cell(inputs, state)
-            outputs.append(output)
-    return outputs, state
+Tensors = List[tf.Tensor]
 
 
 def sequence_loss_by_example(
-    logits: List[tf.Tensor],
-    targets: List[tf.Tensor],
-    weights: List[tf.Tensor],
+    logits: Tensors,
+    targets: Tensors,
+    weights: Tensors,
     average_across_timesteps: bool = True,
     softmax_loss_function: Optional[Callable[..., Any]] = None,
     name: Optional[str] = None,
 ) -> tf.Tensor:
     """Returns the weighted cross-entropy of each sequence.
 
-    Args:
-      logits: a list with a tensor of shape [batch, classes] for each time step.
-      targets: a list with the classes, integers of shape [batch], for each time step.
-      weights: a list with a float tensor of shape [batch] for each time step.
-      average_across_timesteps: whether to divide by the sum of the weights.
-      softmax_loss_function: a function that is called with `labels` and `logits`, instead of the
-        sparse softmax cross-entropy.
-      name: the name scope of the operations.
-
-    Returns:
-      A float tensor of shape [batch].
+    Lists have an element for each time step: logits of shape [batch, classes], targets (classes)
+    and weights of shape [batch]. `average_across_timesteps` divides by the sum of the weights. The
+    loss function is called with `labels` and `logits`; by default sparse softmax cross-entropy.
 
     Raises:
       ValueError: the lists have different lengths.
@@ -86,24 +71,17 @@ def sequence_loss_by_example(
 
 
 def sequence_loss(
-    logits: List[tf.Tensor],
-    targets: List[tf.Tensor],
-    weights: List[tf.Tensor],
+    logits: Tensors,
+    targets: Tensors,
+    weights: Tensors,
     average_across_timesteps: bool = True,
     average_across_batch: bool = True,
     softmax_loss_function: Optional[Callable[..., Any]] = None,
     name: Optional[str] = None,
 ) -> tf.Tensor:
-    """Returns the weighted cross-entropy of all sequences together.
+    """Returns the weighted cross-entropy of all sequences together, or of the mean sequence.
 
-    `average_across_batch` says whether to divide by the number of sequences. The other arguments
-    are those of `sequence_loss_by_example`.
-
-    Returns:
-      A float tensor without axes.
-
-    Raises:
-      ValueError: the lists have different lengths.
+    The other arguments are those of `sequence_loss_by_example`.
     """
     with v1.name_scope(name, "sequence_loss", [*logits, *targets, *weights]):
         loss = tf.reduce_sum(
@@ -112,6 +90,35 @@ def sequence_loss(
             )
         )
         return loss / tf.cast(tf.shape(targets[0])[0], loss.dtype) if average_across_batch else loss
+
+
+def model_with_buckets(
+    encoder_inputs: Tensors,
+    decoder_inputs: Tensors,
+    targets: Tensors,
+    weights: Tensors,
+    buckets: List[Tuple[int, int]],
+    seq2seq: Callable[[Tensors, Tensors], Tuple[Tensors, Any]],
+    softmax_loss_function: Optional[Callable[..., Any]] = None,
+    per_example_loss: bool = False,
+    name: Optional[str] = None,
+) -> Tuple[List[Tensors], Tensors]:
+    """Returns the outputs and the loss of a model for each pair of lengths in `buckets`.
+
+    The last pair is the longest. `seq2seq(encoder_inputs, decoder_inputs)` is the model.
+    """
+    first, last = buckets[-1]
+    if len(encoder_inputs) < first or min(len(targets), len(weights)) < last:
+        raise ValueError(f"A list is shorter than the last bucket {buckets[-1]}.")
+    loss = sequence_loss_by_example if per_example_loss else sequence_loss
+    outputs, losses = [], []
+    with v1.name_scope(name, "model_with_buckets"):
+        for number, (first, last) in enumerate(buckets):
+            with v1.variable_scope(v1.get_variable_scope(), reuse=True if number else None):
+                outputs.append(seq2seq(encoder_inputs[:first], decoder_inputs[:last])[0])
+                arguments = outputs[-1], targets[:last], weights[:last]
+                losses.append(loss(*arguments, softmax_loss_function=softmax_loss_function))
+    return outputs, losses
 
 
 def _cross_entropy(labels, logits):

@@ -1,114 +1,23 @@
-"""The streaming metrics of `tf.contrib.metrics`, in terms of `tf.compat.v1.metrics`.
+"""Metrics of `tf.contrib.metrics` that `tf.compat.v1.metrics` lacks.
 
 A streaming metric is a pair of tensors: the value so far, and an update that counts a batch.
 """
 
 from __future__ import annotations
 
-import inspect
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import tensorflow as tf
 
-v1 = tf.compat.v1
-Metric = Tuple[tf.Tensor, tf.Tensor]
-
-_PAIR = "predictions labels"
-_LAST = "weights metrics_collections updates_collections name"
-# (name in tf.contrib.metrics, name in tf.compat.v1.metrics, arguments of the former)
-_TABLE = (
-    *(
-        ("streaming_" + name, name, f"{_PAIR} {_LAST}")
-        for name in (
-            *("accuracy", "precision", "recall"),
-            *("true_positives", "true_negatives", "false_positives", "false_negatives"),
-            *("mean_absolute_error", "mean_squared_error", "root_mean_squared_error"),
-        )
-    ),
-    *(
-        ("streaming_" + name, name, f"{_PAIR} thresholds {_LAST}")
-        for name in ("precision_at_thresholds", "recall_at_thresholds")
-    ),
-    *(
-        (f"streaming_{name}_at_thresholds", name + "_at_thresholds", f"{_PAIR} thresholds weights")
-        for name in ("true_positives", "true_negatives", "false_positives", "false_negatives")
-    ),
-    *(
-        ("streaming_" + name, name, f"{_PAIR} {argument} {_LAST}")
-        for name, argument in (
-            *(("mean_cosine_distance", "dim"), ("mean_iou", "num_classes")),
-            ("mean_relative_error", "normalizer"),
-        )
-    ),
-    *(("streaming_" + name, name, f"values {_LAST}") for name in ("mean", "mean_tensor")),
-    ("streaming_percentage_less", "percentage_below", f"values threshold {_LAST}"),
-    (
-        "streaming_auc",
-        "auc",
-        f"{_PAIR} weights num_thresholds metrics_collections updates_collections curve name",
-    ),
-    *(
-        (
-            f"streaming_{one}_at_{other}",
-            f"{one}_at_{other}",
-            f"{_PAIR} {other} weights num_thresholds metrics_collections updates_collections name",
-        )
-        for one, other in (("sensitivity", "specificity"), ("specificity", "sensitivity"))
-    ),
-    ("streaming_sparse_precision_at_k", "precision_at_k", f"{_PAIR} k class_id {_LAST}"),
-    ("streaming_sparse_recall_at_k", "recall_at_k", f"{_PAIR} k class_id {_LAST}"),
-    ("streaming_sparse_average_precision_at_k", "average_precision_at_k", f"{_PAIR} k {_LAST}"),
-    (
-        "streaming_sparse_precision_at_top_k",
-        "precision_at_top_k",
-        f"top_k_predictions labels class_id {_LAST}",
-    ),
-    ("sparse_recall_at_top_k", "recall_at_top_k", f"labels top_k_predictions class_id {_LAST}"),
-)
-_RENAMED = {"top_k_predictions": "predictions_idx"}
-_DEFAULTS = {
-    **dict.fromkeys([*_LAST.split(), "class_id"]),
-    "num_thresholds": 200,
-    "curve": "ROC",
-}
-
-
-def _metric(name, target, arguments):
-    """Returns the function `name`, which calls `tf.compat.v1.metrics.<target>`."""
-    parameters = [_parameter(each) for each in arguments.split()]
-    signature = inspect.Signature(parameters, return_annotation="Metric")
-
-    def metric(*args, **kwargs):
-        given = signature.bind(*args, **kwargs).arguments
-        renamed = {_RENAMED.get(each, each): value for each, value in given.items()}
-        return getattr(v1.metrics, target)(**renamed)
-
-    metric.__name__ = metric.__qualname__ = name
-    metric.__doc__ = f"Returns `tf.compat.v1.metrics.{target}` of arguments in another order."
-    metric.__signature__ = signature
-    metric.__annotations__ = {each.name: each.annotation for each in parameters}
-    metric.__annotations__["return"] = "Metric"
-    return metric
-
-
-def _parameter(name):
-    default = _DEFAULTS.get(name, inspect.Parameter.empty)
-    annotation = "Any" if default is not None else "Optional[Any]"
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    return inspect.Parameter(name, kind, default=default, annotation=annotation)
-
-
-globals().update({name: _metric(name, *row) for name, *row in _TABLE})
-
-__all__ = [  # pyright: ignore[reportUnsupportedDunderAll]
-    *(row[0] for row in _TABLE),
+__all__ = [
     "accuracy",
-    "aggregate_metric_map",
-    "aggregate_metrics",
     "streaming_false_negative_rate",
     "streaming_false_positive_rate",
     "streaming_recall_at_k",
 ]
+
+v1 = tf.compat.v1
+Metric = Tuple[tf.Tensor, tf.Tensor]
 
 
 def accuracy(
@@ -119,11 +28,7 @@ def accuracy(
 ) -> tf.Tensor:
     """Returns the share of labels in one batch that are predicted, a float32 tensor.
 
-    Args:
-      predictions: integers, booleans or strings.
-      labels: a tensor with the dtype and the shape of `predictions`.
-      weights: the weights of the labels.
-      name: the name scope of the operations.
+    Predictions are integers, booleans or strings, and so are labels.
 
     Raises:
       ValueError: the labels are floats, or dtypes differ.
@@ -152,17 +57,12 @@ def streaming_false_positive_rate(
 ) -> Metric:
     """Returns the share of false labels that are predicted to be true.
 
-    Args:
-      predictions: a tensor that is cast to booleans.
-      labels: a tensor that is cast to booleans.
-      weights: the weights of the labels.
-      metrics_collections: the graph collections to which the value is added.
-      updates_collections: the graph collections to which the update is added.
-      name: the variable scope.
+    Predictions and labels are cast to booleans. `name` is the variable scope.
     """
-    with v1.variable_scope(name, "false_positive_rate", (predictions, labels, weights)):
-        share = _share("false_positives", "true_negatives", predictions, labels, weights)
-    return _collected(share, metrics_collections, updates_collections)
+    return _share(
+        *("false_positives", "true_negatives", name, "false_positive_rate"),
+        *(predictions, labels, weights, metrics_collections, updates_collections),
+    )
 
 
 def streaming_false_negative_rate(
@@ -173,28 +73,27 @@ def streaming_false_negative_rate(
     updates_collections: Optional[Any] = None,
     name: Optional[str] = None,
 ) -> Metric:
-    """Returns the share of true labels that are predicted to be false.
-
-    The arguments are those of `streaming_false_positive_rate`.
-    """
-    with v1.variable_scope(name, "false_negative_rate", (predictions, labels, weights)):
-        share = _share("false_negatives", "true_positives", predictions, labels, weights)
-    return _collected(share, metrics_collections, updates_collections)
+    """Returns the share of true labels that are predicted to be false."""
+    return _share(
+        *("false_negatives", "true_positives", name, "false_negative_rate"),
+        *(predictions, labels, weights, metrics_collections, updates_collections),
+    )
 
 
-def _share(counted, others, predictions, labels, weights):
+def _share(counted, others, name, default_name, predictions, labels, weights, *collections):
     """Returns the metric counted / (counted + others), where both are names of metrics."""
-    counts, rests = [
-        getattr(v1.metrics, each)(tf.cast(labels, tf.bool), tf.cast(predictions, tf.bool), weights)
-        for each in (counted, others)
-    ]
-    return tuple(tf.math.divide_no_nan(one, one + rest) for one, rest in zip(counts, rests))
-
-
-def _collected(metric, *collections):
-    for tensor, names in zip(metric, collections):
+    with v1.variable_scope(name, default_name, (predictions, labels, weights)):
+        labels, predictions = tf.cast(labels, tf.bool), tf.cast(predictions, tf.bool)
+        ones, rests = [
+            getattr(v1.metrics, each)(labels, predictions, weights) for each in (counted, others)
+        ]
+        shares = [
+            v1.where(one + rest > 0, one / (one + rest), 0.0, title)
+            for one, rest, title in zip(ones, rests, ("value", "update_op"))
+        ]
+    for tensor, names in zip(shares, collections):
         v1.add_to_collections(names or (), tensor)
-    return metric
+    return tuple(shares)
 
 
 def streaming_recall_at_k(
@@ -208,35 +107,9 @@ def streaming_recall_at_k(
 ) -> Metric:
     """Returns the share of labels that are among the k highest predictions.
 
-    Args:
-      predictions: floats of shape [batch, classes].
-      labels: integers of shape [batch].
-      k: how many predictions are looked at.
-      weights: the weights of the labels.
-      metrics_collections: the graph collections to which the value is added.
-      updates_collections: the graph collections to which the update is added.
-      name: the variable scope.
+    Predictions are floats of shape [batch, classes], labels integers of shape [batch].
     """
     found = tf.cast(v1.nn.in_top_k(predictions, labels, k), tf.float32)
     return v1.metrics.mean(
         found, weights, metrics_collections, updates_collections, name or f"recall_at_{k}"
     )
-
-
-def aggregate_metrics(*value_update_tuples: Metric) -> Tuple[List[tf.Tensor], List[tf.Tensor]]:
-    """Returns the list of values and the list of updates of metrics.
-
-    Raises:
-      ValueError: there are no metrics.
-    """
-    if not value_update_tuples:
-        raise ValueError("Expected at least one value_tensor/update_op pair")
-    return [value for value, _ in value_update_tuples], [each for _, each in value_update_tuples]
-
-
-def aggregate_metric_map(
-    names_to_tuples: Dict[str, Metric],
-) -> Tuple[Dict[str, tf.Tensor], Dict[str, tf.Tensor]]:
-    """Returns the dict of values and the dict of updates of a dict of metrics."""
-    values = {name: value for name, (value, _) in names_to_tuples.items()}
-    return values, {name: update for name, (_, update) in names_to_tuples.items()}

@@ -63,19 +63,12 @@ def stack_bidirectional_rnn(
 ) -> Tuple[List[tf.Tensor], Tuple[Any, ...], Tuple[Any, ...]]:
     """Runs layers of `static_bidirectional_rnn`, each over the outputs of the layer below.
 
-    Args:
-      cells_fw: a cell for each layer, for the forward direction.
-      cells_bw: a cell for each layer, for the backward direction.
-      inputs: a list of tensors of shape [batch, input size], one for each time step.
-      initial_states_fw: a state for each layer; zeros by default.
-      initial_states_bw: a state for each layer; zeros by default.
-      dtype: the dtype of the initial states, needed if they are not given.
-      sequence_length: the lengths of the sequences, of shape [batch].
-      scope: the variable scope, or its name; "stack_bidirectional_rnn" by default.
+    The lists of cells and of start states have an element for each layer, in both directions. The
+    other arguments are those of `static_bidirectional_rnn`.
 
     Returns:
-      A list of outputs, whose last axis contains both directions, and the last states of all layers
-      in each direction.
+      The outputs, whose last axis contains both directions, and the last states of all layers in
+      each direction.
 
     Raises:
       ValueError: cells or states are no lists, or are not as many in both directions.
@@ -103,28 +96,7 @@ def stack_bidirectional_dynamic_rnn(
     scope: Optional[Any] = None,
     swap_memory: bool = False,
 ) -> Tuple[tf.Tensor, Tuple[Any, ...], Tuple[Any, ...]]:
-    """Runs layers of `bidirectional_dynamic_rnn`, each over the outputs of the layer below.
-
-    Args:
-      cells_fw: a cell for each layer, for the forward direction.
-      cells_bw: a cell for each layer, for the backward direction.
-      inputs: a tensor of shape [batch, time, input size].
-      initial_states_fw: a state for each layer; zeros by default.
-      initial_states_bw: a state for each layer; zeros by default.
-      dtype: the dtype of the initial states, needed if they are not given.
-      sequence_length: the lengths of the sequences, of shape [batch].
-      parallel_iterations: how many iterations may run at the same time.
-      time_major: whether inputs and outputs have the shape [time, batch, size].
-      scope: the variable scope, or its name; "stack_bidirectional_rnn" by default.
-      swap_memory: whether tensors may be moved from the GPU to the memory of the CPU.
-
-    Returns:
-      The outputs, whose last axis contains both directions, and the last states of all layers in
-      each direction.
-
-    Raises:
-      ValueError: cells or states are no lists, or are not as many in both directions.
-    """
+    """Runs layers of `bidirectional_dynamic_rnn`; see `stack_bidirectional_rnn`."""
 
     def layer(cells, below, states, _):
         outputs, (state_fw, state_bw) = v1.nn.bidirectional_dynamic_rnn(
@@ -141,12 +113,17 @@ def stack_bidirectional_dynamic_rnn(
 
 def _stacked(layer, cells, outputs, first_states, scope):
     """Calls `layer` with the cells and the states of each layer, in the scope of the layer."""
-    _check_cells(*cells)
-    for way, states in zip(("fw", "bw"), first_states):
-        if states is not None and not (isinstance(states, list) and len(states) == len(cells[0])):
+    for way, of_way, states in zip(("fw", "bw"), cells, first_states):
+        if not of_way:
+            raise ValueError(f"Must specify at least one {way} cell for BidirectionalRNN.")
+        if not isinstance(of_way, list):
+            raise ValueError(f"cells_{way} must be a list of RNNCells (one per layer).")
+        if states is not None and not (isinstance(states, list) and len(states) == len(of_way)):
             raise ValueError(
                 f"initial_states_{way} must be a list of state tensors (one per layer)."
             )
+    if len(cells[0]) != len(cells[1]):
+        raise ValueError("Forward and Backward cells must have the same depth.")
     starts = [states or [None] * len(cells[0]) for states in first_states]
     last_states = []
     with v1.variable_scope(scope or "stack_bidirectional_rnn"):
@@ -156,13 +133,3 @@ def _stacked(layer, cells, outputs, first_states, scope):
             last_states.append(last)
     last_fw, last_bw = zip(*last_states)
     return outputs, last_fw, last_bw
-
-
-def _check_cells(cells_fw, cells_bw):
-    for way, cells in ("fw", cells_fw), ("bw", cells_bw):
-        if not cells:
-            raise ValueError(f"Must specify at least one {way} cell for BidirectionalRNN.")
-        if not isinstance(cells, list):
-            raise ValueError(f"cells_{way} must be a list of RNNCells (one per layer).")
-    if len(cells_fw) != len(cells_bw):
-        raise ValueError("Forward and Backward cells must have the same depth.")

@@ -2,10 +2,11 @@
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test checks
 that `legacy-opt docs from_to` agrees with the table. The rows are in `table.py` (optimizers and
-helpers), `moved_names.py` (other names that live elsewhere now), `pieces.py` (names that live in
-`compat.contrib`), `removed_names.py` (names that are gone) and `libraries.py` (names of NumPy and
-others). Old names of TensorFlow begin with `tf`, its usual alias. The entry of a module applies to
-all names in the module, except for names that have their own entry.
+helpers), `moved_names.py` (other names that live elsewhere now), `parameters.py` (those with other
+parameters there), `pieces.py` (names that live in `compat.contrib`), `removed_names.py` (names that
+are gone) and `libraries.py` (names of NumPy and others). Old names of TensorFlow begin with
+`tf`, its usual alias. The entry of a module applies to all names in the module, except for names
+that have their own entry.
 
 In this package, only `patching.py` imports TensorFlow.
 """
@@ -17,7 +18,7 @@ import os
 import re
 from typing import NamedTuple, Optional
 
-from . import libraries, moved_names, pieces, removed_names, table
+from . import libraries, moved_names, parameters, pieces, removed_names, table
 
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -99,8 +100,8 @@ def find(name):
     while name:
         moved_to = moved_names.MODULES.get(name)
         if moved_to is not None and wanted != name:
-            advice = moved_names.SLIM if moved_to.startswith("tf_slim") else ""
-            return Found(wanted, Fate(moved_to + wanted[len(name) :], advice))
+            advice = (each for home, each in moved_names.ADVICE if moved_to.startswith(home))
+            return Found(wanted, Fate(moved_to + wanted[len(name) :], "".join(advice)))
         if name in FATES:
             return Found(name, FATES[name])
         name = name.rpartition(".")[0]
@@ -225,13 +226,16 @@ def _fates(rows):
 
 
 FATES = _fates(table.NAMES + moved_names.NAMES + pieces.NAMES + removed_names.NAMES)
+_ADAPTED = _fates(parameters.NAMES)
+FATES.update((old, Fate(fate.now, parameters.ADVICE)) for old, fate in _ADAPTED.items())
+PARAMETERS = {old: fate.advice for old, fate in _ADAPTED.items()}  # see `parameters.NAMES`
 LIBRARIES = _fates(libraries.NAMES)
 LIBRARIES.update((name, Fate(moved_to, "")) for name, moved_to in libraries.MODULES.items())
 _ROOTS = {name.partition(".")[0] for name in LIBRARIES}
 # The names whose objects `patch_tensorflow` looks up when they are used.
 MOVED = {
     old
-    for module, names, new_module, *_ in moved_names.NAMES + pieces.NAMES
+    for module, names, new_module, *_ in moved_names.NAMES + pieces.NAMES + parameters.NAMES
     for old, _ in _full_names(module, names)
     if new_module is not None
 }

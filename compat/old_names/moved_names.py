@@ -5,9 +5,14 @@ that have their names. Each target is the same object on TensorFlow 1.15, or its
 the package tf_slim (tests compare them).
 """
 
+from .removed_names import NEED_PACKAGES
+
 SLIM = "The package tf_slim has it (pip install tf-slim)."
+# Advice for all names of a module of these packages.
+ADVICE = (("tf_slim", SLIM), ("tensorflow_estimator", NEED_PACKAGES["tf.estimator"]))
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
+_ESTIMATOR = "tensorflow_estimator.python.estimator"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
 # Feature columns, which tf.contrib.slim has, too.
 _COLUMNS = """
@@ -33,6 +38,12 @@ NAMES = (
         "UnionClusterResolver=UnionResolver",
         "tf.compat.v1.distribute.cluster_resolver",
     ),
+    (
+        "tf.contrib.compiler.jit",
+        "experimental_jit_scope=jit_scope",
+        "tf.compat.v1.xla.experimental",
+    ),
+    ("tf.contrib.compiler.xla", "compile", "tf.compat.v1.xla.experimental"),
     (
         "tf.contrib.data",
         "sloppy_interleave batch_and_drop_remainder padded_batch_and_drop_remainder "
@@ -68,6 +79,13 @@ NAMES = (
         "It has other arguments: no num_gpus, but devices.",
     ),
     (
+        "tf.contrib.distributions",
+        "Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution Exponential "
+        "FULLY_REPARAMETERIZED Gamma Laplace Multinomial NOT_REPARAMETERIZED Normal RegisterKL "
+        "ReparameterizationType StudentT Uniform kl_divergence",
+        "tf.compat.v1.distributions",
+    ),
+    (
         "tf.contrib.eager",
         "GradientTape TensorSpec custom_gradient enable_eager_execution executing_eagerly function "
         "in_eager_mode=executing_eagerly py_func=py_function",
@@ -84,7 +102,9 @@ NAMES = (
     ),
     (
         "tf.contrib.estimator",
-        "build_raw_supervised_input_receiver_fn dnn_logit_fn_builder linear_logit_fn_builder",
+        "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn dnn_logit_fn_builder "
+        "linear_logit_fn_builder make_early_stopping_hook make_stop_at_checkpoint_step_hook "
+        "stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook",
         "tf.compat.v1.estimator.experimental",
     ),
     (
@@ -131,6 +151,12 @@ NAMES = (
     ),
     ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn"),
     (
+        "tf.contrib.learn.python.learn.basic_session_run_hooks",
+        "CheckpointSaverHook LoggingTensorHook NanLossDuringTrainingError NanTensorHook "
+        "StepCounterHook StopAtStepHook SummarySaverHook",
+        _TRAIN,
+    ),
+    (
         "tf.contrib.lookup",
         "KeyValueTensorInitializer TextFileIndex TextFileInitializer",
         "tf.compat.v1.lookup",
@@ -140,7 +166,19 @@ NAMES = (
         "MutableDenseHashTable=DenseHashTable",
         "tf.compat.v1.lookup.experimental",
     ),
-    ("tf.contrib.lookup", "MutableHashTable", "tf.python.ops.lookup_ops"),
+    (
+        "tf.contrib.lookup",
+        "FastHashSpec HasherSpec IdTableWithHashBuckets MutableHashTable StrongHashSpec "
+        "TextFileIdTableInitializer TextFileStringTableInitializer index_table_from_file "
+        "index_to_string_table_from_file",
+        "tf.python.ops.lookup_ops",
+    ),
+    (
+        "tf.contrib.lookup",
+        "index_to_string string_to_index",
+        None,
+        "Make a table with index_to_string_table_from_tensor or index_table_from_tensor.",
+    ),
     (
         "tf.contrib.metrics",
         "set_difference=difference set_intersection=intersection set_size set_union=union",
@@ -173,6 +211,9 @@ NAMES = (
         "tf.compat.v1.estimator.tpu",
     ),
     ("tf.contrib.tpu", "DeviceAssignment", "tf.compat.v1.tpu.experimental"),
+    ("tf.contrib.tpu", "Topology", "tf.python.tpu.topology"),
+    ("tf.contrib.tpu", "device_assignment", "tf.python.tpu.device_assignment"),
+    ("tf.contrib.tpu", "repeat while_loop", "tf.python.tpu.training_loop"),
     (
         "tf.contrib.tpu",
         "batch_parallel bfloat16_scope core cross_replica_sum initialize_system "
@@ -187,6 +228,12 @@ NAMES = (
         SLIM,
     ),
     ("tf.contrib.training", "train", "tf_slim.training", SLIM),
+    (
+        "tf.contrib.training",
+        "bucket bucket_by_sequence_length",
+        None,
+        "Use tf.data.experimental.bucket_by_sequence_length, which needs no queues.",
+    ),
     (
         "tf.contrib.util",
         "constant_value=get_static_value make_ndarray make_tensor_proto",
@@ -240,6 +287,12 @@ NAMES = (
     ),
     ("tf.python.ops.variables", "VariableV1=Variable is_variable_initialized", "tf.compat.v1"),
     ("tf.python.pywrap_tensorflow", "NewCheckpointReader", _TRAIN),
+    (
+        "tf.python.pywrap_tensorflow",
+        "EventsWriter",
+        "tf.python.summary.writer.event_file_writer._pywrap_events_writer",
+        "Its method FileName returns a str.",
+    ),
     ("tf.pywrap_tensorflow", "NewCheckpointReader", _TRAIN),
     ("tf.python.training.tracking.python_state", "PythonState", _TRAIN + ".experimental"),
     ("tf.python.training.tracking.util", "CheckpointV1=Checkpoint", _TRAIN),
@@ -252,6 +305,7 @@ NAMES = (
 MODULES = {
     "tf.contrib.cluster_resolver": "tf.compat.v1.distribute.cluster_resolver",
     "tf.contrib.data": "tf.compat.v1.data.experimental",
+    "tf.contrib.estimator.python.estimator.early_stopping": _ESTIMATOR + ".early_stopping",
     "tf.contrib.framework": "tf_slim",
     "tf.contrib.framework.python.ops": "tf_slim",
     "tf.contrib.framework.python.ops.arg_scope": "tf_slim.ops.arg_scope",
@@ -261,6 +315,8 @@ MODULES = {
     "tf.contrib.layers": "tf_slim",
     "tf.contrib.layers.python.layers": "tf_slim.layers",
     "tf.contrib.learn.python.learn.datasets.mnist": _MNIST,
+    "tf.contrib.learn.python.learn.monitored_session": _TRAIN,
+    "tf.contrib.learn.python.learn.session_run_hook": _TRAIN,
     "tf.contrib.losses": "tf_slim.losses",
     "tf.contrib.losses.metric_learning": "tf_slim.losses",
     "tf.contrib.losses.python.losses": "tf_slim.losses",
@@ -270,7 +326,10 @@ MODULES = {
     "tf.contrib.slim.python.slim": "tf_slim",
     "tf.contrib.summary": "tf.python.ops.summary_ops_v2",
     "tf.contrib.tpu.python.ops.tpu_ops": "tf.python.tpu.ops.tpu_ops",
-    "tf.contrib.tpu.python.tpu.tpu_function": "tf.python.tpu.tpu_function",
+    "tf.contrib.tpu.python.tpu": "tf.python.tpu",
+    "tf.contrib.tpu.python.tpu.error_handling": _ESTIMATOR + ".tpu.error_handling",
+    "tf.contrib.tpu.python.tpu.tpu_context": _ESTIMATOR + ".tpu.tpu_context",
+    "tf.python.estimator": _ESTIMATOR,
 }
 
 _RESOLVERS = (
@@ -297,6 +356,7 @@ _DEFINED_IN = (
     ),
     ("tf.contrib.layers.python.layers", "encoders", "tf.contrib.layers"),
     ("tf.contrib.learn.python", "learn", "tf.contrib.learn"),
+    ("tf.contrib.learn.python.learn.estimators", "model_fn", "tf.contrib.learn"),
     ("tf.contrib.learn.python.learn", "preprocessing", "tf.contrib.learn.preprocessing"),
     (
         "tf.contrib.learn.python.learn.preprocessing",

@@ -20,11 +20,11 @@ from legacy_opt import versions
 from legacy_opt.optimizers import decay_of_contrib
 
 from .. import old_names
-from . import moved_names
+from . import moved_names, parameters
 
 _lock = threading.RLock()
 _patches = set()  # the active patches
-_forwarding = set()  # modules of TensorFlow that look up names of `old_names.MOVED` elsewhere
+_added = {}  # {id of a module of TensorFlow: {added name: a function that returns the object}}
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
 # The modules that patches have created, by name. The modules stay in this dict after the patch,
@@ -201,39 +201,50 @@ def _put_later(old, fate):
     if all(name in vars(versions.plain_module(each)) for each in modules):
         return  # TensorFlow has the name
     for module in modules:
-        if not _is_own(module) and module not in _forwarding:
-            _forward_from(module, home)
+        if not _is_own(module):
+            _add(module, name, functools.partial(_moved, home, name))
     _names[old] = fate.now
 
 
-def _forward_from(module, old_name):
-    """Lets a module of TensorFlow have the names of `old_names.MOVED` that it lacks.
+def _add(module, name, find):
+    """Lets a module of TensorFlow answer to a name that it lacks, and that `dir` does not list.
+
+    Programs walk through the classes of `dir(tf.train)`, and expect TensorFlow's only.
 
     Args:
       module: the module.
-      old_name: its name in the table; `__name__` may be that of a private module.
+      name: the name.
+      find: a function that returns the object.
     """
     names = vars(versions.plain_module(module))
+    if id(names) not in _added:
+        _added[id(names)] = _answer_for(module, names)
+    _added[id(names)][name] = find
+
+
+def _answer_for(module, names):
+    """Returns a dict, empty so far, from names to functions; a module gets names from it, too."""
+    added = {}
     original = names.get("__getattr__")
 
     def getattr_(name):
-        if f"{old_name}.{name}" in old_names.MOVED:
-            return _moved(old_name, name)
+        if name in added:
+            return added[name]()
         if original is not None:
             return original(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
     names["__getattr__"] = getattr_
-    _forwarding.add(module)
 
     def remove():
-        _forwarding.discard(module)
+        del _added[id(names)]
         if original is None:
             names.pop("__getattr__", None)
         else:
             names["__getattr__"] = original
 
     _removals.append(remove)
+    return added
 
 
 def _put_removed_modules():
@@ -252,6 +263,8 @@ def _value(name):
     """Returns the object to put for a new name, or None if it is not here."""
     if name is None or name in _AS_ORIGINALLY:
         return _AS_ORIGINALLY.get(name)
+    if name.startswith("tensorflow_estimator."):
+        versions.estimator()  # makes the package work with this TensorFlow
     value, full_name = None, ""
     for part in name.split("."):
         full_name += "." + part if full_name else {"tf": "tensorflow"}.get(part, part)
@@ -353,7 +366,8 @@ def _moved(module, name):
     if entry is not None and entry.name == old_names.public_name(full_name):
         value = _value(entry.fate.now)
         if value is not None:
-            return value
+            row = old_names.PARAMETERS.get(entry.name)
+            return parameters.with_parameters(value, row) if row else value
     advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
@@ -378,6 +392,9 @@ def _has(module, name):
         return True
 
 
+_PARENTS = r"tensorflow\.(compat\.v1\.)?(contrib|examples|python\.estimator)\b"
+
+
 class _MovedModules(importlib.abc.Loader):
     """A finder for imports of modules that tf.contrib had, and that live elsewhere now."""
 
@@ -385,12 +402,13 @@ class _MovedModules(importlib.abc.Loader):
     def find_spec(cls, name: str, path: Any = None, target: Any = None) -> Optional[ModuleSpec]:
         """Returns the `ModuleSpec` of a module of tf.contrib; None for other modules."""
         parent, _, last = name.rpartition(".")
-        if not re.match(r"tensorflow\.(compat\.v1\.)?(contrib|examples)\b", parent):
+        if not re.match(_PARENTS, parent):
             return None
-        module = getattr(sys.modules[parent], last, None)
-        if module is None and not _is_own(sys.modules[parent]):
+        home = sys.modules[parent]
+        module = getattr(home, last, None)
+        if module is None and home.__name__ != parent:
             with contextlib.suppress(ImportError):
-                module = importlib.import_module(f"{sys.modules[parent].__name__}.{last}")
+                module = importlib.import_module(f"{home.__name__}.{last}")
         return ModuleSpec(name, cls(module)) if isinstance(module, types.ModuleType) else None
 
     def __init__(self, module: types.ModuleType):
@@ -407,17 +425,9 @@ class _MovedModules(importlib.abc.Loader):
 
 def _set(module, name, value):
     """Adds an attribute if a module lacks it; returns whether this or an earlier patch added it."""
-    is_own = _is_own(module)
-    names = vars(versions.plain_module(module))
-    if name in names if is_own else hasattr(module, name):
-        return is_own and names[name] is value
-    names[name] = value
-    if is_own:
-        return True
-
-    def remove():
-        if names.get(name) is value:
-            del names[name]
-
-    _removals.append(remove)
-    return True
+    if not _is_own(module):
+        is_missing = not hasattr(module, name)
+        if is_missing:
+            _add(module, name, lambda: value)
+        return is_missing
+    return vars(module).setdefault(name, value) is value

@@ -28,43 +28,21 @@ NAMES = (
     ),
     (
         "tf.contrib.learn.preprocessing",
-        "ByteProcessor CategoricalVocabulary VocabularyProcessor tokenizer",
+        "CategoricalVocabulary VocabularyProcessor tokenizer",
         _PIECES + "learn.preprocessing",
     ),
     (
         "tf.contrib.legacy_seq2seq",
-        "rnn_decoder sequence_loss sequence_loss_by_example",
+        "attention_decoder basic_rnn_seq2seq embedding_attention_decoder "
+        "embedding_attention_seq2seq embedding_rnn_decoder embedding_rnn_seq2seq "
+        "embedding_tied_rnn_seq2seq model_with_buckets rnn_decoder sequence_loss "
+        "sequence_loss_by_example tied_rnn_seq2seq",
         _PIECES + "legacy_seq2seq",
     ),
     (
-        "tf.contrib.lookup",
-        """
-        FastHashSpec HashTable HasherSpec IdTableWithHashBuckets StrongHashSpec
-        TextFileIdTableInitializer TextFileStringTableInitializer index_table_from_file
-        index_table_from_tensor index_to_string index_to_string_table_from_file
-        index_to_string_table_from_tensor string_to_index
-        """,
-        _PIECES + "lookup",
-    ),
-    (
         "tf.contrib.metrics",
-        """
-        accuracy aggregate_metric_map aggregate_metrics sparse_recall_at_top_k
-        streaming_accuracy streaming_auc streaming_false_negative_rate
-        streaming_false_negatives streaming_false_negatives_at_thresholds
-        streaming_false_positive_rate streaming_false_positives
-        streaming_false_positives_at_thresholds streaming_mean streaming_mean_absolute_error
-        streaming_mean_cosine_distance streaming_mean_iou streaming_mean_relative_error
-        streaming_mean_squared_error streaming_mean_tensor streaming_percentage_less
-        streaming_precision streaming_precision_at_thresholds streaming_recall
-        streaming_recall_at_k streaming_recall_at_thresholds
-        streaming_root_mean_squared_error streaming_sensitivity_at_specificity
-        streaming_sparse_average_precision_at_k streaming_sparse_precision_at_k
-        streaming_sparse_precision_at_top_k streaming_sparse_recall_at_k
-        streaming_specificity_at_sensitivity streaming_true_negatives
-        streaming_true_negatives_at_thresholds streaming_true_positives
-        streaming_true_positives_at_thresholds
-        """,
+        "accuracy streaming_false_negative_rate streaming_false_positive_rate "
+        "streaming_recall_at_k",
         _PIECES + "metrics",
     ),
     (
@@ -77,6 +55,7 @@ NAMES = (
         """,
         _PIECES + "rnn",
     ),
+    ("tf.contrib.learn", "ModeKeys", _PIECES + "learn"),
     (  # names of a private module
         "tf.contrib.rnn.python.ops.core_rnn_cell",
         "_Linear=Linear _linear=linear",

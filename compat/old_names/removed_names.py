@@ -12,6 +12,12 @@ _OPERATIONS_OF_TPUS = " ".join(
     for optimizer in _OPTIMIZERS_OF_TPUS.split()
 )
 NAMES = (
+    (
+        "tf.contrib.learn.preprocessing",
+        "ByteProcessor",
+        None,
+        "Use numpy.frombuffer(text.encode(), numpy.uint8).",
+    ),
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
     (
         "tf.data.experimental",
@@ -98,7 +104,8 @@ MODULES = {
     "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
     "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
-    "tf.contrib.tensorboard": "The package tensorboard has it: tensorboard.plugins.projector.",
+    "tf.contrib.tensorboard": "The package tensorboard has it (pip install tensorboard): "
+    "tensorboard.plugins.projector.",
     "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim).",

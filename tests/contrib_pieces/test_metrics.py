@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt.compat import old_names
 from legacy_opt.compat.contrib import metrics
 from tests.support.contrib_pieces import ORIGINS, OURS, piece, run
 
@@ -128,18 +129,18 @@ def test_the_bits_of_contrib(name):
 
 
 @pytest.mark.contrib
-@pytest.mark.parametrize("name", metrics.__all__)
+@pytest.mark.parametrize("name", sorted({*metrics.__all__, *CALLS}))
 def test_arguments_and_defaults_are_those_of_contrib(name):
     found, original = [
         [(each.name, each.default) for each in inspect.signature(function).parameters.values()]
-        for function in (getattr(metrics, name), getattr(tf.contrib.metrics, name))
+        for function in (piece(OURS, "metrics." + name), getattr(tf.contrib.metrics, name))
     ]
     assert found == original
 
 
 def test_every_metric_is_called():
-    others = {"accuracy", "aggregate_metrics", "aggregate_metric_map"}
-    assert set(metrics.__all__) == {*CALLS, *others}
+    forwarded = {old.rpartition(".")[2] for old in old_names.PARAMETERS if ".metrics." in old}
+    assert {*metrics.__all__, *forwarded} == {*CALLS, "accuracy"}
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -160,13 +161,15 @@ def test_collections_and_names(origin):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_aggregated_metrics(origin):
-    module = piece(origin, "metrics")
-    assert module.aggregate_metrics(("a", "b"), ("c", "d")) == (["a", "c"], ["b", "d"])
-    maps = module.aggregate_metric_map({"x": ("a", "b"), "y": ("c", "d")})
-    assert maps == ({"x": "a", "y": "c"}, {"x": "b", "y": "d"})
-    with pytest.raises(ValueError, match="Expected at least one value_tensor/update_op pair"):
-        module.aggregate_metrics()
+@pytest.mark.parametrize("name", ["false_positive_rate", "false_negative_rate"])
+def test_a_rate_of_weights_below_zero(origin, name):
+    """It is 0 where the sum of the weights is not above 0."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        arguments = tensors([GUESSES, LABELS, -WEIGHTS])
+        value, update = piece(origin, "metrics.streaming_" + name)(*arguments)
+        assert [value.name, update.name] == [f"{name}/value:0", f"{name}/update_op:0"]
+        session.run(v1.local_variables_initializer())
+        assert session.run([update, value])[0] == session.run(value) == 0
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
@@ -188,7 +191,8 @@ def test_accuracy_of_one_batch(origin):
 
 
 def test_missing_and_unknown_arguments():
+    assert "another order" in old_names.advice("tf.contrib.metrics.streaming_accuracy")
     with pytest.raises(TypeError, match="missing a required argument: '?labels"):
-        metrics.streaming_accuracy([1])
+        piece(OURS, "metrics.streaming_accuracy")([1])
     with pytest.raises(TypeError, match="unexpected keyword argument 'thresholds'"):
-        metrics.streaming_auc([1], [1], thresholds=[1])
+        piece(OURS, "metrics.streaming_auc")([1], [1], thresholds=[1])

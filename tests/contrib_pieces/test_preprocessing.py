@@ -82,16 +82,6 @@ def test_trim_keeps_a_range_of_frequencies(origin):
         no_reverse.reverse(1)
 
 
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_bytes(origin):
-    processor = module(origin).ByteProcessor(4)
-    found = np.array(list(processor.fit_transform(["ü", b"abcdef", ""])))
-    assert found.dtype == np.uint8
-    assert found.tolist() == [[195, 188, 0, 0], [97, 98, 99, 100], [0, 0, 0, 0]]
-    assert list(processor.reverse(found)) == ["ü", "abcd", ""]
-    assert list(processor.reverse(np.array([[188, 0]]))) == [""]
-
-
 def check(restored):
     assert type(restored) is preprocessing.VocabularyProcessor
     assert [row.tolist() for row in restored.transform(["cat dog"])] == [[1, 0, 0, 0]]

@@ -15,7 +15,8 @@ import tensorflow as tf
 
 from legacy_opt import compat, versions
 from legacy_opt.compat import old_names
-from legacy_opt.compat.old_names import moved_names
+from legacy_opt.compat.old_names import moved_names, parameters
+from tests.support import estimators
 from tests.support.processes import programs
 
 v1 = tf.compat.v1
@@ -23,6 +24,9 @@ v1 = tf.compat.v1
 OTHER_OBJECTS = {
     "tf.contrib.distribute": "CollectiveAllReduceStrategy MirroredStrategy ParameterServerStrategy",
     "tf.contrib.layers": "safe_embedding_lookup_sparse",
+    "tf.contrib.learn.python.learn.basic_session_run_hooks": "CheckpointSaverHook "
+    "LoggingTensorHook NanLossDuringTrainingError NanTensorHook StepCounterHook StopAtStepHook "
+    "SummarySaverHook",
     "tf.contrib.metrics": "confusion_matrix",
     "tf.contrib.tensorboard.plugins": "projector",
     "tf.python.util.nest": "is_sequence",
@@ -56,7 +60,7 @@ def rows():
 
 def is_here(target):
     """Whether this TensorFlow has a target: some lack Estimators, v1's layers or an iterator."""
-    if target.endswith(".OwnedIterator"):
+    if target.endswith((".OwnedIterator", "._pywrap_events_writer.EventsWriter")):
         return not versions.has_contrib()
     return versions.has_own_estimator() or not target.startswith(
         ("tf.compat.v1.estimator.", "tf.compat.v1.layers.", "tf.compat.v1.nn.rnn_cell.")
@@ -93,9 +97,13 @@ if versions.has_contrib():
         ours = {old for old, now in rows() if now.startswith("legacy_opt.")}
         assert ours <= others  # tests/contrib_pieces compares them
         missing = {old for old, _ in rows() if found(old) is None}
-        # A name that had been removed before 1.15, and one that 1.15 has in datasets.base only.
-        assert missing == {"tf.histogram_summary", "tf.contrib.learn.datasets.mnist.Datasets"}
-        assert others - missing - ours == OTHER_OBJECTS & {old for old, _ in rows()}
+        # Names that had been removed before 1.15, and one that 1.15 has in datasets.base only.
+        hooks = {old for old in missing if old.startswith("tf.contrib.estimator.")}
+        assert all(name.lower().endswith("hook") for name in hooks) and len(hooks) == 7
+        of_data = "tf.contrib.learn.datasets.mnist.Datasets"
+        assert missing - hooks == {"tf.histogram_summary", of_data}
+        expected = (OTHER_OBJECTS & {old for old, _ in rows()}) | set(old_names.PARAMETERS)
+        assert others - missing - ours == expected
 
     @pytest.mark.parametrize("module", sorted(moved_names.MODULES))
     def test_modules_have_the_names_of_contrib(module):
@@ -179,10 +187,13 @@ else:
                 is_private_and_here = old.startswith("tf.python.") and old not in patch.names
                 if is_private_and_here and old == "tf.python.util.nest.is_sequence":
                     continue  # TensorFlow 2.5 has this function and is_nested
-                assert getattr(imported, name) is found(now), old
+                expected = found(now)
+                if old in old_names.PARAMETERS:
+                    expected = parameters.with_parameters(expected, old_names.PARAMETERS[old])
+                assert getattr(imported, name) is expected, old
                 assert is_private_and_here or patch.names[old] == now
                 if not home.startswith("tf.python"):
-                    assert found(old.replace("tf", "tf.compat.v1", 1)) is found(now), old
+                    assert found(old.replace("tf", "tf.compat.v1", 1)) is expected, old
 
     def test_an_iterator_of_contrib_yields_the_elements_of_a_dataset():
         with compat.patch_tensorflow():
@@ -200,6 +211,7 @@ else:
             ("crf.python.ops.crf", "crf_decode"),
             ("data.python.ops.batching", "map_and_batch"),
             ("eager.python.tfe", "GradientTape"),
+            ("learn.python.learn.estimators.model_fn", "ModeKeys"),
             ("learn.python.learn.preprocessing.text", "VocabularyProcessor"),
             ("legacy_seq2seq.python.ops.seq2seq", "sequence_loss_by_example"),
             ("lookup.lookup_ops", "index_table_from_tensor"),
@@ -219,6 +231,49 @@ else:
             assert getattr(scope[last], name) is scope[name] is found(f"{public}.{name}")
             assert old_names.is_put_back(f"tf.contrib.{module}.{name}")
             assert old_names.is_put_back("tf.contrib." + module)
+
+    def test_a_graph_with_names_that_moved():
+        with compat.patch_tensorflow(), tf.Graph().as_default(), v1.Session() as session:
+            normal = tf.contrib.distributions.Normal(1.0, 2.0)
+            from tensorflow.contrib.compiler import jit
+
+            with jit.experimental_jit_scope():
+                value = normal.log_prob(3.0)
+            expected = -0.5 - np.log(2 * np.sqrt(2 * np.pi))
+            np.testing.assert_allclose(session.run(value), expected, rtol=1e-6)
+
+    def test_events_are_written(tmp_path):
+        with compat.patch_tensorflow():
+            from tensorflow.python.pywrap_tensorflow import EventsWriter  # noqa: TID251
+        writer = EventsWriter(str(tmp_path / "own").encode())
+        writer.WriteEvent(v1.Event(step=7))
+        writer.Close()
+        events = list(v1.train.summary_iterator(writer.FileName()))
+        assert [each.step for each in events] == [0, 7]
+
+    @estimators.needed
+    def test_private_modules_of_estimators():
+        with compat.patch_tensorflow():
+            from tensorflow.contrib.estimator.python.estimator import early_stopping
+            from tensorflow.contrib.tpu.python.tpu import tpu_context
+            from tensorflow.contrib.tpu.python.tpu.bfloat16 import bfloat16_scope
+            from tensorflow.python.estimator import estimator, model_fn  # noqa: TID251
+            from tensorflow.python.estimator.canned import dnn  # noqa: TID251
+            from tensorflow.python.estimator.canned.linear import LinearClassifier  # noqa: TID251
+            from tensorflow.python.estimator.export.export import (  # noqa: TID251
+                ServingInputReceiver,
+            )
+
+            ours = compat.estimator
+            assert estimator.Estimator is ours.Estimator and dnn.DNNClassifier is ours.DNNClassifier
+            assert model_fn.EstimatorSpec is ours.EstimatorSpec
+            assert LinearClassifier is ours.LinearClassifier
+            assert ServingInputReceiver is ours.export.ServingInputReceiver
+            hook = tf.contrib.estimator.stop_if_no_increase_hook
+            assert hook is ours.experimental.stop_if_no_increase_hook
+            assert early_stopping.stop_if_no_increase_hook is hook
+            assert issubclass(tpu_context.TPUContext, object)
+            assert bfloat16_scope is v1.tpu.bfloat16_scope
 
     def test_every_private_module_of_contrib_can_be_imported():
         with compat.patch_tensorflow():

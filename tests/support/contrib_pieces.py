@@ -5,7 +5,8 @@ import functools
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import contrib
+from legacy_opt.compat import contrib, old_names
+from legacy_opt.compat.old_names import patching
 
 v1 = tf.compat.v1
 OURS, ORIGINAL = "legacy_opt", pytest.param("tf", marks=pytest.mark.contrib)
@@ -13,7 +14,12 @@ ORIGINS = [OURS, ORIGINAL]
 
 
 def piece(origin, name):
-    """Returns an attribute, such as "crf.crf_decode", of our package or of `tf.contrib`."""
+    """Returns an attribute, such as "crf.crf_decode", of our package or of `tf.contrib`.
+
+    Instead of our package's, the object that a patch puts back if this has other arguments.
+    """
+    if origin == OURS and f"tf.contrib.{name}" in old_names.MOVED:
+        return patching._moved(*f"tf.contrib.{name}".rsplit(".", 1))
     home = contrib if origin == OURS else tf.contrib
     return functools.reduce(getattr, name.split("."), home)
 

@@ -30,7 +30,6 @@ MODULES = (
     contrib.learn.datasets.mnist,
     contrib.learn.preprocessing,
     contrib.legacy_seq2seq,
-    contrib.lookup,
     contrib.metrics,
     contrib.rnn,
     contrib.seq2seq,

@@ -1,4 +1,4 @@
-"""Words and bytes as ids, as in `tf.contrib.learn.preprocessing`."""
+"""Words as ids, as in `tf.contrib.learn.preprocessing`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import collections
 import io
 import pickle
 import re
-from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
 
 import numpy as np
 import tensorflow as tf
 
-__all__ = ["ByteProcessor", "CategoricalVocabulary", "VocabularyProcessor", "tokenizer"]
+__all__ = ["CategoricalVocabulary", "VocabularyProcessor", "tokenizer"]
 
 # Abbreviations, the first words of CamelCase, and words with apostrophes and hyphens.
 _TOKEN = re.compile(r"[A-Z]{2,}(?![a-z])|[A-Z][a-z]+(?=[A-Z])|['\w\-]+")
@@ -21,40 +21,6 @@ def tokenizer(iterator: Iterable[str]) -> Iterator[List[str]]:
     """Yields the list of words of each text."""
     for value in iterator:
         yield _TOKEN.findall(value)
-
-
-class ByteProcessor:
-    """Documents as arrays of bytes.
-
-    Args:
-      max_document_length: the length of the arrays; longer documents are cut, shorter ones padded
-        with zeros.
-    """
-
-    def __init__(self, max_document_length: int) -> None:
-        self.max_document_length = max_document_length
-
-    def fit(self, x: Any) -> None:
-        """Does nothing."""
-
-    def fit_transform(self, x: Iterable[Any]) -> Iterator[np.ndarray]:
-        """Returns `transform(x)`."""
-        return self.transform(x)
-
-    def transform(self, x: Iterable[Any]) -> Iterator[np.ndarray]:
-        """Yields a uint8 array for each document, a str or bytes."""
-        for document in x:
-            text = document.encode("utf-8") if isinstance(document, str) else bytes(document)
-            text = text[: self.max_document_length].ljust(self.max_document_length, b"\0")
-            yield np.array(bytearray(text))
-
-    def reverse(self, x: Iterable[np.ndarray]) -> Iterator[str]:
-        """Yields the text of each array, or "" if it is not UTF-8."""
-        for data in x:
-            try:
-                yield data.astype(np.uint8).tobytes().rstrip(b"\0").decode("utf-8")
-            except UnicodeDecodeError:
-                yield ""
 
 
 class CategoricalVocabulary:
@@ -214,36 +180,27 @@ class VocabularyProcessor:
             fields = _fields(saved, _OF_PROCESSOR)
             vocabulary = CategoricalVocabulary.__new__(CategoricalVocabulary)
             vars(vocabulary).update(_fields(saved.vocabulary_, _OF_VOCABULARY))
+            home, name = fields.pop("_tokenizer")
         except Exception as error:  # pickle raises errors of many classes
             raise ValueError(
                 f"filename={filename!r} has no VocabularyProcessor that can be read: {error!r}"
             ) from None
-        saved_tokenizer = fields.pop("_tokenizer")
-        if tokenizer_fn is None and not saved_tokenizer.is_default():
+        is_default = name == "tokenizer" and f"{home}.".startswith(_HOMES)
+        if tokenizer_fn is None and not is_default:
             raise ValueError(
-                f"filename={filename!r} names the tokenizer {saved_tokenizer.module}."
-                f"{saved_tokenizer.name}. Functions are not imported from files: call restore with "
-                "tokenizer_fn=<this function>."
+                f"filename={filename!r} names the tokenizer {home}.{name}. Functions are not "
+                "imported from files: call restore with tokenizer_fn=<this function>."
             )
         processor = cls.__new__(cls)
         vars(processor).update(fields, vocabulary_=vocabulary, _tokenizer=tokenizer_fn or tokenizer)
         return processor
 
 
-class _Named(NamedTuple):
-    """Replaces an object that a pickle names and that is not imported. It cannot be called."""
-
-    module: str
-    name: str
-
-    def is_default(self) -> bool:
-        """Whether this is the function `tokenizer` of this module or of `tf.contrib`."""
-        homes = __name__ + ".", "tensorflow.contrib.learn.python.learn.preprocessing."
-        return self.name == "tokenizer" and (self.module + ".").startswith(homes)
-
-
 class _Unpickler(pickle.Unpickler):
-    """Reads a pickled `VocabularyProcessor` as an empty object with attributes. Imports nothing."""
+    """Reads a pickled `VocabularyProcessor` as an empty object with attributes.
+
+    Imports nothing: what else a pickle names is a pair of module and name, which cannot be called.
+    """
 
     def __init__(self, content):
         super().__init__(io.BytesIO(content), encoding="utf-8")  # for strings of Python 2
@@ -258,10 +215,11 @@ class _Unpickler(pickle.Unpickler):
         )
 
     def find_class(self, module, name):
-        return self.known.get(name) or _Named(module, name)
+        return self.known.get(name) or (module, name)
 
 
-_OF_PROCESSOR = {"max_document_length": int, "min_frequency": (int, float), "_tokenizer": _Named}
+_HOMES = f"{__name__}.", "tensorflow.contrib.learn.python.learn.preprocessing."  # of `tokenizer`
+_OF_PROCESSOR = {"max_document_length": int, "min_frequency": (int, float), "_tokenizer": tuple}
 _OF_VOCABULARY = {
     "_unknown_token": object,
     "_mapping": dict,

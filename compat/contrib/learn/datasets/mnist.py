@@ -44,14 +44,9 @@ class DataSet:
 
     The order of the batches comes from NumPy's global random numbers, which the constructor seeds.
 
-    Args:
-      images: a uint8 array of shape [examples, rows, columns, 1].
-      labels: an array with the same number of examples.
-      fake_data: whether `next_batch(fake_data=True)` will be called only.
-      one_hot: whether fake labels are one-hot.
-      dtype: tf.float32 for values from 0 to 1, or tf.uint8 for values from 0 to 255.
-      reshape: whether to make one axis of rows and columns.
-      seed: the seed; by default TensorFlow's global seed, or a random one.
+    Images are a uint8 array of shape [examples, rows, columns, 1]. With `fake_data` there are none,
+    and only `next_batch(fake_data=True)` may be called. The other arguments are those of
+    `read_data_sets`.
 
     Raises:
       TypeError: `dtype` is neither tf.float32 nor tf.uint8.
@@ -168,9 +163,6 @@ def read_data_sets(
       validation_size: the number of training examples that become the validation set.
       seed: the seed of the order of batches.
       source_url: ignored, because nothing is downloaded.
-
-    Returns:
-      `Datasets`, three times a `DataSet`.
 
     Raises:
       FileNotFoundError: a file is missing. The message names the files.
