@@ -99,8 +99,8 @@ def find(name):
     while name:
         moved_to = moved_names.MODULES.get(name)
         if moved_to is not None and wanted != name:
-            advice = moved_names.SLIM if moved_to.startswith("tf_slim") else ""
-            return Found(wanted, Fate(moved_to + wanted[len(name) :], advice))
+            advice = (each for home, each in moved_names.ADVICE if moved_to.startswith(home))
+            return Found(wanted, Fate(moved_to + wanted[len(name) :], "".join(advice)))
         if name in FATES:
             return Found(name, FATES[name])
         name = name.rpartition(".")[0]

@@ -6,6 +6,12 @@ the package tf_slim (tests compare them).
 """
 
 SLIM = "The package tf_slim has it (pip install tf-slim)."
+KERAS = "tf.compat.v1.keras"
+KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
+# If tf.keras is Keras 3, both are in tf_keras.
+_IN_KERAS = "tf.keras as of TensorFlow 1 is Keras 2, which TensorFlow 2.16 and newer have only with "
+_IN_KERAS += "tf-keras, of TensorFlow's version (pip install tf-keras)."
+ADVICE = (("tf_slim", SLIM), (KERAS, _IN_KERAS))  # for all names of the modules
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
@@ -50,23 +56,7 @@ NAMES = (
         "tf.compat.v1.distribute",
     ),
     ("tf.contrib.distribute", "initialize_tpu_system", "tf.compat.v1.tpu.experimental"),
-    (
-        "tf.contrib.distribute",
-        "TPUStrategy ParameterServerStrategy",
-        "tf.compat.v1.distribute.experimental",
-    ),
-    (
-        "tf.contrib.distribute",
-        "CollectiveAllReduceStrategy=MultiWorkerMirroredStrategy",
-        "tf.compat.v1.distribute.experimental",
-        "It has other arguments: no num_gpus_per_worker.",
-    ),
-    (
-        "tf.contrib.distribute",
-        "MirroredStrategy",
-        "tf.compat.v1.distribute",
-        "It has other arguments: no num_gpus, but devices.",
-    ),
+    ("tf.contrib.distribute", "TPUStrategy", "tf.compat.v1.distribute.experimental"),
     (
         "tf.contrib.eager",
         "GradientTape TensorSpec custom_gradient enable_eager_execution executing_eagerly function "
@@ -115,6 +105,18 @@ NAMES = (
         """,
         None,
         "There is no replacement.",
+    ),
+    (
+        "tf.contrib.keras.optimizers",
+        "Adadelta Adagrad Adam Adamax Nadam Optimizer RMSprop SGD",
+        KERAS_OPTIMIZERS,
+        _IN_KERAS,
+    ),
+    (
+        "tf.contrib.keras.utils",
+        "deserialize_keras_object serialize_keras_object",
+        None,
+        "Use get_config and from_config of the object's class.",
     ),
     ("tf.contrib.layers", _COLUMNS, None, _NEWER_COLUMNS),
     (
@@ -166,6 +168,12 @@ NAMES = (
         "tf.compat.v1.random",
     ),
     ("tf.contrib.summary", "all_summary_ops=all_v2_summary_ops initialize", "tf.compat.v1.summary"),
+    (
+        "tf.contrib.summary",
+        "graph",
+        None,
+        "Pass the graph to tf.contrib.summary.initialize, or to tf.summary.FileWriter.",
+    ),
     ("tf.contrib.tensorboard.plugins", "projector", "tensorboard.plugins"),
     (
         "tf.contrib.tpu",
@@ -257,7 +265,13 @@ MODULES = {
     "tf.contrib.framework.python.ops.arg_scope": "tf_slim.ops.arg_scope",
     "tf.contrib.framework.python.ops.ops": "tf_slim.ops.framework_ops",
     "tf.contrib.framework.python.ops.variables": "tf_slim.ops.variables",
-    "tf.contrib.keras": "tf.keras",
+    "tf.contrib.keras": KERAS,
+    "tf.contrib.keras.callbacks": KERAS + ".callbacks",
+    "tf.contrib.keras.layers": KERAS + ".layers",
+    "tf.contrib.keras.models": KERAS + ".models",
+    "tf.contrib.keras.optimizers": KERAS + ".optimizers",
+    "tf.contrib.keras.preprocessing.image": KERAS + ".preprocessing.image",
+    "tf.contrib.keras.utils": KERAS + ".utils",
     "tf.contrib.layers": "tf_slim",
     "tf.contrib.layers.python.layers": "tf_slim.layers",
     "tf.contrib.learn.python.learn.datasets.mnist": _MNIST,

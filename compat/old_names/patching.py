@@ -20,7 +20,7 @@ from legacy_opt import versions
 from legacy_opt.optimizers import decay_of_contrib
 
 from .. import old_names
-from . import moved_names
+from . import arguments, moved_names
 
 _lock = threading.RLock()
 _patches = set()  # the active patches
@@ -248,6 +248,13 @@ def _put_removed_modules():
         _names["tf" + stand_in.__name__[len("tensorflow") :]] = origin
 
 
+# Modules of `moved_names` that are modules of Keras 2, wherever it is installed.
+_OF_KERAS = {
+    moved_names.KERAS.replace("tf", "tensorflow", 1): versions.keras_1,
+    moved_names.KERAS_OPTIMIZERS.replace("tf", "tensorflow", 1): versions.keras_optimizers_1,
+}
+
+
 def _value(name):
     """Returns the object to put for a new name, or None if it is not here."""
     if name is None or name in _AS_ORIGINALLY:
@@ -255,6 +262,12 @@ def _value(name):
     value, full_name = None, ""
     for part in name.split("."):
         full_name += "." + part if full_name else {"tf": "tensorflow"}.get(part, part)
+        if full_name in _OF_KERAS:
+            try:
+                value = _OF_KERAS[full_name]()
+                continue
+            except ImportError:
+                return None
         try:
             value = getattr(value, part)
         except AttributeError:
@@ -353,7 +366,7 @@ def _moved(module, name):
     if entry is not None and entry.name == old_names.public_name(full_name):
         value = _value(entry.fate.now)
         if value is not None:
-            return value
+            return arguments.as_in_1(entry.name, value)
     advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 

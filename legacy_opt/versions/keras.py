@@ -1,5 +1,6 @@
 """Finds Keras 2 and Keras 3, and hides their differences."""
 
+import contextlib
 import functools
 import importlib
 import os
@@ -83,6 +84,31 @@ def has_keras_2():
     except ImportError:
         return False
     return True
+
+
+def keras_1():
+    """Returns Keras 2 with the names and defaults of TensorFlow 1: `tf.compat.v1.keras`.
+
+    If `tf.compat.v1.keras` is Keras 3, returns the same module of the package tf_keras.
+
+    Raises:
+      ImportError: see `keras_2`.
+    """
+    keras = keras_2()
+    name = tf.compat.v1.keras.__name__ if keras is tf.keras else f"{keras.__name__}.api._v1.keras"
+    return importlib.import_module(name)
+
+
+def keras_optimizers_1():
+    """Returns the module of `keras_1` with Keras' first optimizers, which `tf.contrib.keras` had.
+
+    Raises:
+      ImportError: see `keras_2`.
+    """
+    home = keras_1().models.Model.__module__.partition(".engine.")[0]
+    with contextlib.suppress(ImportError):
+        return importlib.import_module(home + ".optimizers.optimizer_v1")
+    return importlib.import_module(home + ".optimizer_v1")  # TensorFlow up to 2.8
 
 
 def keras_3():
