@@ -1,4 +1,4 @@
-"""The strategies of `tf.contrib.distribute` that count GPUs and whose batches are per replica."""
+"""The strategy of `tf.contrib.distribute` that TensorFlow has with other arguments and batches."""
 
 from __future__ import annotations
 
@@ -6,40 +6,22 @@ from typing import Any, Optional, Sequence
 
 import tensorflow as tf
 
-__all__ = ["CollectiveAllReduceStrategy", "MirroredStrategy", "ParameterServerStrategy"]
+__all__ = ["MirroredStrategy"]
 
-v1 = tf.compat.v1
-
-
-class _PerReplica:
-    """Gives each replica whole batches of a dataset; TensorFlow's own strategies divide a batch."""
-
-    def _use_batches_per_replica(self):
-        extended = self.extended  # pyright: ignore[reportAttributeAccessIssue]
-        # Keras reads the attribute, which is a property of the class.
-        names = {"_global_batch_size": property(lambda self: False)}
-        extended.__class__ = type(type(extended).__name__, (type(extended),), names)
-
-    def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
-        """Returns an iterator of which each step reads one batch for each replica."""
-        return self.make_input_fn_iterator(  # pyright: ignore[reportAttributeAccessIssue]
-            lambda context: dataset
-        )
+_Strategy: Any = tf.compat.v1.distribute.MirroredStrategy
 
 
-class MirroredStrategy(_PerReplica, v1.distribute.MirroredStrategy):
-    """Trains on the GPUs of one machine.
+class MirroredStrategy(_Strategy):
+    """Trains on the GPUs of one machine; batches of datasets are those of one replica.
 
     Args:
       devices: the names of the devices; by default all GPUs, or the CPU if there are none.
-      num_gpus: how many GPUs to use; not with `devices`.
-      num_gpus_per_worker: another name of `num_gpus`.
-      cross_device_ops: how gradients are summed.
-      auto_shard_dataset: has no effect, as on 1.15.
-      cross_tower_ops: another name of `cross_device_ops`.
+      num_gpus, num_gpus_per_worker: how many GPUs to use, instead of `devices`.
+      cross_device_ops, cross_tower_ops: how gradients are summed.
+      auto_shard_dataset: has no effect, as in TensorFlow 1.15.
 
     Raises:
-      ValueError: two arguments exclude each other.
+      ValueError: two of `devices`, `num_gpus` and `num_gpus_per_worker` are given.
     """
 
     def __init__(
@@ -51,57 +33,17 @@ class MirroredStrategy(_PerReplica, v1.distribute.MirroredStrategy):
         auto_shard_dataset: bool = False,
         cross_tower_ops: Optional[Any] = None,
     ):
-        counts = [each for each in (num_gpus, num_gpus_per_worker) if each is not None]
-        if len(counts) + (devices is not None) > 1:
+        if [devices, num_gpus, num_gpus_per_worker].count(None) < 2:
             raise ValueError("Pass only one of devices, num_gpus and num_gpus_per_worker.")
-        if counts:
-            devices = [f"/device:GPU:{index}" for index in range(counts[0])] or ["/device:CPU:0"]
+        if devices is None and (num_gpus, num_gpus_per_worker) != (None, None):
+            gpus = range(num_gpus or num_gpus_per_worker or 0)
+            devices = [f"/device:GPU:{index}" for index in gpus] or ["/device:CPU:0"]
         super().__init__(devices, cross_device_ops or cross_tower_ops)
-        self._use_batches_per_replica()
+        # Keras' `fit` reads this property.
+        names = {"_global_batch_size": property(lambda extended: False)}
+        extended = type(self.extended)
+        self.extended.__class__ = type(extended.__name__, (extended,), names)
 
-
-class ParameterServerStrategy(
-    _PerReplica,
-    v1.distribute.experimental.ParameterServerStrategy,
-):
-    """Trains with parameter servers, which the environment variable TF_CONFIG names.
-
-    Args:
-      num_gpus_per_worker: how many GPUs each worker uses; 0 for the CPU.
-    """
-
-    def __init__(self, num_gpus_per_worker: int = 0):
-        super().__init__(cluster_resolver=_resolver(num_gpus_per_worker))
-        self._use_batches_per_replica()
-
-
-class CollectiveAllReduceStrategy(
-    _PerReplica,
-    v1.distribute.experimental.MultiWorkerMirroredStrategy,
-):
-    """Trains on the workers that the environment variable TF_CONFIG names.
-
-    Args:
-      num_gpus_per_worker: how many GPUs each worker uses; 0 for the CPU.
-      communication: a `tf.distribute.experimental.CollectiveCommunication`; by default AUTO.
-    """
-
-    def __init__(
-        self,
-        num_gpus_per_worker: int = 0,
-        communication: Any = tf.distribute.experimental.CollectiveCommunication.AUTO,
-    ):
-        super().__init__(communication, _resolver(num_gpus_per_worker))
-        self._use_batches_per_replica()
-
-
-def _resolver(num_gpus):
-    resolvers = tf.distribute.cluster_resolver
-    cluster = resolvers.TFConfigClusterResolver()
-    return resolvers.SimpleClusterResolver(
-        cluster.cluster_spec(),
-        task_type=cluster.task_type,
-        task_id=cluster.task_id,
-        num_accelerators={"GPU": num_gpus},
-        rpc_layer=cluster.rpc_layer,
-    )
+    def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
+        """Returns an iterator of which each step reads one batch for each replica."""
+        return self.make_input_fn_iterator(lambda context: dataset)

@@ -9,8 +9,9 @@ SLIM = "The package tf_slim has it (pip install tf-slim)."
 KERAS = "tf.compat.v1.keras"
 KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
 # If tf.keras is Keras 3, both are in tf_keras.
-_IN_KERAS = "tf.keras as of TensorFlow 1 is Keras 2, which TensorFlow 2.16 and newer have only with "
-_IN_KERAS += "tf-keras, of TensorFlow's version (pip install tf-keras)."
+_IN_KERAS = "It is Keras 2, from TensorFlow 2.16 on in tf_keras (pip install tf-keras)."
+_OTHER_DEFAULTS = "tf.distribute.cluster_resolver has it with other defaults."
+_GONE = "There is no replacement."
 ADVICE = (("tf_slim", SLIM), (KERAS, _IN_KERAS))  # for all names of the modules
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
@@ -34,6 +35,7 @@ _NEWER_COLUMNS = "tf.feature_column has newer ones, which tf.feature_column.inpu
 NAMES = (
     ("tf.contrib.checkpoint", "CheckpointManager", _TRAIN),
     ("tf.contrib.checkpoint", "PythonStateWrapper=PythonState", _TRAIN + ".experimental"),
+    ("tf.contrib.cluster_resolver", "SlurmClusterResolver", None, _OTHER_DEFAULTS),
     (
         "tf.contrib.cluster_resolver",
         "UnionClusterResolver=UnionResolver",
@@ -57,6 +59,12 @@ NAMES = (
     ),
     ("tf.contrib.distribute", "initialize_tpu_system", "tf.compat.v1.tpu.experimental"),
     ("tf.contrib.distribute", "TPUStrategy", "tf.compat.v1.distribute.experimental"),
+    (
+        "tf.contrib.distribute",
+        "CollectiveAllReduceStrategy ParameterServerStrategy",
+        None,
+        "tf.distribute has it with other arguments, and divides batches among replicas.",
+    ),
     (
         "tf.contrib.eager",
         "GradientTape TensorSpec custom_gradient enable_eager_execution executing_eagerly function "
@@ -89,7 +97,7 @@ NAMES = (
         "tf.python.util.deprecation",
     ),
     ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim", SLIM),  # a module, too
-    ("tf.contrib.framework", "zero_initializer", None, "There is no replacement."),
+    ("tf.contrib.framework", "zero_initializer", None, _GONE),
     ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond"),
     ("tf.contrib.framework", "nest", "tf.python.util"),
     (
@@ -104,7 +112,7 @@ NAMES = (
         smart_constant_value strip_name_scope with_same_shape with_shape
         """,
         None,
-        "There is no replacement.",
+        _GONE,
     ),
     (
         "tf.contrib.keras.optimizers",
@@ -112,12 +120,8 @@ NAMES = (
         KERAS_OPTIMIZERS,
         _IN_KERAS,
     ),
-    (
-        "tf.contrib.keras.utils",
-        "deserialize_keras_object serialize_keras_object",
-        None,
-        "Use get_config and from_config of the object's class.",
-    ),
+    ("tf.contrib.keras.callbacks", "TensorBoard", None, "Use tf.keras.callbacks.TensorBoard."),
+    ("tf.contrib.keras.utils", "deserialize_keras_object serialize_keras_object", None, _GONE),
     ("tf.contrib.layers", _COLUMNS, None, _NEWER_COLUMNS),
     (
         "tf.contrib.slim",
@@ -168,12 +172,7 @@ NAMES = (
         "tf.compat.v1.random",
     ),
     ("tf.contrib.summary", "all_summary_ops=all_v2_summary_ops initialize", "tf.compat.v1.summary"),
-    (
-        "tf.contrib.summary",
-        "graph",
-        None,
-        "Pass the graph to tf.contrib.summary.initialize, or to tf.summary.FileWriter.",
-    ),
+    ("tf.contrib.summary", "graph", None, "Use tf.summary.FileWriter(folder, graph)."),
     ("tf.contrib.tensorboard.plugins", "projector", "tensorboard.plugins"),
     (
         "tf.contrib.tpu",
@@ -266,7 +265,6 @@ MODULES = {
     "tf.contrib.framework.python.ops.ops": "tf_slim.ops.framework_ops",
     "tf.contrib.framework.python.ops.variables": "tf_slim.ops.variables",
     "tf.contrib.keras": KERAS,
-    "tf.contrib.keras.callbacks": KERAS + ".callbacks",
     "tf.contrib.keras.layers": KERAS + ".layers",
     "tf.contrib.keras.models": KERAS + ".models",
     "tf.contrib.keras.optimizers": KERAS + ".optimizers",

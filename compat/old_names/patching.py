@@ -374,11 +374,11 @@ def _moved(module, name):
 def _names_of(module):
     """Returns the names of a module of tf.contrib, for `dir` and `from … import *`."""
     names = {name.rpartition(".")[2] for name in old_names.names_in(module.__name__)}
-    home = old_names.whole_module(module.__name__)
+    home = _value(old_names.whole_module(module.__name__))
     if home is not None:
         names.update(
             name
-            for name, value in list(vars(_value(home)).items())  # a thread may import meanwhile
+            for name, value in list(vars(home).items())  # a thread may import meanwhile
             if not (name.startswith("_") or isinstance(value, types.ModuleType))
         )
     return sorted({*vars(module), *(name for name in names if _has(module, name))})

@@ -1,6 +1,5 @@
 """Finds Keras 2 and Keras 3, and hides their differences."""
 
-import contextlib
 import functools
 import importlib
 import os
@@ -105,10 +104,9 @@ def keras_optimizers_1():
     Raises:
       ImportError: see `keras_2`.
     """
-    home = keras_1().models.Model.__module__.partition(".engine.")[0]
-    with contextlib.suppress(ImportError):
-        return importlib.import_module(home + ".optimizers.optimizer_v1")
-    return importlib.import_module(home + ".optimizer_v1")  # TensorFlow up to 2.8
+    home = keras_1().optimizers.get.__module__
+    names = (home + ".optimizer_v1", home[:-1] + "_v1")  # the second: TensorFlow up to 2.8
+    return next(sys.modules[name] for name in names if name in sys.modules)
 
 
 def keras_3():

@@ -38,7 +38,7 @@ from tests.support.paths import ROOT
 
 _RECORDED = ROOT / "tests" / "data" / "signatures_tf115.txt"
 _TABLE = ROOT / "tests" / "data" / "forwarded_names.txt"
-_LANE = ".".join(tf.__version__.split(".")[:2])
+LANE = ".".join(tf.__version__.split(".")[:2])
 _NO_NAMES = ("absolute_import", "division", "print_function", "python", "api", "tf_export")
 _P = inspect.Parameter
 _KERAS = r"tf\.contrib\.keras\."
@@ -59,7 +59,6 @@ REASONS = (
     (_KERAS + r"applications\..*", "1.15's decorator hides these arguments."),
     (_KERAS + r"layers\.(Input|InputLayer)", "None means False."),
     (_KERAS + r"layers\.(GRU|LSTM)", "1 is the default of implementation in **kwargs, too."),
-    (_KERAS + r"callbacks\.TensorBoard", "It is the same folder."),
     (_KERAS + r"regularizers\.l[12]", "The old name is in **kwargs."),
     (_KERAS + r"models\.save_model", "They are in **kwargs."),
     (_KERAS + r"utils\.GeneratorEnqueuer", "Only a name."),
@@ -153,9 +152,9 @@ def _is_opaque(signature):
 def methods_of(cls):
     """Yields the names of the public methods of a class that Python code defines."""
     for name in dir(cls):
-        if not name.startswith("_") and inspect.isroutine(getattr(cls, name, None)):
-            if hasattr(getattr(cls, name), "__module__"):
-                yield name
+        method = None if name.startswith("_") else getattr(cls, name, None)
+        if inspect.isroutine(method) and hasattr(method, "__module__"):
+            yield name
 
 
 def text_of(value):
@@ -336,11 +335,6 @@ def table():
     return {line.rpartition(" | ")[0]: line.rpartition(" | ")[2].split() for line in lines}
 
 
-def line_of(name, verdict, text):
-    """Returns the line of a name in the table, without its lanes."""
-    return f"{verdict} | {name} | {text}"
-
-
 def _write_table():
     found = list(verdicts())
     names = {name for name, *_ in found}
@@ -348,12 +342,12 @@ def _write_table():
     for line, lanes in table().items():
         words = line.split(" | ")
         is_checked = words[0] == "number" or words[1] in names
-        rows[line] = [lane for lane in lanes if not (is_checked and lane == _LANE)]
+        rows[line] = [lane for lane in lanes if not (is_checked and lane == LANE)]
     counts = Counter(verdict for _, verdict, *_ in found)
     new = ["number | " + ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))]
-    new += [line_of(*each[:3]) for each in found if each[1] != "equal"]
+    new += [f"{each[1]} | {each[0]} | {each[2]}" for each in found if each[1] != "equal"]
     for line in new:
-        rows.setdefault(line, []).append(_LANE)
+        rows.setdefault(line, []).append(LANE)
     texts = [
         f"{line} | {' '.join(sorted(lanes, key=lambda lane: int(lane.split('.')[1])))}\n"
         for line, lanes in sorted(rows.items())
