@@ -41,30 +41,32 @@ _TABLE = ROOT / "tests" / "data" / "forwarded_names.txt"
 LANE = ".".join(tf.__version__.split(".")[:2])
 _NO_NAMES = ("absolute_import", "division", "print_function", "python", "api", "tf_export")
 _P = inspect.Parameter
-_KERAS = r"tf\.contrib\.keras\."
-# Regular expressions of full names that are forwarded to objects with other arguments, and the
-# reason for which a call means the same, or is an error.
+_DATA, _KERAS = r"tf\.contrib\.data\.", r"tf\.contrib\.keras\."
+# Regular expressions of differences, after the name, and the reason for which a call has the old
+# meaning, or is an error.
 REASONS = (
-    (r"tf\.contrib\.opt\..*\.(minimize|compute_gradients)", "They are passed on."),
-    (r"tf\.contrib\.eager\.function", "None means False."),
-    (r"tf\.contrib\.layers\.safe_embedding_lookup_sparse", "None means 'mean'."),
-    (r".*\.set_virtual_device_configuration|tf\.python\.util\.nest\.is_sequence", "Only a name."),
-    (r"tf\.contrib\.rnn\.RNNCell\.build", "Only a name."),
-    (r".*\.mnist\.read_data_sets", "It downloads nothing, and says so."),
-    (r"tf\.contrib\.data\.\w+Dataset\.(interleave|shuffle)", "None means the old default."),
-    (r"tf\.contrib\.data\.\w+Dataset\.zip", "It takes a tuple of datasets, too."),
-    (r"tf\.contrib\.data\.make_batched_features_dataset", "None means TFRecordDataset."),
-    (r"tf\.contrib\.tpu\.python\.ops\.tpu_ops\..*", "A name in its place has the wrong type."),
-    (r".*\.scale_gradient", "1.15's decorator hides these arguments."),
-    (_KERAS + r"applications\..*", "1.15's decorator hides these arguments."),
-    (_KERAS + r"layers\.(Input|InputLayer)", "None means False."),
-    (_KERAS + r"layers\.(GRU|LSTM)", "1 is the default of implementation in **kwargs, too."),
-    (_KERAS + r"regularizers\.l[12]", "The old name is in **kwargs."),
-    (_KERAS + r"models\.save_model", "They are in **kwargs."),
-    (_KERAS + r"utils\.GeneratorEnqueuer", "Only a name."),
+    (r"tf\.contrib\.opt\..*\.(minimize|compute_gradients): .*", "All arguments are passed on."),
+    (r"tf\.contrib\.eager\.function: .*_shapes=False is None", "None means False."),
+    (r"tf\.contrib\.layers\.\w+: combiner=None is 'mean'", "None means 'mean'."),
+    (r".*\.set_virtual_device_configuration: (no )?virtual_dev.*", "Only a name is new."),
+    (r"tf\.python\.util\.nest\.is_sequence: .*", "Only a name is new."),
+    (r"tf\.contrib\.rnn\.RNNCell\.build: _ is input_shape|.*: no _", "Only a name is new."),
+    (r".*\.mnist\.read_data_sets: source_url=.*", "It downloads nothing, and says so."),
+    (_DATA + r".*: (cycle|block)_length=-?1 is None", "None means the old default."),
+    (_DATA + r".*: reshuffle_each_iteration=None is True", "None means True."),
+    (_DATA + r".*\.zip: datasets is in \*args", "It takes a tuple of datasets, too."),
+    (_DATA + r".*: reader=TFRecordDatasetV1 is None", "None means TFRecordDataset."),
+    (r"tf\.contrib\.tpu\.python\.ops\..*", "Of other types: an error, and on TPUs only."),
+    (r".*\.scale_gradient: inputs is before .*", "1.15's decorator hides these arguments."),
+    (_KERAS + r"applications\..*: \w+ is before .*", "1.15's decorator hides these arguments."),
+    (_KERAS + r"layers\.Input\w*: \w+=False is None", "None means False."),
+    (_KERAS + r"layers\.(GRU|LSTM): no implementation", "It is in **kwargs, with this default."),
+    (_KERAS + r"regularizers\.l(.): (l is l\1|no l)", "l is in **kwargs."),
+    (_KERAS + r"models\.save_model: no (include_optimizer|signatures)", "It is in **kwargs."),
+    (_KERAS + r"utils\.GeneratorEnqueuer: (no sequence|.* is generator)", "Only a name is new."),
     (
-        _KERAS + r"(layers\.Layer|models\.Model)\.\w+",
-        "A method that all layers or models have, as those of tf.keras.",
+        _KERAS + r"(layers\.Layer|models\.Model)\.\w+: .*",
+        "This method of TensorFlow's own tf.keras has changed.",
     ),
 )
 
@@ -322,9 +324,14 @@ def _is_here(name):
 def _verdict(name, old, new):
     meanings, errors, additions = differences(old, new)
     text = ", ".join(meanings + errors + additions)
-    reasons = [reason for pattern, reason in REASONS if meanings and re.fullmatch(pattern, name)]
-    if reasons:
-        return "adapted", f"{text}. {reasons[0]}"
+    reasons = {
+        meaning: reason
+        for meaning in meanings
+        for pattern, reason in REASONS
+        if re.fullmatch(pattern, f"{name}: {meaning}")
+    }
+    if meanings and set(meanings) == set(reasons):
+        return "adapted", f"{text}. {' '.join(sorted(set(reasons.values())))}"
     kinds = ["another meaning"] * bool(meanings) + ["error"] * bool(errors)
     return (kinds + ["added"] * bool(additions) + ["equal"])[0], text
 
