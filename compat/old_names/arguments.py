@@ -1,7 +1,6 @@
 """Forwarded objects of which some arguments have other positions than in TensorFlow 1.15.
 
-The objects take these arguments only by name. A test compares the arguments of all forwarded names
-with those of 1.15.
+These arguments must be passed by name. A test compares all forwarded names with those of 1.15.
 """
 
 import functools
