@@ -9,7 +9,7 @@ SLIM = "The package tf_slim has it (pip install tf-slim)."
 KERAS = "tf.compat.v1.keras"
 KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
 # If tf.keras is Keras 3, both are in tf_keras.
-_IN_KERAS = "It is Keras 2, from TensorFlow 2.16 on in tf_keras (pip install tf-keras)."
+_IN_KERAS = "It is Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version)."
 _OTHER_DEFAULTS = "tf.distribute.cluster_resolver has it with other defaults."
 _GONE = "There is no replacement."
 ADVICE = (("tf_slim", SLIM), (KERAS, _IN_KERAS))  # for all names of the modules
