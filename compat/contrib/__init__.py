@@ -5,10 +5,22 @@ A name has the place that it had in `tf.contrib`: `tf.contrib.training.HParams` 
 defaults and results are those of `tf.contrib` in TensorFlow 1.15. Optimizers are in `legacy_opt`.
 """
 
-from . import crf, framework, layers, learn, legacy_seq2seq, metrics, rnn, seq2seq, training
+from . import (
+    crf,
+    distribute,
+    framework,
+    layers,
+    learn,
+    legacy_seq2seq,
+    metrics,
+    rnn,
+    seq2seq,
+    training,
+)
 
 __all__ = [
     "crf",
+    "distribute",
     "framework",
     "layers",
     "learn",

@@ -160,7 +160,7 @@ def advice(name, is_missing=False):
     """
     entry = find(name)
     text = entry.fate.advice if entry else ""
-    package = re.search(r"pip install ([\w-]+)", text)
+    package = re.search(r"pip install (?:--no-deps )?([\w-]+)(?![\w=-])", text)
     if package and is_installed(package.group(1).replace("-", "_")):
         if is_missing and entry.fate.now:
             home, _, last = entry.fate.now.rpartition(".")

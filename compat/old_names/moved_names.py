@@ -8,8 +8,18 @@ the package tf_slim (tests compare them).
 from .removed_names import NEED_PACKAGES
 
 SLIM = "The package tf_slim has it (pip install tf-slim)."
+KERAS = "tf.compat.v1.keras"
+KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
+# If tf.keras is Keras 3, both are in tf_keras.
+_IN_KERAS = "It is Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version)."
+_OTHER_DEFAULTS = "tf.distribute.cluster_resolver has it with other defaults."
+_GONE = "There is no replacement."
 # Advice for all names of a module of these packages.
-ADVICE = (("tf_slim", SLIM), ("tensorflow_estimator", NEED_PACKAGES["tf.estimator"]))
+ADVICE = (
+    ("tf_slim", SLIM),
+    ("tensorflow_estimator", NEED_PACKAGES["tf.estimator"]),
+    (KERAS, _IN_KERAS),
+)
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
@@ -33,6 +43,7 @@ _NEWER_COLUMNS = "tf.feature_column has newer ones, which tf.feature_column.inpu
 NAMES = (
     ("tf.contrib.checkpoint", "CheckpointManager", _TRAIN),
     ("tf.contrib.checkpoint", "PythonStateWrapper=PythonState", _TRAIN + ".experimental"),
+    ("tf.contrib.cluster_resolver", "SlurmClusterResolver", None, _OTHER_DEFAULTS),
     (
         "tf.contrib.cluster_resolver",
         "UnionClusterResolver=UnionResolver",
@@ -61,22 +72,12 @@ NAMES = (
         "tf.compat.v1.distribute",
     ),
     ("tf.contrib.distribute", "initialize_tpu_system", "tf.compat.v1.tpu.experimental"),
+    ("tf.contrib.distribute", "TPUStrategy", "tf.compat.v1.distribute.experimental"),
     (
         "tf.contrib.distribute",
-        "TPUStrategy ParameterServerStrategy",
-        "tf.compat.v1.distribute.experimental",
-    ),
-    (
-        "tf.contrib.distribute",
-        "CollectiveAllReduceStrategy=MultiWorkerMirroredStrategy",
-        "tf.compat.v1.distribute.experimental",
-        "It has other arguments: no num_gpus_per_worker.",
-    ),
-    (
-        "tf.contrib.distribute",
-        "MirroredStrategy",
-        "tf.compat.v1.distribute",
-        "It has other arguments: no num_gpus, but devices.",
+        "CollectiveAllReduceStrategy ParameterServerStrategy",
+        None,
+        "tf.distribute has it with other arguments, and divides batches among replicas.",
     ),
     (
         "tf.contrib.distributions",
@@ -119,7 +120,7 @@ NAMES = (
         "tf.python.util.deprecation",
     ),
     ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim", SLIM),  # a module, too
-    ("tf.contrib.framework", "zero_initializer", None, "There is no replacement."),
+    ("tf.contrib.framework", "zero_initializer", None, _GONE),
     ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond"),
     ("tf.contrib.framework", "nest", "tf.python.util"),
     (
@@ -134,8 +135,16 @@ NAMES = (
         smart_constant_value strip_name_scope with_same_shape with_shape
         """,
         None,
-        "There is no replacement.",
+        _GONE,
     ),
+    (
+        "tf.contrib.keras.optimizers",
+        "Adadelta Adagrad Adam Adamax Nadam Optimizer RMSprop SGD",
+        KERAS_OPTIMIZERS,
+        _IN_KERAS,
+    ),
+    ("tf.contrib.keras.callbacks", "TensorBoard", None, "Use tf.keras.callbacks.TensorBoard."),
+    ("tf.contrib.keras.utils", "deserialize_keras_object serialize_keras_object", None, _GONE),
     ("tf.contrib.layers", _COLUMNS, None, _NEWER_COLUMNS),
     (
         "tf.contrib.slim",
@@ -204,6 +213,7 @@ NAMES = (
         "tf.compat.v1.random",
     ),
     ("tf.contrib.summary", "all_summary_ops=all_v2_summary_ops initialize", "tf.compat.v1.summary"),
+    ("tf.contrib.summary", "graph", None, "Use tf.summary.FileWriter(folder, graph)."),
     ("tf.contrib.tensorboard.plugins", "projector", "tensorboard.plugins"),
     (
         "tf.contrib.tpu",
@@ -311,7 +321,12 @@ MODULES = {
     "tf.contrib.framework.python.ops.arg_scope": "tf_slim.ops.arg_scope",
     "tf.contrib.framework.python.ops.ops": "tf_slim.ops.framework_ops",
     "tf.contrib.framework.python.ops.variables": "tf_slim.ops.variables",
-    "tf.contrib.keras": "tf.keras",
+    "tf.contrib.keras": KERAS,
+    "tf.contrib.keras.layers": KERAS + ".layers",
+    "tf.contrib.keras.models": KERAS + ".models",
+    "tf.contrib.keras.optimizers": KERAS + ".optimizers",
+    "tf.contrib.keras.preprocessing.image": KERAS + ".preprocessing.image",
+    "tf.contrib.keras.utils": KERAS + ".utils",
     "tf.contrib.layers": "tf_slim",
     "tf.contrib.layers.python.layers": "tf_slim.layers",
     "tf.contrib.learn.python.learn.datasets.mnist": _MNIST,

@@ -1,12 +1,14 @@
 """Names of tf.contrib that TensorFlow has with other names, or another order, of parameters.
 
 The rows of `NAMES` have the form of the rows in `table.py`; their last part contains the parameters
-of tf.contrib, as old=new if the new name differs, and "old=" for one that must be None now.
+of tf.contrib, as old=new if the new name differs, and "old=" for one that must be None now. The
+objects in `POSITIONS` take parameters that have another position now only by name. A test compares
+the parameters of all forwarded names with those of TensorFlow 1.15.
 """
 
 import functools
 import inspect
-from typing import Any, Callable
+from typing import Any, Optional
 
 ADVICE = "Its parameters have other names or another order: see its documentation."
 _LOOKUP = "tf.python.ops.lookup_ops"
@@ -66,22 +68,66 @@ NAMES = (
         for name in names.split()
     ),
 )
+_IMAGE = "tf.contrib.keras.preprocessing.image."
+# {function, method or class: the number of parameters that have their old positions}
+POSITIONS = {
+    "tf.contrib.eager.function": 3,
+    "tf.contrib.keras.layers.ConvLSTM2D": 21,
+    "tf.contrib.keras.layers.GRU": 16,
+    "tf.contrib.keras.layers.LSTM": 17,
+    "tf.contrib.keras.models.save_model": 3,
+    _IMAGE + "DirectoryIterator": 16,
+    _IMAGE + "ImageDataGenerator": 21,
+    _IMAGE + "ImageDataGenerator.flow": 9,
+    _IMAGE + "NumpyArrayIterator": 12,
+    "tf.contrib.keras.utils.plot_model": 3,
+    "tf.contrib.lookup.MutableHashTable.lookup": 1,
+    **{
+        f"tf.contrib.keras.layers.{name}{kind}": 6
+        for name in ("Conv", "Convolution")
+        for kind in ("1D", "2D", "3D", "3DTranspose")
+    },
+}
 
 
 @functools.lru_cache(maxsize=None)
-def with_parameters(function: Callable[..., Any], parameters: str) -> Callable[..., Any]:
-    """Returns a function, or a subclass of a class, that has the parameters of a row.
+def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
+    """Returns the object to which a name is forwarded, or a variant with the old parameters.
 
     Args:
-      function: the function or class.
-      parameters: the last part of a row. Defaults are those of `function`.
+      name: the old name.
+      value: the object.
+      row: the last part of the name's row in `NAMES`, or None. Defaults are those of the object.
     """
-    if isinstance(function, type):
-        own = {"__init__": with_parameters(function.__init__, "self " + parameters)}
-        return type(function)(function.__name__, (function,), own)
+    if row is not None:
+        return _changed(value, {"__init__": lambda init, own: _with_parameters(init, row, own)})
+    changes = {
+        key[len(name) + 1 :] or "__init__": functools.partial(_checked, key)
+        for key in POSITIONS
+        if f"{key}.".startswith(name + ".")
+    }
+    return _changed(value, changes) if changes and callable(value) else value
+
+
+def _changed(value, changes):
+    """Returns a changed function, or a subclass with changed methods.
+
+    Args:
+      value: the function or class.
+      changes: a dict from a method to a function that changes it, and gets the number of its own
+        parameters, such as `self`, too. `__init__` stands for the function itself.
+    """
+    if not isinstance(value, type):
+        return changes["__init__"](value, 0)
+    methods = {name: change(getattr(value, name), 1) for name, change in changes.items()}
+    names = dict(methods, __module__=value.__module__, __doc__=value.__doc__)
+    return type(value)(value.__name__, (value,), names)
+
+
+def _with_parameters(function, row, own):
     known = inspect.signature(function).parameters
-    new_names = {}
-    for word in parameters.split():
+    new_names = {name: name for name in list(known)[:own]}
+    for word in row.split():
         old, equals, new = word.partition("=")
         new_names[old] = new or (None if equals else old)
     missing = inspect.Parameter("none", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
@@ -99,3 +145,25 @@ def with_parameters(function: Callable[..., Any], parameters: str) -> Callable[.
 
     forward.__signature__ = signature
     return forward
+
+
+def _checked(name, function, own):
+    """Returns a function that takes the parameters after those in `POSITIONS` only by name."""
+    count = POSITIONS[name]
+
+    @functools.wraps(function)
+    def checked(*args, **kwargs):
+        if len(args) > own + count:
+            raise TypeError(
+                f"{name} takes {count} arguments by position: pass the others by name, because "
+                "they had another order in TensorFlow 1."
+            )
+        return function(*args, **kwargs)
+
+    signature = inspect.signature(function)
+    parameters = list(signature.parameters.values())
+    for index, each in enumerate(parameters):
+        if index >= own + count and each.kind is each.POSITIONAL_OR_KEYWORD:
+            parameters[index] = each.replace(kind=each.KEYWORD_ONLY)
+    checked.__signature__ = signature.replace(parameters=parameters)
+    return checked

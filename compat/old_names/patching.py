@@ -259,6 +259,13 @@ def _put_removed_modules():
         _names["tf" + stand_in.__name__[len("tensorflow") :]] = origin
 
 
+# Modules of `moved_names` that are modules of Keras 2, wherever it is installed.
+_OF_KERAS = {
+    moved_names.KERAS.replace("tf", "tensorflow", 1): versions.keras_1,
+    moved_names.KERAS_OPTIMIZERS.replace("tf", "tensorflow", 1): versions.keras_optimizers_1,
+}
+
+
 def _value(name):
     """Returns the object to put for a new name, or None if it is not here."""
     if name is None or name in _AS_ORIGINALLY:
@@ -268,6 +275,12 @@ def _value(name):
     value, full_name = None, ""
     for part in name.split("."):
         full_name += "." + part if full_name else {"tf": "tensorflow"}.get(part, part)
+        if full_name in _OF_KERAS:
+            try:
+                value = _OF_KERAS[full_name]()
+                continue
+            except ImportError:
+                return None
         try:
             value = getattr(value, part)
         except AttributeError:
@@ -367,7 +380,7 @@ def _moved(module, name):
         value = _value(entry.fate.now)
         if value is not None:
             row = old_names.PARAMETERS.get(entry.name)
-            return parameters.with_parameters(value, row) if row else value
+            return parameters.as_in_1(entry.name, value, row)
     advice = f" ({old_names.advice(full_name, is_missing=True)})" if entry else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
@@ -375,11 +388,11 @@ def _moved(module, name):
 def _names_of(module):
     """Returns the names of a module of tf.contrib, for `dir` and `from … import *`."""
     names = {name.rpartition(".")[2] for name in old_names.names_in(module.__name__)}
-    home = old_names.whole_module(module.__name__)
+    home = _value(old_names.whole_module(module.__name__))
     if home is not None:
         names.update(
             name
-            for name, value in list(vars(_value(home)).items())  # a thread may import meanwhile
+            for name, value in list(vars(home).items())  # a thread may import meanwhile
             if not (name.startswith("_") or isinstance(value, types.ModuleType))
         )
     return sorted({*vars(module), *(name for name in names if _has(module, name))})

@@ -15,6 +15,7 @@ NAMES = (
         """,
         _PIECES + "crf",
     ),
+    ("tf.contrib.distribute", "MirroredStrategy", _PIECES + "distribute"),
     (
         "tf.contrib.framework",
         "init_from_checkpoint list_variables load_checkpoint load_variable py_func",

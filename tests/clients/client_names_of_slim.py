@@ -13,6 +13,7 @@ import tf_slim
 from legacy_opt import compat, versions
 from legacy_opt.compat import old_names
 from legacy_opt.compat.old_names import moved_names
+from tests.tools import signatures_of_tensorflow_1 as signatures
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.filterwarnings("ignore:.layer.apply. is deprecated:UserWarning")
@@ -143,6 +144,12 @@ else:
                 homes = {"layers": tf_slim, "losses": tf_slim.losses}
                 assert module == "metrics" or getattr(contrib, name) is getattr(homes[module], name)
                 assert results(CASES[module][name], contrib)
+
+    def test_no_name_is_forwarded_with_another_meaning():
+        verdicts = [each for each in signatures.verdicts() if "slim" in each[0]]
+        assert len(verdicts) > 50 and not [
+            each for each in verdicts if each[1] == "another meaning"
+        ]
 
 
 SCRIPT = """

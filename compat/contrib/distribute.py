@@ -1,0 +1,49 @@
+"""The strategy of `tf.contrib.distribute` that TensorFlow has with other arguments and batches."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import tensorflow as tf
+
+__all__ = ["MirroredStrategy"]
+
+_Strategy: Any = tf.compat.v1.distribute.MirroredStrategy
+
+
+class MirroredStrategy(_Strategy):
+    """Trains on the GPUs of one machine; batches of datasets are those of one replica.
+
+    Args:
+      devices: the names of the devices; by default all GPUs, or the CPU if there are none.
+      num_gpus, num_gpus_per_worker: how many GPUs to use, instead of `devices`.
+      cross_device_ops, cross_tower_ops: how gradients are summed.
+      auto_shard_dataset: has no effect, as in TensorFlow 1.15.
+
+    Raises:
+      ValueError: two of `devices`, `num_gpus` and `num_gpus_per_worker` are given.
+    """
+
+    def __init__(
+        self,
+        devices: Optional[Sequence[str]] = None,
+        num_gpus: Optional[int] = None,
+        num_gpus_per_worker: Optional[int] = None,
+        cross_device_ops: Optional[Any] = None,
+        auto_shard_dataset: bool = False,
+        cross_tower_ops: Optional[Any] = None,
+    ):
+        if [devices, num_gpus, num_gpus_per_worker].count(None) < 2:
+            raise ValueError("Pass only one of devices, num_gpus and num_gpus_per_worker.")
+        if devices is None and (num_gpus, num_gpus_per_worker) != (None, None):
+            gpus = range(num_gpus or num_gpus_per_worker or 0)
+            devices = [f"/device:GPU:{index}" for index in gpus] or ["/device:CPU:0"]
+        super().__init__(devices, cross_device_ops or cross_tower_ops)
+        # Keras' `fit` reads this property.
+        names = {"_global_batch_size": property(lambda extended: False)}
+        extended = type(self.extended)
+        self.extended.__class__ = type(extended.__name__, (extended,), names)
+
+    def make_dataset_iterator(self, dataset: tf.data.Dataset) -> Any:
+        """Returns an iterator of which each step reads one batch for each replica."""
+        return self.make_input_fn_iterator(lambda context: dataset)
