@@ -344,7 +344,9 @@ MODULES = {
     "tf.contrib.tpu.python.tpu": "tf.python.tpu",
     "tf.contrib.tpu.python.tpu.error_handling": _ESTIMATOR + ".tpu.error_handling",
     "tf.contrib.tpu.python.tpu.tpu_context": _ESTIMATOR + ".tpu.tpu_context",
+    "tf.contrib.tpu.python.tpu.tpu_feed": "tf.python.tpu.tpu_feed",
     "tf.python.estimator": _ESTIMATOR,
+    "tf.python.estimator.estimator_lib": _ESTIMATOR + ".estimator_lib",
 }
 
 _RESOLVERS = (

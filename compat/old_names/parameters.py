@@ -82,6 +82,8 @@ POSITIONS = {
     _IMAGE + "NumpyArrayIterator": 12,
     "tf.contrib.keras.utils.plot_model": 3,
     "tf.contrib.lookup.MutableHashTable.lookup": 1,
+    "tf.contrib.tpu.python.tpu.tpu_feed.InfeedQueue": 4,
+    "tf.python.estimator.estimator_lib.DNNLinearCombinedEstimator": 11,
     **{
         f"tf.contrib.keras.layers.{name}{kind}": 6
         for name in ("Conv", "Convolution")
@@ -90,7 +92,6 @@ POSITIONS = {
 }
 
 
-@functools.lru_cache(maxsize=None)
 def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
     """Returns the object to which a name is forwarded, or a variant with the old parameters.
 
@@ -99,14 +100,16 @@ def as_in_1(name: str, value: Any, row: Optional[str]) -> Any:
       value: the object.
       row: the last part of the name's row in `NAMES`, or None. Defaults are those of the object.
     """
+    keys = tuple(each for each in POSITIONS if f"{each}.".startswith(name + "."))
+    return _variant(name, value, row, keys) if callable(value) and (row or keys) else value
+
+
+@functools.lru_cache(maxsize=None)  # the same object each time
+def _variant(name, value, row, keys):
     if row is not None:
-        return _changed(value, {"__init__": lambda init, own: _with_parameters(init, row, own)})
-    changes = {
-        key[len(name) + 1 :] or "__init__": functools.partial(_checked, key)
-        for key in POSITIONS
-        if f"{key}.".startswith(name + ".")
-    }
-    return _changed(value, changes) if changes and callable(value) else value
+        return _changed(value, {"__init__": functools.partial(_with_parameters, row)})
+    changes = {key[len(name) + 1 :] or "__init__": functools.partial(_checked, key) for key in keys}
+    return _changed(value, changes)
 
 
 def _changed(value, changes):
@@ -124,12 +127,12 @@ def _changed(value, changes):
     return type(value)(value.__name__, (value,), names)
 
 
-def _with_parameters(function, row, own):
+def _with_parameters(row, function, own):
     known = inspect.signature(function).parameters
-    new_names = {name: name for name in list(known)[:own]}
+    new_names = {name: name for name in list(known)[:own]}  # "" for one that must be None
     for word in row.split():
         old, equals, new = word.partition("=")
-        new_names[old] = new or (None if equals else old)
+        new_names[old] = new or ("" if equals else old)
     missing = inspect.Parameter("none", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=None)
     signature = inspect.Signature(
         [known.get(new, missing).replace(name=old) for old, new in new_names.items()]
@@ -139,7 +142,7 @@ def _with_parameters(function, row, own):
     def forward(*args, **kwargs):
         given = signature.bind(*args, **kwargs).arguments
         for old, value in given.items():
-            if new_names[old] is None and value is not None:
+            if value is not None and not new_names[old]:
                 raise ValueError(f"{old} must be None, because TensorFlow 2 lacks it: {value!r}")
         return function(**{new_names[old]: given[old] for old in given if new_names[old]})
 
