@@ -52,6 +52,7 @@ REASONS = (
     (r"tf\.python\.util\.nest\.is_sequence: .*", "Only a name is new."),
     (r"tf\.contrib\.rnn\.RNNCell\.build: _ is input_shape|.*: no _", "Only a name is new."),
     (r"tf\.contrib\.rnn\.LSTMBlockFusedCell\.build: .*", "Only a name is new."),
+    (r"tf\.python\.estimator\.estimator_lib\.DNNL\w+: .*", "TensorFlow's own, up to 2.15."),
     (r"tf\.python\.estimator\..*\.HAS_PANDAS: .*", "It says whether pandas is installed."),
     (r".*\.BoostedTrees\w+: \w+=object\(\) is [12]", "The object meant this number."),
     (r".*\.EventsWriter[.:].*", "The same methods, whose signature Python cannot read."),
