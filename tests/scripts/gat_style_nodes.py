@@ -94,7 +94,8 @@ def masked(values, mask):
 def training(loss):
     variables = tf.trainable_variables()
     l2 = tf.add_n([tf.nn.l2_loss(v) for v in variables if "bias" not in v.name])
-    opt = tf.train.AdamOptimizer(learning_rate=FLAGS.learning_rate)
+    # With a smaller epsilon, Adam would enlarge the last bits of gradients that are almost zero.
+    opt = tf.train.AdamOptimizer(learning_rate=FLAGS.learning_rate, epsilon=1e-3)
     return opt.minimize(loss + l2 * FLAGS.weight_decay)
 
 
@@ -122,7 +123,7 @@ def main(_):
         for _ in range(FLAGS.epochs):
             _, value, acc = sess.run([train_op, loss, accuracy], feed)
             best = min(best, np.float(value))
-            print("loss = %.9g, accuracy = %.3f" % (value, acc))
+            print("loss = %.9g accuracy = %.3f" % (value, acc))
     print("best: %.4f" % best)
 
 
