@@ -17,7 +17,6 @@ from legacy_opt import versions
 from .seq2seq_helpers import (
     GreedyEmbeddingHelper,
     Helper,
-    SampleEmbeddingHelper,
     TrainingHelper,
     check_cell,
     swap_batch_and_time,
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
         AttentionWrapperState,
         BahdanauAttention,
         LuongAttention,
-        hardmax,
-        tile_batch,
     )
 
 __all__ = [
@@ -45,12 +42,9 @@ __all__ = [
     "GreedyEmbeddingHelper",
     "Helper",
     "LuongAttention",
-    "SampleEmbeddingHelper",
     "TrainingHelper",
     "dynamic_decode",
-    "hardmax",
     "sequence_loss",
-    "tile_batch",
 ]
 
 

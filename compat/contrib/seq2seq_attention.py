@@ -195,30 +195,6 @@ def _with_shape_of(old, new):
     return new
 
 
-def hardmax(logits: Any, name: Optional[str] = None) -> tf.Tensor:
-    """Returns 1 for the largest value of the last axis, and 0 for the others."""
-    with v1.name_scope(name, "Hardmax", [logits]):
-        logits = tf.convert_to_tensor(logits, name="logits")
-        return tf.one_hot(tf.argmax(logits, -1), known_shape(logits)[-1], dtype=logits.dtype)
-
-
-def tile_batch(t: Any, multiplier: int, name: Optional[str] = None) -> Any:
-    """Repeats each example of tensors of shape [batch, ...], as beam search needs it.
-
-    Raises:
-      ValueError: a tensor has an unknown rank, or the rank 0.
-    """
-
-    def tiled(tensor):
-        tensor = tf.convert_to_tensor(tensor, name="t")
-        if not tensor.shape.rank:
-            raise ValueError(f"t must have a known rank of at least 1, got {tensor}")
-        return tf.repeat(tensor, multiplier, axis=0)
-
-    with v1.name_scope(name, "tile_batch", [*tf.nest.flatten(t), multiplier]):
-        return tf.nest.map_structure(tiled, t)
-
-
 def known_shape(tensor: Any) -> List[Any]:
     """Returns the sizes of a tensor of known rank, as numbers where they are known."""
     tensor = tf.convert_to_tensor(tensor)
@@ -307,7 +283,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         """Returns tensors, after a check that their batch is that of the memory."""
         message = (
             f"{self.name}: the batch of the memory (the encoder's outputs) must be that of the "
-            "decoder and of its first state. For beam search, use tile_batch for all of them."
+            "decoder and of its first state."
         )
         checks = [
             v1.assert_equal(batch_size, each.batch_size, message=message)

@@ -118,10 +118,7 @@ class GreedyEmbeddingHelper(Helper):
     def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
         if not tf.is_tensor(outputs):
             raise TypeError(f"outputs must be a single tensor, got {outputs!r}")
-        return self._sample(outputs)
-
-    def _sample(self, logits):
-        return tf.argmax(logits, -1, output_type=tf.int32)
+        return tf.argmax(outputs, -1, output_type=tf.int32)
 
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
@@ -130,29 +127,6 @@ class GreedyEmbeddingHelper(Helper):
         is_last = tf.reduce_all(finished)
         inputs = v1.cond(is_last, lambda: self._start_inputs, lambda: self._look_up(sample_ids))
         return finished, inputs, state
-
-
-class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """A `GreedyEmbeddingHelper` that draws ids, with outputs as logits.
-
-    `softmax_temperature` is a divisor of the logits, and `seed` the seed of the draws.
-    """
-
-    def __init__(
-        self,
-        embedding: Any,
-        start_tokens: Any,
-        end_token: Any,
-        softmax_temperature: Optional[Any] = None,
-        seed: Optional[int] = None,
-    ) -> None:
-        super().__init__(embedding, start_tokens, end_token)
-        self._temperature, self._seed = softmax_temperature, seed
-
-    def _sample(self, logits):
-        if self._temperature is not None:
-            logits /= self._temperature
-        return tf.random.categorical(logits, 1, tf.int32, self._seed)[:, 0]
 
 
 def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:

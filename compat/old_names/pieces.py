@@ -68,7 +68,7 @@ NAMES = (
         """
         AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention BasicDecoder
         BasicDecoderOutput Decoder GreedyEmbeddingHelper Helper LuongAttention
-        SampleEmbeddingHelper TrainingHelper dynamic_decode hardmax sequence_loss tile_batch
+        TrainingHelper dynamic_decode sequence_loss
         """,
         _PIECES + "seq2seq",
     ),
