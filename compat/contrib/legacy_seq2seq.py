@@ -8,29 +8,23 @@ import tensorflow as tf
 
 from .legacy_seq2seq_models import (
     attention_decoder,
-    basic_rnn_seq2seq,
     embedding_attention_decoder,
     embedding_attention_seq2seq,
     embedding_rnn_decoder,
     embedding_rnn_seq2seq,
-    embedding_tied_rnn_seq2seq,
     rnn_decoder,
-    tied_rnn_seq2seq,
 )
 
 __all__ = [
     "attention_decoder",
-    "basic_rnn_seq2seq",
     "embedding_attention_decoder",
     "embedding_attention_seq2seq",
     "embedding_rnn_decoder",
     "embedding_rnn_seq2seq",
-    "embedding_tied_rnn_seq2seq",
     "model_with_buckets",
     "rnn_decoder",
     "sequence_loss",
     "sequence_loss_by_example",
-    "tied_rnn_seq2seq",
 ]
 
 v1 = tf.compat.v1

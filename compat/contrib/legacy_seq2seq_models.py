@@ -117,35 +117,6 @@ def _attention(states, num_heads, dtype):
     return attend
 
 
-def basic_rnn_seq2seq(
-    encoder_inputs: Tensors,
-    decoder_inputs: Tensors,
-    cell: Any,
-    dtype: Any = tf.float32,
-    scope: Optional[Any] = None,
-) -> Decoded:
-    """Runs a copy of the cell over the first inputs, and `rnn_decoder` from its last state on."""
-    with v1.variable_scope(scope or "basic_rnn_seq2seq"):
-        _, state = v1.nn.static_rnn(copy.deepcopy(cell), encoder_inputs, dtype=dtype)
-        return rnn_decoder(decoder_inputs, state, cell)
-
-
-def tied_rnn_seq2seq(
-    encoder_inputs: Tensors,
-    decoder_inputs: Tensors,
-    cell: Any,
-    loop_function: Optional[Loop] = None,
-    dtype: Any = tf.float32,
-    scope: Optional[Any] = None,
-) -> Decoded:
-    """Runs the cell over the first inputs, and `rnn_decoder` with the same variables."""
-    with v1.variable_scope("combined_tied_rnn_seq2seq"):
-        scope = scope or "tied_rnn_seq2seq"
-        _, state = v1.nn.static_rnn(cell, encoder_inputs, dtype=dtype, scope=scope)
-        v1.get_variable_scope().reuse_variables()
-        return rnn_decoder(decoder_inputs, state, cell, loop_function, scope)
-
-
 def embedding_rnn_decoder(
     decoder_inputs: Tensors,
     initial_state: Any,
@@ -159,9 +130,11 @@ def embedding_rnn_decoder(
 ) -> Decoded:
     """Runs `rnn_decoder` with the embeddings of symbols."""
     with v1.variable_scope(scope or "embedding_rnn_decoder"):
-        inputs, best = _embedded(decoder_inputs, [num_symbols, embedding_size], output_projection)
-        loop = best(update_embedding_for_previous) if feed_previous else None
-        return rnn_decoder(inputs, initial_state, cell, loop)
+        inputs, best = _embedded(
+            *(decoder_inputs, [num_symbols, embedding_size]),
+            *(output_projection, update_embedding_for_previous),
+        )
+        return rnn_decoder(inputs, initial_state, cell, best if feed_previous else None)
 
 
 def embedding_attention_decoder(
@@ -182,25 +155,25 @@ def embedding_attention_decoder(
 ) -> Decoded:
     """Runs `attention_decoder` with the embeddings of symbols."""
     with v1.variable_scope(scope or "embedding_attention_decoder", dtype=dtype):
-        inputs, best = _embedded(decoder_inputs, [num_symbols, embedding_size], output_projection)
-        loop = best(update_embedding_for_previous) if feed_previous else None
+        inputs, best = _embedded(
+            *(decoder_inputs, [num_symbols, embedding_size]),
+            *(output_projection, update_embedding_for_previous),
+        )
         return attention_decoder(
-            *(inputs, initial_state, attention_states, cell, output_size, num_heads, loop),
+            *(inputs, initial_state, attention_states, cell, output_size, num_heads),
+            loop_function=best if feed_previous else None,
             initial_state_attention=initial_state_attention,
         )
 
 
-def _embedded(symbols, shape, projection):
-    """Returns the embeddings of symbols, and a function that returns a `loop_function`."""
+def _embedded(symbols, shape, projection, is_updated):
+    """Returns the embeddings of symbols, and a `loop_function` for the most likely symbols."""
     embedding = v1.get_variable("embedding", shape)
 
-    def best(is_updated):
-        def loop_function(output, _):
-            logits = output if projection is None else v1.nn.xw_plus_b(output, *projection)
-            embedded = v1.nn.embedding_lookup(embedding, tf.argmax(logits, 1))
-            return embedded if is_updated else tf.stop_gradient(embedded)
-
-        return loop_function
+    def best(output, _):
+        logits = output if projection is None else v1.nn.xw_plus_b(output, *projection)
+        embedded = v1.nn.embedding_lookup(embedding, tf.argmax(logits, 1))
+        return embedded if is_updated else tf.stop_gradient(embedded)
 
     return [v1.nn.embedding_lookup(embedding, each) for each in symbols], best
 
@@ -257,35 +230,6 @@ def embedding_attention_seq2seq(
         return _decoded(
             lambda *fed: embedding_attention_decoder(*fixed, *fed, **attention), feed_previous, cell
         )
-
-
-def embedding_tied_rnn_seq2seq(
-    encoder_inputs: Tensors,
-    decoder_inputs: Tensors,
-    cell: Any,
-    num_symbols: int,
-    embedding_size: int,
-    num_decoder_symbols: Optional[int] = None,
-    output_projection: Optional[Any] = None,
-    feed_previous: Any = False,
-    dtype: Optional[Any] = None,
-    scope: Optional[Any] = None,
-) -> Decoded:
-    """Runs `tied_rnn_seq2seq` with the embeddings of symbols, the same for all inputs.
-
-    The outputs have the size `num_decoder_symbols`, by default `num_symbols`.
-    """
-    with v1.variable_scope(scope or "embedding_tied_rnn_seq2seq", dtype=dtype) as scope:
-        symbols, count = [*encoder_inputs, *decoder_inputs], len(encoder_inputs)
-        inputs, best = _embedded(symbols, [num_symbols, embedding_size], output_projection)
-        if output_projection is None:
-            cell = rnn.OutputProjectionWrapper(cell, num_decoder_symbols or num_symbols)
-
-        def decode(feed, is_updated=True):
-            loop = best(is_updated) if feed else None
-            return tied_rnn_seq2seq(inputs[:count], inputs[count:], cell, loop, scope.dtype)
-
-        return _decoded(decode, feed_previous, cell)
 
 
 def _decoded(decode, feed_previous, cell):

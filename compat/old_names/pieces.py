@@ -34,10 +34,9 @@ NAMES = (
     ),
     (
         "tf.contrib.legacy_seq2seq",
-        "attention_decoder basic_rnn_seq2seq embedding_attention_decoder "
-        "embedding_attention_seq2seq embedding_rnn_decoder embedding_rnn_seq2seq "
-        "embedding_tied_rnn_seq2seq model_with_buckets rnn_decoder sequence_loss "
-        "sequence_loss_by_example tied_rnn_seq2seq",
+        "attention_decoder embedding_attention_decoder embedding_attention_seq2seq "
+        "embedding_rnn_decoder embedding_rnn_seq2seq model_with_buckets rnn_decoder sequence_loss "
+        "sequence_loss_by_example",
         _PIECES + "legacy_seq2seq",
     ),
     (

@@ -88,6 +88,7 @@ MODULES = {
     "tf.contrib.kfac": "The package kfac has it.",
     "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
     "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
+    "tf.contrib.legacy_seq2seq": "Encode with tf.nn.static_rnn, and decode with its rnn_decoder.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
     "tf.contrib.lite": "It moved to tf.lite.",
     "tf.contrib.lookup": "It moved to tf.lookup.",
