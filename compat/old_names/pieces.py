@@ -16,11 +16,7 @@ NAMES = (
         _PIECES + "crf",
     ),
     ("tf.contrib.distribute", "MirroredStrategy", _PIECES + "distribute"),
-    (
-        "tf.contrib.framework",
-        "init_from_checkpoint list_variables load_checkpoint load_variable py_func",
-        _PIECES + "framework",
-    ),
+    ("tf.contrib.framework", "py_func", _PIECES + "framework"),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
     (
         "tf.contrib.learn.datasets.mnist",
