@@ -47,7 +47,7 @@ NAMES = (
         AttentionCellWrapper CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper
         InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell LayerNormBasicLSTMCell NASCell
         OutputProjectionWrapper TimeReversedFusedRNN
-        stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
+        stack_bidirectional_dynamic_rnn
         """,
         _PIECES + "rnn",
     ),

@@ -18,6 +18,12 @@ NAMES = (
         None,
         "Use numpy.frombuffer(text.encode(), numpy.uint8).",
     ),
+    (
+        "tf.contrib.rnn",
+        "stack_bidirectional_rnn",
+        None,
+        "Call tf.nn.static_bidirectional_rnn for each layer, or stack_bidirectional_dynamic_rnn.",
+    ),
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
     (
         "tf.data.experimental",
