@@ -14,11 +14,11 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+from .rnn_linear import check_cell
 from .seq2seq_helpers import (
     GreedyEmbeddingHelper,
     Helper,
     TrainingHelper,
-    check_cell,
     swap_batch_and_time,
 )
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .seq2seq_helpers import check_cell
+from .rnn_linear import check_cell
 
 v1 = tf.compat.v1
 Function = Callable[..., Any]

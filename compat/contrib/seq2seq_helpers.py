@@ -135,9 +135,3 @@ def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
         return tensor
     axes: Any = tf.concat([[1, 0], tf.range(2, tf.rank(tensor))], 0)
     return tf.transpose(tensor, axes)
-
-
-def check_cell(cell: Any) -> None:
-    """Raises a TypeError if an object cannot be used like an RNNCell."""
-    if not (callable(cell) and hasattr(cell, "output_size") and hasattr(cell, "state_size")):
-        raise TypeError(f"cell must be an RNNCell, got {cell!r}")
