@@ -94,9 +94,6 @@ class LuongAttention(_Mechanism):
       dtype: the dtype of the layers; float32 by default.
       custom_key_value_fn: a function of keys and values that returns others.
       name: the name scope of the keys.
-
-    Raises:
-      ValueError: the size of the memory is unknown.
     """
 
     def __init__(
@@ -177,12 +174,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIE
     """
 
     def clone(self, **kwargs: Any) -> AttentionWrapperState:
-        """Returns a copy in which the given values of the same shapes replace others.
-
-        Raises:
-          ValueError: a value has another shape. If the shapes are not known yet, `session.run`
-            raises an InvalidArgumentError instead.
-        """
+        """Returns a copy in which the given values of the same shapes replace others."""
         return tf.nest.map_structure(_with_shape_of, self, self._replace(**kwargs))
 
 
@@ -219,10 +211,6 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
       attention_fn: a function of mechanism, output, the mechanism's state and the layer, which
         returns attention, alignments and the next state.
       dtype: the dtype of this layer.
-
-    Raises:
-      TypeError: an argument is not what it should be.
-      ValueError: there are not as many layers as mechanisms, or both kinds of layers are given.
     """
 
     def __init__(

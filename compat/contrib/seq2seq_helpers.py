@@ -46,9 +46,6 @@ class TrainingHelper(Helper):
       sequence_length: the lengths of the sequences, of shape [batch].
       time_major: whether `inputs` has the shape [time, batch, ...].
       name: the name scope of the operations.
-
-    Raises:
-      ValueError: `sequence_length` is no vector.
     """
 
     def __init__(
@@ -94,9 +91,6 @@ class GreedyEmbeddingHelper(Helper):
       embedding: a function of a vector of ids, or the tensors for `embedding_lookup`.
       start_tokens: the first id of each sequence, of shape [batch].
       end_token: the id that ends a sequence.
-
-    Raises:
-      ValueError: `start_tokens` is no vector, or `end_token` is no scalar.
     """
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
