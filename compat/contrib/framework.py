@@ -34,15 +34,10 @@ def py_func(
 
     Returns:
       A structure of tensors, as in `output_types`.
-
-    Raises:
-      TypeError: `args` is no list, or `kwargs` no dict.
     """
     kwargs = {} if kwargs is None else kwargs
-    if not isinstance(args, (list, tuple)):
-        raise TypeError(f"args must be a list or tuple, got {args!r}")
-    if not isinstance(kwargs, dict):
-        raise TypeError(f"kwargs must be a dict, got {kwargs!r}")
+    if not (isinstance(args, (list, tuple)) and isinstance(kwargs, dict)):
+        raise TypeError(f"args must be a list, and kwargs must be a dict, got {args!r}, {kwargs!r}")
     if callable(output_types):
         output_types = output_types(*args, **kwargs)
     if callable(output_shapes):

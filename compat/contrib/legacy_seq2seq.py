@@ -44,9 +44,6 @@ def sequence_loss_by_example(
     Lists have an element for each time step: logits of shape [batch, classes], targets (classes)
     and weights of shape [batch]. `average_across_timesteps` divides by the sum of the weights. The
     loss function is called with `labels` and `logits`; by default sparse softmax cross-entropy.
-
-    Raises:
-      ValueError: the lists have different lengths.
     """
     if not len(logits) == len(targets) == len(weights):
         raise ValueError(

@@ -66,11 +66,7 @@ def attention_decoder(
     scope: Optional[Any] = None,
     initial_state_attention: bool = False,
 ) -> Decoded:
-    """Runs a cell like `rnn_decoder`, with attention (Vinyals et al., 2014).
-
-    Raises:
-      ValueError: there are no inputs, no heads, or an unknown size.
-    """
+    """Runs a cell like `rnn_decoder`, with attention (Vinyals et al., 2014)."""
     if not decoder_inputs or num_heads < 1:
         raise ValueError(f"Needs an input and a head, got {len(decoder_inputs)} and {num_heads}.")
     with v1.variable_scope(scope or "attention_decoder", dtype=dtype) as scope:
