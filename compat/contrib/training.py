@@ -157,7 +157,7 @@ def parse_values(
       A dict from names to values, to lists, or, for "name[index]=value", to dicts from indices to
       values.
     """
-    results: Dict[str, Any] = {}
+    results: Dict[Any, Any] = {}
     position = 0
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
