@@ -75,7 +75,7 @@ class AttentionCellWrapper(_Wrapper):
         self._length, self._input_size, self._is_tuple = attn_length, input_size, state_is_tuple
         self._size = cell.output_size if attn_size is None else attn_size
         self._vec_size = self._size if attn_vec_size is None else attn_vec_size
-        self._sizes: Any = cell.state_size, self._size, self._size * attn_length
+        self._sizes: Any = (cell.state_size, self._size, self._size * attn_length)
 
     @property
     def state_size(self) -> Any:
