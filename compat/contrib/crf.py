@@ -3,6 +3,10 @@
 The score of a sequence of tags is the sum of its unary potentials ``inputs[t, tag[t]]`` and of its
 transitions ``transition_params[tag[t - 1], tag[t]]``. The likelihood of a sequence is the
 exponential of its score, divided by the sum of these exponentials over all sequences.
+
+Arguments with the same name are the same in all functions: `inputs` are unary potentials of shape
+[batch, time, tags]; `tag_indices` int32 or int64 tags [batch, time]; `sequence_lengths` integers
+[batch]; and `transition_params` potentials [tags, tags].
 """
 
 from __future__ import annotations
@@ -29,17 +33,9 @@ _where = tf.compat.v2.where  # broadcasts on TensorFlow 1.15, too
 def crf_log_likelihood(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Optional[Any] = None
 ) -> Tuple[tf.Tensor, Any]:
-    """Returns the log-likelihood of each sequence of tags.
+    """Returns the log-likelihood of each sequence of tags, and `transition_params`.
 
-    Args:
-      inputs: unary potentials of shape [batch, time, tags].
-      tag_indices: int32 or int64 tags of shape [batch, time].
-      sequence_lengths: integers of shape [batch].
-      transition_params: potentials of shape [tags, tags]; by default the variable `transitions`,
-        which is created if necessary.
-
-    Returns:
-      A pair: log-likelihoods of shape [batch], and `transition_params`.
+    By default, these are the variable `transitions`, which is created if necessary.
     """
     inputs = tf.convert_to_tensor(inputs)
     if transition_params is None:
@@ -52,14 +48,7 @@ def crf_log_likelihood(
 def crf_sequence_score(
     inputs: Any, tag_indices: Any, sequence_lengths: Any, transition_params: Any
 ) -> tf.Tensor:
-    """Returns the score of each sequence of tags, of shape [batch].
-
-    Args:
-      inputs: unary potentials of shape [batch, time, tags].
-      tag_indices: int32 or int64 tags of shape [batch, time].
-      sequence_lengths: integers of shape [batch].
-      transition_params: potentials of shape [tags, tags].
-    """
+    """Returns the score of each sequence of tags, of shape [batch]."""
     unary = crf_unary_score(tag_indices, sequence_lengths, inputs)
     return unary + crf_binary_score(tag_indices, sequence_lengths, transition_params)
 
@@ -69,12 +58,8 @@ def crf_multitag_sequence_score(
 ) -> tf.Tensor:
     """Returns the log of the sum of exp(score) over sequences of allowed tags, of shape [batch].
 
-    Args:
-      inputs: unary potentials of shape [batch, time, tags].
-      tag_bitmap: booleans of shape [batch, time, tags], true for the allowed tags.
-      sequence_lengths: integers of shape [batch]; if one is not positive, the result is zero,
-        unless there is a single time step.
-      transition_params: potentials of shape [tags, tags].
+    `tag_bitmap`, of shape [batch, time, tags], is true for the allowed tags. The result is zero for
+    a length that is not positive, unless there is a single time step.
     """
     inputs = tf.convert_to_tensor(inputs)
     allowed = _where(tag_bitmap, inputs, tf.constant(-np.inf, inputs.dtype))
@@ -85,13 +70,7 @@ def crf_multitag_sequence_score(
 
 
 def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.Tensor:
-    """Returns the sum of the unary potentials of each sequence of tags, of shape [batch].
-
-    Args:
-      tag_indices: int32 or int64 tags of shape [batch, time].
-      sequence_lengths: integers of shape [batch].
-      inputs: unary potentials of shape [batch, time, tags].
-    """
+    """Returns the sum of the unary potentials of each sequence of tags, of shape [batch]."""
     tags = tf.convert_to_tensor(tag_indices)
     rows = tf.reshape(tf.range(tf.size(tags)), tf.shape(tags))
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tags)[1])
@@ -99,13 +78,7 @@ def crf_unary_score(tag_indices: Any, sequence_lengths: Any, inputs: Any) -> tf.
 
 
 def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
-    """Returns the sum of the transitions of each sequence of tags, of shape [batch].
-
-    Args:
-      tag_indices: int32 or int64 tags of shape [batch, time].
-      sequence_lengths: integers of shape [batch].
-      transition_params: potentials of shape [tags, tags].
-    """
+    """Returns the sum of the transitions of each sequence of tags, of shape [batch]."""
     tags = tf.convert_to_tensor(tag_indices)
     mask = tf.sequence_mask(sequence_lengths, tf.shape(tags)[1])
     return _masked_sum(_elements(transition_params, tags[:, :-1], tags[:, 1:]), mask[:, 1:])
@@ -114,10 +87,7 @@ def crf_binary_score(tag_indices: Any, sequence_lengths: Any, transition_params:
 def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> tf.Tensor:
     """Returns the log of the sum of exp(score) over all sequences of tags, of shape [batch].
 
-    Args:
-      inputs: unary potentials of shape [batch, time, tags].
-      sequence_lengths: integers of shape [batch]; if one is not positive, the result is zero.
-      transition_params: potentials of shape [tags, tags].
+    The result is zero for a length that is not positive.
     """
     inputs = tf.convert_to_tensor(inputs)
 
@@ -134,16 +104,10 @@ def crf_log_norm(inputs: Any, sequence_lengths: Any, transition_params: Any) -> 
 def crf_decode(
     potentials: Any, transition_params: Any, sequence_length: Any
 ) -> Tuple[tf.Tensor, tf.Tensor]:
-    """Returns the sequences of tags with the highest scores.
+    """Returns the sequences of tags with the highest scores, and these scores, of shape [batch].
 
-    Args:
-      potentials: unary potentials of shape [batch, time, tags].
-      transition_params: potentials of shape [tags, tags].
-      sequence_length: integers of shape [batch]; values below 1 mean 1.
-
-    Returns:
-      A pair: int32 tags of shape [batch, time], zero after the end of a sequence, and the scores of
-      shape [batch].
+    The tags are int32 of shape [batch, time], and zero after the end of a sequence. `potentials`
+    are the unary potentials, and a `sequence_length` below 1 means 1.
     """
     potentials = tf.convert_to_tensor(potentials)
     first = potentials[:, 0]
@@ -173,14 +137,9 @@ def crf_decode(
 
 
 def viterbi_decode(score: Any, transition_params: Any) -> Tuple[List[Any], Any]:
-    """Returns the sequence of tags with the highest score, computed by NumPy.
+    """Returns the list of tags with the highest score, and this score, computed by NumPy.
 
-    Args:
-      score: an array of unary potentials of shape [time, tags].
-      transition_params: an array of shape [tags, tags].
-
-    Returns:
-      A pair: the list of tags, and the score.
+    `score` is an array of unary potentials of shape [time, tags].
     """
     score = np.asarray(score)
     best, pointers = score[0], []

@@ -1,40 +1,14 @@
-"""Functions of `tf.contrib.framework` that TensorFlow has with other arguments."""
+"""The function of `tf.contrib.framework` that the package tf_slim lacks."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Optional, Sequence
 
 import tensorflow as tf
 
-__all__ = [
-    "init_from_checkpoint",
-    "list_variables",
-    "load_checkpoint",
-    "load_variable",
-    "py_func",
-]
+__all__ = ["py_func"]
 
 v1 = tf.compat.v1
-
-
-def init_from_checkpoint(checkpoint_dir: str, assignment_map: Dict[str, Any]) -> None:
-    """Calls `tf.compat.v1.train.init_from_checkpoint`."""
-    v1.train.init_from_checkpoint(checkpoint_dir, assignment_map)
-
-
-def list_variables(checkpoint_dir: str) -> List[Tuple[str, List[int]]]:
-    """Returns `tf.train.list_variables(checkpoint_dir)`."""
-    return v1.train.list_variables(checkpoint_dir)
-
-
-def load_checkpoint(filepattern: str) -> Any:
-    """Returns `tf.train.load_checkpoint(filepattern)`."""
-    return v1.train.load_checkpoint(filepattern)
-
-
-def load_variable(checkpoint_dir: str, name: str) -> Any:
-    """Returns `tf.train.load_variable(checkpoint_dir, name)`."""
-    return v1.train.load_variable(checkpoint_dir, name)
 
 
 def py_func(
@@ -60,15 +34,10 @@ def py_func(
 
     Returns:
       A structure of tensors, as in `output_types`.
-
-    Raises:
-      TypeError: `args` is no list, or `kwargs` no dict.
     """
     kwargs = {} if kwargs is None else kwargs
-    if not isinstance(args, (list, tuple)):
-        raise TypeError(f"args must be a list or tuple, got {args!r}")
-    if not isinstance(kwargs, dict):
-        raise TypeError(f"kwargs must be a dict, got {kwargs!r}")
+    if not (isinstance(args, (list, tuple)) and isinstance(kwargs, dict)):
+        raise TypeError(f"args must be a list, and kwargs must be a dict, got {args!r}, {kwargs!r}")
     if callable(output_types):
         output_types = output_types(*args, **kwargs)
     if callable(output_shapes):

@@ -26,8 +26,8 @@ def embed_sequence(
 
     Args:
       ids: int32 or int64 ids of shape [batch, length].
-      vocab_size: the number of ids; not needed if `reuse` is true.
-      embed_dim: the size of an embedding; not needed if `reuse` is true.
+      vocab_size: the number of ids; like `embed_dim`, not needed if `reuse` is true.
+      embed_dim: the size of an embedding.
       unique: whether to look up each id once only, however often `ids` contains it.
       initializer: the initializer of the variable; by default that of the scope.
       regularizer: a function of the variable, whose result is a regularization loss.
@@ -37,9 +37,6 @@ def embed_sequence(
 
     Returns:
       A float32 tensor of shape [batch, length, embed_dim].
-
-    Raises:
-      ValueError: `vocab_size` or `embed_dim` is missing, and `reuse` is false.
     """
     if not (reuse or (vocab_size and embed_dim)):
         raise ValueError(

@@ -1,40 +1,38 @@
-"""Models, losses and buckets of `tf.contrib.legacy_seq2seq`, for lists of time steps."""
+"""Models, losses and buckets of `tf.contrib.legacy_seq2seq`, for lists of time steps.
+
+Inputs are lists with a tensor for each step: vectors of shape [batch, size]; or symbols, integers
+of shape [batch], if the model embeds them. Logits come from a layer of the model, or from the
+weights and biases of `output_projection`. With `feed_previous`, a decoder reads only its first
+input, and then the most likely symbol of its last output; models with an encoder take a tensor,
+too. From TensorFlow 2.16 on, models that embed symbols need the package tf-keras, as cells do.
+"""
 
 from __future__ import annotations
 
+import copy
 from typing import Any, Callable, List, Optional, Tuple
 
 import tensorflow as tf
 
-from .legacy_seq2seq_models import (
-    attention_decoder,
-    basic_rnn_seq2seq,
-    embedding_attention_decoder,
-    embedding_attention_seq2seq,
-    embedding_rnn_decoder,
-    embedding_rnn_seq2seq,
-    embedding_tied_rnn_seq2seq,
-    rnn_decoder,
-    tied_rnn_seq2seq,
-)
+from . import rnn
+from .rnn_linear import linear
 
 __all__ = [
     "attention_decoder",
-    "basic_rnn_seq2seq",
     "embedding_attention_decoder",
     "embedding_attention_seq2seq",
     "embedding_rnn_decoder",
     "embedding_rnn_seq2seq",
-    "embedding_tied_rnn_seq2seq",
     "model_with_buckets",
     "rnn_decoder",
     "sequence_loss",
     "sequence_loss_by_example",
-    "tied_rnn_seq2seq",
 ]
 
 v1 = tf.compat.v1
 Tensors = List[tf.Tensor]
+Decoded = Tuple[Tensors, Any]
+Loop = Callable[[tf.Tensor, int], tf.Tensor]
 
 
 def sequence_loss_by_example(
@@ -50,9 +48,6 @@ def sequence_loss_by_example(
     Lists have an element for each time step: logits of shape [batch, classes], targets (classes)
     and weights of shape [batch]. `average_across_timesteps` divides by the sum of the weights. The
     loss function is called with `labels` and `logits`; by default sparse softmax cross-entropy.
-
-    Raises:
-      ValueError: the lists have different lengths.
     """
     if not len(logits) == len(targets) == len(weights):
         raise ValueError(
@@ -124,3 +119,223 @@ def model_with_buckets(
 def _cross_entropy(labels, logits):
     labels = tf.reshape(labels, [-1])  # scripts pass labels of shape [batch, 1]
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+
+
+def rnn_decoder(
+    decoder_inputs: Tensors,
+    initial_state: Any,
+    cell: Callable[..., Any],
+    loop_function: Optional[Loop] = None,
+    scope: Optional[Any] = None,
+) -> Decoded:
+    """Runs a cell over a list of inputs, and returns the outputs and the last state.
+
+    With a `loop_function` of the last output and the number of the step, which returns the input of
+    the step, only the first of `decoder_inputs` is read.
+    """
+    state, outputs = initial_state, []
+    with v1.variable_scope(scope or "rnn_decoder"):
+        for inputs in _steps(decoder_inputs, outputs, loop_function):
+            output, state = cell(inputs, state)
+            outputs.append(output)
+    return outputs, state
+
+
+def _steps(decoder_inputs, outputs, loop_function):
+    """Yields the input of each step. All steps share the variables of the first."""
+    for step, inputs in enumerate(decoder_inputs):
+        if step:
+            v1.get_variable_scope().reuse_variables()
+            if loop_function is not None:
+                with v1.variable_scope("loop_function", reuse=True):
+                    inputs = loop_function(outputs[-1], step)
+        yield inputs
+
+
+def attention_decoder(
+    decoder_inputs: Tensors,
+    initial_state: Any,
+    attention_states: tf.Tensor,
+    cell: Any,
+    output_size: Optional[int] = None,
+    num_heads: int = 1,
+    loop_function: Optional[Loop] = None,
+    dtype: Optional[Any] = None,
+    scope: Optional[Any] = None,
+    initial_state_attention: bool = False,
+) -> Decoded:
+    """Runs a cell like `rnn_decoder`, with attention (Vinyals et al., 2014)."""
+    if not decoder_inputs or num_heads < 1:
+        raise ValueError(f"Needs an input and a head, got {len(decoder_inputs)} and {num_heads}.")
+    with v1.variable_scope(scope or "attention_decoder", dtype=dtype) as scope:
+        attend = _attention(attention_states, num_heads, scope.dtype)
+        state, outputs = initial_state, []
+        if initial_state_attention:
+            means = attend(state)
+        else:
+            shape = [tf.shape(decoder_inputs[0])[0], attention_states.shape[2]]
+            means = [tf.zeros(shape, scope.dtype)] * num_heads
+        for inputs in _steps(decoder_inputs, outputs, loop_function):
+            size: Any = inputs.shape.as_list()[1]
+            merged = [tf.cast(inputs, scope.dtype), *means]
+            output, state = cell(linear(merged, size, bias=True), state)
+            means = attend(state)
+            with v1.variable_scope("AttnOutputProjection"):
+                merged = [tf.cast(output, scope.dtype), *means]
+                outputs.append(linear(merged, output_size or cell.output_size, bias=True))
+    return outputs, state
+
+
+def _attention(states, num_heads, dtype):
+    """Returns a function of a cell's state, which returns weighted means of `states`."""
+    size = states.shape.as_list()[2]
+    states = states[:, :, None]
+    heads = []
+    for head in range(num_heads):
+        kernel = v1.get_variable(f"AttnW_{head}", [1, 1, size, size], dtype)
+        of_states = tf.nn.conv2d(states, kernel, [1, 1, 1, 1], "SAME")
+        heads.append((of_states, v1.get_variable(f"AttnV_{head}", [size], dtype)))
+
+    def attend(state):
+        query = tf.concat(tf.nest.flatten(state), 1)
+        means = []
+        for head, (of_states, scores) in enumerate(heads):
+            # The first step calls this twice if there is attention before it.
+            with v1.variable_scope(f"Attention_{head}", reuse=v1.AUTO_REUSE):
+                of_query = tf.cast(linear(query, size, bias=True), dtype)[:, None, None]
+            hidden = tf.reduce_sum(scores * tf.tanh(of_states + of_query), [2, 3])
+            shares = tf.cast(tf.nn.softmax(tf.cast(hidden, tf.float32)), dtype)
+            means.append(tf.reduce_sum(shares[:, :, None, None] * states, [1, 2]))
+        return means
+
+    return attend
+
+
+def embedding_rnn_decoder(
+    decoder_inputs: Tensors,
+    initial_state: Any,
+    cell: Any,
+    num_symbols: int,
+    embedding_size: int,
+    output_projection: Optional[Any] = None,
+    feed_previous: bool = False,
+    update_embedding_for_previous: bool = True,
+    scope: Optional[Any] = None,
+) -> Decoded:
+    """Runs `rnn_decoder` with the embeddings of symbols."""
+    with v1.variable_scope(scope or "embedding_rnn_decoder"):
+        inputs, best = _embedded(
+            *(decoder_inputs, [num_symbols, embedding_size]),
+            *(output_projection, update_embedding_for_previous),
+        )
+        return rnn_decoder(inputs, initial_state, cell, best if feed_previous else None)
+
+
+def embedding_attention_decoder(
+    decoder_inputs: Tensors,
+    initial_state: Any,
+    attention_states: tf.Tensor,
+    cell: Any,
+    num_symbols: int,
+    embedding_size: int,
+    num_heads: int = 1,
+    output_size: Optional[int] = None,
+    output_projection: Optional[Any] = None,
+    feed_previous: bool = False,
+    update_embedding_for_previous: bool = True,
+    dtype: Optional[Any] = None,
+    scope: Optional[Any] = None,
+    initial_state_attention: bool = False,
+) -> Decoded:
+    """Runs `attention_decoder` with the embeddings of symbols."""
+    with v1.variable_scope(scope or "embedding_attention_decoder", dtype=dtype):
+        inputs, best = _embedded(
+            *(decoder_inputs, [num_symbols, embedding_size]),
+            *(output_projection, update_embedding_for_previous),
+        )
+        return attention_decoder(
+            *(inputs, initial_state, attention_states, cell, output_size, num_heads),
+            loop_function=best if feed_previous else None,
+            initial_state_attention=initial_state_attention,
+        )
+
+
+def _embedded(symbols, shape, projection, is_updated):
+    """Returns the embeddings of symbols, and a `loop_function` for the most likely symbols."""
+    embedding = v1.get_variable("embedding", shape)
+
+    def best(output, _):
+        logits = output if projection is None else v1.nn.xw_plus_b(output, *projection)
+        embedded = v1.nn.embedding_lookup(embedding, tf.argmax(logits, 1))
+        return embedded if is_updated else tf.stop_gradient(embedded)
+
+    return [v1.nn.embedding_lookup(embedding, each) for each in symbols], best
+
+
+def embedding_rnn_seq2seq(
+    encoder_inputs: Tensors,
+    decoder_inputs: Tensors,
+    cell: Any,
+    num_encoder_symbols: int,
+    num_decoder_symbols: int,
+    embedding_size: int,
+    output_projection: Optional[Any] = None,
+    feed_previous: Any = False,
+    dtype: Optional[Any] = None,
+    scope: Optional[Any] = None,
+) -> Decoded:
+    """Encodes symbols, and runs `embedding_rnn_decoder` from the last state on."""
+    with v1.variable_scope(scope or "embedding_rnn_seq2seq", dtype=dtype) as scope:
+        encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_encoder_symbols, embedding_size)
+        _, start = v1.nn.static_rnn(encoder, encoder_inputs, dtype=scope.dtype)
+        if output_projection is None:
+            cell = rnn.OutputProjectionWrapper(cell, num_decoder_symbols)
+        fixed = decoder_inputs, start, cell, num_decoder_symbols, embedding_size, output_projection
+        return _decoded(lambda *fed: embedding_rnn_decoder(*fixed, *fed), feed_previous, cell)
+
+
+def embedding_attention_seq2seq(
+    encoder_inputs: Tensors,
+    decoder_inputs: Tensors,
+    cell: Any,
+    num_encoder_symbols: int,
+    num_decoder_symbols: int,
+    embedding_size: int,
+    num_heads: int = 1,
+    output_projection: Optional[Any] = None,
+    feed_previous: Any = False,
+    dtype: Optional[Any] = None,
+    scope: Optional[Any] = None,
+    initial_state_attention: bool = False,
+) -> Decoded:
+    """Encodes symbols, and runs `embedding_attention_decoder` from the last state on."""
+    with v1.variable_scope(scope or "embedding_attention_seq2seq", dtype=dtype) as scope:
+        encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_encoder_symbols, embedding_size)
+        encoded, start = v1.nn.static_rnn(encoder, encoder_inputs, dtype=scope.dtype)
+        output_size = None
+        if output_projection is None:
+            output_size = num_decoder_symbols
+            cell = rnn.OutputProjectionWrapper(cell, output_size)
+        fixed = (
+            *(decoder_inputs, start, tf.stack(encoded, 1), cell, num_decoder_symbols),
+            *(embedding_size, num_heads, output_size, output_projection),
+        )
+        attention = {"initial_state_attention": initial_state_attention}
+        return _decoded(
+            lambda *fed: embedding_attention_decoder(*fixed, *fed, **attention), feed_previous, cell
+        )
+
+
+def _decoded(decode, feed_previous, cell):
+    """Returns `decode(feed_previous)`. With a tensor, both branches share their variables."""
+    if isinstance(feed_previous, bool):
+        return decode(feed_previous)
+
+    def branch(feed):
+        with v1.variable_scope(v1.get_variable_scope(), reuse=None if feed else True):
+            outputs, state = decode(feed, False)
+        return [*outputs, *tf.nest.flatten(state)]
+
+    values = v1.cond(feed_previous, lambda: branch(True), lambda: branch(False))
+    count = len(values) - len(tf.nest.flatten(cell.state_size))
+    return values[:count], tf.nest.pack_sequence_as(cell.state_size, values[count:])

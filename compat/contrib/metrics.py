@@ -28,17 +28,14 @@ def accuracy(
 ) -> tf.Tensor:
     """Returns the share of labels in one batch that are predicted, a float32 tensor.
 
-    Predictions are integers, booleans or strings, and so are labels.
-
     Raises:
-      ValueError: the labels are floats, or dtypes differ.
+      ValueError: predictions and labels are not both integers, booleans or strings.
     """
-    if not (labels.dtype.is_integer or labels.dtype in (tf.bool, tf.string)):
-        raise ValueError(f"Labels should have bool, integer, or string dtype, not {labels.dtype!r}")
-    if labels.dtype != predictions.dtype:
+    dtype = labels.dtype
+    if dtype != predictions.dtype or not (dtype.is_integer or dtype in (tf.bool, tf.string)):
         raise ValueError(
-            "Dtypes of predictions and labels should match. "
-            f"Given: predictions ({predictions.dtype!r}) and labels ({labels.dtype!r})"
+            "labels and predictions must have the same bool, integer, or string dtype, "
+            f"got {dtype!r} and {predictions.dtype!r}"
         )
     with v1.name_scope(name, "accuracy"):
         correct = tf.cast(tf.equal(predictions, labels), tf.float32)
@@ -47,53 +44,42 @@ def accuracy(
         return tf.reduce_sum(correct * weights) / tf.reduce_sum(weights * tf.ones_like(correct))
 
 
-def streaming_false_positive_rate(
-    predictions: Any,
-    labels: Any,
-    weights: Optional[Any] = None,
-    metrics_collections: Optional[Any] = None,
-    updates_collections: Optional[Any] = None,
-    name: Optional[str] = None,
-) -> Metric:
-    """Returns the share of false labels that are predicted to be true.
+def _share(counted, others, default_name, description):
+    """Returns a function for the metric counted / (counted + others), both names of metrics."""
 
-    Predictions and labels are cast to booleans. `name` is the variable scope.
-    """
-    return _share(
-        *("false_positives", "true_negatives", name, "false_positive_rate"),
-        *(predictions, labels, weights, metrics_collections, updates_collections),
-    )
+    def metric(
+        predictions: Any,
+        labels: Any,
+        weights: Optional[Any] = None,
+        metrics_collections: Optional[Any] = None,
+        updates_collections: Optional[Any] = None,
+        name: Optional[str] = None,
+    ) -> Metric:
+        with v1.variable_scope(name, default_name, (predictions, labels, weights)):
+            booleans = tf.cast(labels, tf.bool), tf.cast(predictions, tf.bool)
+            ones, rests = [
+                getattr(v1.metrics, each)(*booleans, weights) for each in (counted, others)
+            ]
+            shares = [
+                v1.where(one + rest > 0, one / (one + rest), 0.0, title)
+                for one, rest, title in zip(ones, rests, ("value", "update_op"))
+            ]
+        for tensor, names in zip(shares, (metrics_collections, updates_collections)):
+            v1.add_to_collections(names or (), tensor)
+        return shares[0], shares[1]
 
-
-def streaming_false_negative_rate(
-    predictions: Any,
-    labels: Any,
-    weights: Optional[Any] = None,
-    metrics_collections: Optional[Any] = None,
-    updates_collections: Optional[Any] = None,
-    name: Optional[str] = None,
-) -> Metric:
-    """Returns the share of true labels that are predicted to be false."""
-    return _share(
-        *("false_negatives", "true_positives", name, "false_negative_rate"),
-        *(predictions, labels, weights, metrics_collections, updates_collections),
-    )
+    metric.__name__, metric.__doc__ = f"streaming_{default_name}", description
+    return metric
 
 
-def _share(counted, others, name, default_name, predictions, labels, weights, *collections):
-    """Returns the metric counted / (counted + others), where both are names of metrics."""
-    with v1.variable_scope(name, default_name, (predictions, labels, weights)):
-        labels, predictions = tf.cast(labels, tf.bool), tf.cast(predictions, tf.bool)
-        ones, rests = [
-            getattr(v1.metrics, each)(labels, predictions, weights) for each in (counted, others)
-        ]
-        shares = [
-            v1.where(one + rest > 0, one / (one + rest), 0.0, title)
-            for one, rest, title in zip(ones, rests, ("value", "update_op"))
-        ]
-    for tensor, names in zip(shares, collections):
-        v1.add_to_collections(names or (), tensor)
-    return tuple(shares)
+streaming_false_positive_rate = _share(
+    *("false_positives", "true_negatives", "false_positive_rate"),
+    "Returns the share of false labels that are predicted to be true. All are cast to booleans.",
+)
+streaming_false_negative_rate = _share(
+    *("false_negatives", "true_positives", "false_negative_rate"),
+    "Returns the share of true labels that are predicted to be false. All are cast to booleans.",
+)
 
 
 def streaming_recall_at_k(

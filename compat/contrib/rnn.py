@@ -1,4 +1,4 @@
-"""The recurrent networks and cells of `tf.contrib.rnn` that `tf.compat.v1.nn` lacks.
+"""The recurrent network and the cells of `tf.contrib.rnn` that `tf.compat.v1.nn` lacks.
 
 From TensorFlow 2.16 on, the cells need the package tf-keras, as those of TensorFlow do.
 """
@@ -35,7 +35,6 @@ __all__ = [
     "OutputProjectionWrapper",
     "TimeReversedFusedRNN",
     "stack_bidirectional_dynamic_rnn",
-    "stack_bidirectional_rnn",
 ]
 
 v1 = tf.compat.v1
@@ -51,38 +50,6 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
 
 
-def stack_bidirectional_rnn(
-    cells_fw: List[Any],
-    cells_bw: List[Any],
-    inputs: List[Any],
-    initial_states_fw: Optional[List[Any]] = None,
-    initial_states_bw: Optional[List[Any]] = None,
-    dtype: Optional[Any] = None,
-    sequence_length: Optional[Any] = None,
-    scope: Optional[Any] = None,
-) -> Tuple[List[tf.Tensor], Tuple[Any, ...], Tuple[Any, ...]]:
-    """Runs layers of `static_bidirectional_rnn`, each over the outputs of the layer below.
-
-    The lists of cells and of start states have an element for each layer, in both directions. The
-    other arguments are those of `static_bidirectional_rnn`.
-
-    Returns:
-      The outputs, whose last axis contains both directions, and the last states of all layers in
-      each direction.
-
-    Raises:
-      ValueError: cells or states are no lists, or are not as many in both directions.
-    """
-
-    def layer(cells, below, states, layer_scope):
-        return v1.nn.static_bidirectional_rnn(
-            *(*cells, below, *states, dtype, sequence_length, layer_scope)
-        )
-
-    states = initial_states_fw, initial_states_bw
-    return _stacked(layer, (cells_fw, cells_bw), inputs, states, scope)
-
-
 def stack_bidirectional_dynamic_rnn(
     cells_fw: List[Any],
     cells_bw: List[Any],
@@ -96,40 +63,32 @@ def stack_bidirectional_dynamic_rnn(
     scope: Optional[Any] = None,
     swap_memory: bool = False,
 ) -> Tuple[tf.Tensor, Tuple[Any, ...], Tuple[Any, ...]]:
-    """Runs layers of `bidirectional_dynamic_rnn`; see `stack_bidirectional_rnn`."""
+    """Runs layers of `bidirectional_dynamic_rnn`, each over the outputs of the layer below.
 
-    def layer(cells, below, states, _):
-        outputs, (state_fw, state_bw) = v1.nn.bidirectional_dynamic_rnn(
-            *(*cells, below, sequence_length, *states, dtype),
-            parallel_iterations=parallel_iterations,
-            swap_memory=swap_memory,
-            time_major=time_major,
-        )
-        return tf.concat(outputs, 2), state_fw, state_bw
+    The lists of cells and of start states have an element for each layer, in both directions. The
+    other arguments are those of `bidirectional_dynamic_rnn`.
 
-    states = initial_states_fw, initial_states_bw
-    return _stacked(layer, (cells_fw, cells_bw), inputs, states, scope)
-
-
-def _stacked(layer, cells, outputs, first_states, scope):
-    """Calls `layer` with the cells and the states of each layer, in the scope of the layer."""
-    for way, of_way, states in zip(("fw", "bw"), cells, first_states):
-        if not of_way:
-            raise ValueError(f"Must specify at least one {way} cell for BidirectionalRNN.")
-        if not isinstance(of_way, list):
-            raise ValueError(f"cells_{way} must be a list of RNNCells (one per layer).")
-        if states is not None and not (isinstance(states, list) and len(states) == len(of_way)):
-            raise ValueError(
-                f"initial_states_{way} must be a list of state tensors (one per layer)."
-            )
-    if len(cells[0]) != len(cells[1]):
-        raise ValueError("Forward and Backward cells must have the same depth.")
-    starts = [states or [None] * len(cells[0]) for states in first_states]
-    last_states = []
+    Returns:
+      The outputs, whose last axis contains both directions, and the last states of all layers in
+      each direction.
+    """
+    count = len(cells_fw)
+    starts = [initial_states_fw, initial_states_bw]
+    lists = [cells_fw, cells_bw, *(each for each in starts if each is not None)]
+    if not count or any(not isinstance(each, list) or len(each) != count for each in lists):
+        raise ValueError(f"cells and states must be lists with an item for each layer: {lists!r}")
+    states_fw, states_bw = [each or [None] * count for each in starts]
+    outputs, last_states = inputs, []
     with v1.variable_scope(scope or "stack_bidirectional_rnn"):
-        for number, (of_layer, start) in enumerate(zip(zip(*cells), zip(*starts))):
-            with v1.variable_scope(f"cell_{number}") as layer_scope:
-                outputs, *last = layer(of_layer, outputs, start, layer_scope)
-            last_states.append(last)
+        for number, layer in enumerate(zip(cells_fw, cells_bw, states_fw, states_bw)):
+            with v1.variable_scope(f"cell_{number}"):
+                both, states = v1.nn.bidirectional_dynamic_rnn(
+                    *(*layer[:2], outputs, sequence_length, *layer[2:], dtype),
+                    parallel_iterations=parallel_iterations,
+                    swap_memory=swap_memory,
+                    time_major=time_major,
+                )
+            outputs = tf.concat(both, 2)
+            last_states.append(states)
     last_fw, last_bw = zip(*last_states)
     return outputs, last_fw, last_bw

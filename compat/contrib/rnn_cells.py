@@ -1,4 +1,11 @@
-"""LSTM cells of `contrib.rnn`. The import fails on TensorFlow 2.16 and newer without tf-keras."""
+"""LSTM cells of `contrib.rnn`. The import fails on TensorFlow 2.16 and newer without tf-keras.
+
+Arguments of several cells: `num_units` is the size of the state c, `num_proj` that of the output if
+it is to be projected, `forget_bias` is added to the forget gate, `activation` is the function of
+new values and of the output, and `reuse` says whether the variables exist already. With
+`layer_norm`, gates, new values and the state are normalized, and `norm_gain` and `norm_shift` are
+the initial values of the variables `gamma` and `beta`.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +43,8 @@ class LSTMCell(_RNN_CELL.RNNCell):
 class LayerNormBasicLSTMCell(LSTMCell):
     """An LSTM cell with layer normalization (Ba et al., 2016) and dropout of new values.
 
-    Args:
-      num_units: the size of the output.
-      forget_bias: the bias that is added to the forget gate.
-      input_size: ignored.
-      activation: the function of new values and of the output.
-      layer_norm: whether gates, new values and the state are normalized.
-      norm_gain: the initial value of the variables `gamma`.
-      norm_shift: the initial value of the variables `beta`.
-      dropout_keep_prob: the share of new values that is kept, a float or a tensor.
-      dropout_prob_seed: the seed of the dropout.
-      reuse: whether the variables exist already.
+    `dropout_keep_prob`, a float or a tensor, is the share of new values that is kept. `input_size`
+    is ignored.
     """
 
     def __init__(
@@ -100,20 +98,12 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
     """An LSTM cell whose input gate is 1 - forget gate (Greff et al., 2015).
 
     Args:
-      num_units: the size of the state c.
       use_peepholes: whether the gates depend on c, too.
       initializer: ignored, as in `tf.contrib`: the initializer of the scope is used.
-      num_proj: the size of the output, if it is to be projected.
       proj_clip: the largest absolute value of a projected output.
       num_unit_shards: into how many variables the weights are divided.
       num_proj_shards: into how many variables the weights of the projection are divided.
-      forget_bias: the bias that is added to the forget gate.
       state_is_tuple: whether states are an `LSTMStateTuple` instead of one tensor.
-      activation: the function of new values and of the output.
-      reuse: whether the variables exist already.
-      layer_norm: whether gates, new values and the state are normalized.
-      norm_gain: the initial value of the variables `gamma`.
-      norm_shift: the initial value of the variables `beta`.
     """
 
     def __init__(
@@ -175,15 +165,7 @@ class CoupledInputForgetGateLSTMCell(LSTMCell):
 
 
 class NASCell(LSTMCell, LayerRNNCell):
-    """The cell that an architecture search found (Zoph and Le, 2017).
-
-    Args:
-      num_units: the size of the state c.
-      num_proj: the size of the output, if it is to be projected.
-      use_bias: whether there is a bias.
-      reuse: whether the variables exist already.
-      **kwargs: `name`, `dtype` and `trainable` of the layer.
-    """
+    """The cell that an architecture search found (Zoph and Le, 2017), with a layer's arguments."""
 
     def __init__(
         self,

@@ -54,14 +54,9 @@ class _BlockLSTM(_Layer):
 class LSTMBlockCell(LSTMCell, _BlockLSTM, LayerRNNCell):
     """An LSTM cell that is one operation, with the variables of `LSTMCell`.
 
-    Args:
-      num_units: the size of the output.
-      forget_bias: the bias that is added to the forget gate.
-      cell_clip: the largest absolute value of the state c; by default it is not clipped.
-      use_peephole: whether the gates depend on c, too.
-      dtype: the dtype of the variables, float32 or float16; by default that of the inputs.
-      reuse: whether the variables exist already.
-      name: the name of the layer, and of the scope of its variables.
+    `cell_clip` is the largest absolute value of the state c, if it is to be clipped. With
+    `use_peephole`, the gates depend on c, too. `dtype` is that of the variables, float32 or
+    float16; by default that of the inputs. The other arguments are those of `LSTMCell`.
     """
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
@@ -150,11 +145,7 @@ class LSTMBlockFusedCell(_BlockLSTM):
 
 
 class TimeReversedFusedRNN:
-    """A cell over all time steps, from the last to the first.
-
-    Args:
-      cell: what is called like a `LSTMBlockFusedCell`.
-    """
+    """A cell like `LSTMBlockFusedCell` that runs from the last step to the first."""
 
     def __init__(self, cell: Any) -> None:
         self._cell = cell
@@ -168,13 +159,8 @@ class TimeReversedFusedRNN:
         scope: Optional[Any] = None,
     ) -> Tuple[Any, Any]:
         inputs = _reversed(inputs, sequence_length)
-        outputs, state = self._cell(
-            inputs,
-            initial_state=initial_state,
-            dtype=dtype,
-            sequence_length=sequence_length,
-            scope=scope,
-        )
+        arguments = {"initial_state": initial_state, "sequence_length": sequence_length}
+        outputs, state = self._cell(inputs, dtype=dtype, scope=scope, **arguments)
         return _reversed(outputs, sequence_length), state
 
 

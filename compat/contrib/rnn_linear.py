@@ -1,4 +1,4 @@
-"""The linear layer of `tf.contrib.rnn`'s private module core_rnn_cell, which many cells use."""
+"""What cells use: the linear layer of `tf.contrib.rnn`'s private module core_rnn_cell, a check."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ v1 = tf.compat.v1
 class Linear:
     """The product of tensors, side by side, with the variable `kernel`, plus the variable `bias`.
 
-    Args:
-      args: a tensor of shape [batch, size], or a list of such tensors.
-      output_size: the size of the output.
-      build_bias: whether there is a bias.
-      bias_initializer: the initializer of the bias; zeros by default.
-      kernel_initializer: the initializer of the kernel; by default that of the scope.
-
-    Raises:
-      ValueError: there are no tensors, or one has another rank or an unknown size.
+    `args` are one or several tensors of shape [batch, size]. The bias begins with zeros by default.
     """
 
     def __init__(
@@ -67,6 +59,12 @@ def linear(
 ) -> tf.Tensor:
     """Returns `Linear(args, output_size, bias, bias_initializer, kernel_initializer)(args)`."""
     return Linear(args, output_size, bias, bias_initializer, kernel_initializer)(args)
+
+
+def check_cell(cell: Any) -> None:
+    """Raises a TypeError if an object cannot be used like an RNNCell."""
+    if not (callable(cell) and hasattr(cell, "output_size") and hasattr(cell, "state_size")):
+        raise TypeError(f"cell must be an RNNCell, got {cell!r}")
 
 
 def _listed(args):

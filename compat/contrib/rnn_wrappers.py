@@ -1,6 +1,8 @@
 """The cells of `contrib.rnn` that wrap another cell.
 
-The import fails on TensorFlow 2.16 and newer without tf-keras.
+Arguments of all of them: `cell` is an RNNCell, `activation` a function of what a linear layer
+makes, `reuse` says whether the variables exist already, and `input_size` is ignored where nothing
+else is said. The import fails on TensorFlow 2.16 and newer without tf-keras.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from .rnn_cells import Activation, last_size
-from .rnn_linear import linear
+from .rnn_linear import check_cell, linear
 
 v1 = tf.compat.v1
 
@@ -25,8 +27,7 @@ class _Wrapper(_RNNCell):
 
     def __init__(self, cell, reuse=None):
         super().__init__(_reuse=reuse)
-        if not (callable(cell) and hasattr(cell, "state_size") and hasattr(cell, "output_size")):
-            raise TypeError(f"cell must be an RNNCell, got {cell!r}")
+        check_cell(cell)
         self._cell: Any = cell
 
     @property
@@ -46,18 +47,11 @@ class AttentionCellWrapper(_Wrapper):
     """A cell with attention to its last outputs (Cheng et al., 2016).
 
     Args:
-      cell: an RNNCell.
       attn_length: how many outputs are looked at.
       attn_size: the size of the output; by default that of the cell.
       attn_vec_size: the size of the hidden layer of the attention; by default `attn_size`.
       input_size: the size to which inputs are projected for `cell`; by default their own size.
-      state_is_tuple: whether states are tuples instead of one tensor.
-      reuse: whether the variables exist already.
-
-    Raises:
-      TypeError: `cell` is no RNNCell.
-      ValueError: `attn_length` is not positive; or `cell` has a tuple as its state, but
-        `state_is_tuple` is False.
+      state_is_tuple: whether states are tuples, as that of `cell` may be, and not one tensor.
     """
 
     def __init__(
@@ -81,11 +75,11 @@ class AttentionCellWrapper(_Wrapper):
         self._length, self._input_size, self._is_tuple = attn_length, input_size, state_is_tuple
         self._size = cell.output_size if attn_size is None else attn_size
         self._vec_size = self._size if attn_vec_size is None else attn_vec_size
+        self._sizes: Any = (cell.state_size, self._size, self._size * attn_length)
 
     @property
     def state_size(self) -> Any:
-        sizes = self._cell.state_size, self._size, self._size * self._length
-        return sizes if self._is_tuple else sum(sizes)
+        return self._sizes if self._is_tuple else sum(self._sizes)
 
     @property
     def output_size(self) -> int:
@@ -95,10 +89,7 @@ class AttentionCellWrapper(_Wrapper):
     zero_state = _RNNCell.zero_state
 
     def call(self, inputs: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        if not self._is_tuple:
-            sizes = self._cell.state_size, self._size, self._size * self._length
-            state = tf.split(state, sizes, 1)
-        cell_state, attention, window = state
+        cell_state, attention, window = state if self._is_tuple else tf.split(state, self._sizes, 1)
         window = tf.reshape(window, [-1, self._length, self._size])
         projected = linear(
             [inputs, attention], self._input_size or last_size(inputs.shape), bias=True
@@ -126,18 +117,7 @@ class AttentionCellWrapper(_Wrapper):
 
 
 class InputProjectionWrapper(_Wrapper):
-    """A cell after a linear layer.
-
-    Args:
-      cell: an RNNCell.
-      num_proj: the size of the cell's input.
-      activation: a function of the cell's input.
-      input_size: ignored.
-      reuse: whether the variables exist already.
-
-    Raises:
-      TypeError: `cell` is no RNNCell.
-    """
+    """A cell after a linear layer, which makes inputs of size `num_proj`."""
 
     def __init__(
         self,
@@ -155,18 +135,7 @@ class InputProjectionWrapper(_Wrapper):
 
 
 class OutputProjectionWrapper(_Wrapper):
-    """A cell before a linear layer.
-
-    Args:
-      cell: an RNNCell.
-      output_size: the size of the output.
-      activation: a function of the output.
-      reuse: whether the variables exist already.
-
-    Raises:
-      TypeError: `cell` is no RNNCell.
-      ValueError: `output_size` is not positive.
-    """
+    """A cell before a linear layer, which makes outputs of size `output_size`."""
 
     def __init__(
         self,
@@ -190,19 +159,10 @@ class OutputProjectionWrapper(_Wrapper):
 
 
 class EmbeddingWrapper(_Wrapper):
-    """A cell whose inputs are ids.
+    """A cell whose inputs are ids, from 0 to `embedding_classes` - 1.
 
-    Args:
-      cell: an RNNCell.
-      embedding_classes: the number of ids.
-      embedding_size: the size of the cell's input.
-      initializer: the initializer of the variable `embedding`; by default that of the scope, or
-        uniform random numbers with variance 1.
-      reuse: whether the variable exists already.
-
-    Raises:
-      TypeError: `cell` is no RNNCell.
-      ValueError: a size is not positive.
+    `initializer` is that of the variable `embedding`, of shape [embedding_classes, embedding_size];
+    by default that of the scope, or uniform random numbers with variance 1.
     """
 
     def __init__(
@@ -238,14 +198,12 @@ class EmbeddingWrapper(_Wrapper):
 class HighwayWrapper(_Wrapper):
     """A cell whose outputs are mixed with its inputs (Srivastava et al., 2015).
 
+    Input and output of `cell` have the same size.
+
     Args:
-      cell: an RNNCell whose input and output have the same size.
       couple_carry_transform_gates: if True, the gates of the input and of the output add up to 1;
         otherwise the output has a gate with its own variables.
       carry_bias_init: the initial bias of the gate of the input.
-
-    Raises:
-      TypeError: `cell` is no RNNCell.
     """
 
     def __init__(

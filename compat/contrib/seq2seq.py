@@ -14,12 +14,11 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+from .rnn_linear import check_cell
 from .seq2seq_helpers import (
     GreedyEmbeddingHelper,
     Helper,
-    SampleEmbeddingHelper,
     TrainingHelper,
-    check_cell,
     swap_batch_and_time,
 )
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
         AttentionWrapperState,
         BahdanauAttention,
         LuongAttention,
-        hardmax,
-        tile_batch,
     )
 
 __all__ = [
@@ -45,12 +42,9 @@ __all__ = [
     "GreedyEmbeddingHelper",
     "Helper",
     "LuongAttention",
-    "SampleEmbeddingHelper",
     "TrainingHelper",
     "dynamic_decode",
-    "hardmax",
     "sequence_loss",
-    "tile_batch",
 ]
 
 
@@ -118,10 +112,6 @@ def dynamic_decode(
 
     Returns:
       The outputs, the last state, and the lengths of the sequences, of shape [batch].
-
-    Raises:
-      TypeError: `decoder` is no `Decoder`.
-      ValueError: `maximum_iterations` is no scalar.
     """
     if not isinstance(decoder, Decoder):
         raise TypeError(f"decoder must be a Decoder, got {decoder!r}")
@@ -210,9 +200,6 @@ class BasicDecoder(Decoder):
       helper: a `Helper`.
       initial_state: the first state of the cell.
       output_layer: a layer of the outputs, such as `tf.compat.v1.layers.Dense`.
-
-    Raises:
-      TypeError: an argument is not what it should be.
     """
 
     def __init__(
@@ -289,43 +276,29 @@ def sequence_loss(
     Returns:
       A float tensor without the axes that were added up. If one axis is averaged and the other is
       summed, only the average is taken.
-
-    Raises:
-      ValueError: a tensor has another rank, or an axis is to be both averaged and summed.
     """
-    if len(logits.shape) != 3:
-        raise ValueError("Logits must be a [batch_size x sequence_length x logits] tensor")
-    for title, tensor in ("Targets", targets), ("Weights", weights):
-        if len(tensor.shape) != 2:
-            raise ValueError(f"{title} must be a [batch_size x sequence_length] tensor")
-    for axis, average, total in (
-        ("timesteps", average_across_timesteps, sum_over_timesteps),
-        ("batch", average_across_batch, sum_over_batch),
-    ):
-        if average and total:
-            names = f"average_across_{axis} and sum_over_{axis}"
-            raise ValueError(f"{names} cannot be set to True at same time.")
-    with tf.compat.v1.name_scope(name, "sequence_loss", [logits, targets, weights]):
+    if [len(each.shape) for each in (logits, targets, weights)] != [3, 2, 2]:
+        raise ValueError(
+            "logits must be a [batch, time, classes] tensor, targets and weights [batch, time] "
+            f"tensors, got {logits}, {targets} and {weights}"
+        )
+    if average_across_timesteps and sum_over_timesteps or average_across_batch and sum_over_batch:
+        raise ValueError("average_across_… and sum_over_… of the same axis cannot both be True.")
+    with v1.name_scope(name, "sequence_loss", [logits, targets, weights]):
         entropies = (softmax_loss_function or _cross_entropy)(
             labels=tf.reshape(targets, [-1]), logits=tf.reshape(logits, [-1, tf.shape(logits)[2]])
         )
         losses = tf.reshape(entropies * tf.reshape(weights, [-1]), tf.shape(logits)[:2])
-        if average_across_timesteps and average_across_batch:
-            return _mean(losses, tf.reduce_sum(weights))
-        if sum_over_timesteps and sum_over_batch:
-            return _mean(losses, tf.math.count_nonzero(weights))
-        if average_across_timesteps or average_across_batch:
-            axis = 0 if average_across_batch else 1
-            return _mean(losses, tf.reduce_sum(weights, axis), axis)
-        if sum_over_timesteps or sum_over_batch:
-            axis = 0 if sum_over_batch else 1
-            return _mean(losses, tf.math.count_nonzero(weights, axis), axis)
+        for total, of_time, of_batch in (
+            (tf.reduce_sum, average_across_timesteps, average_across_batch),
+            (tf.math.count_nonzero, sum_over_timesteps, sum_over_batch),
+        ):
+            axes = [axis for axis, is_added_up in enumerate((of_batch, of_time)) if is_added_up]
+            if axes:
+                divisor = tf.cast(total(weights, axes), losses.dtype)
+                return tf.math.divide_no_nan(tf.reduce_sum(losses, axes), divisor)
         return losses
 
 
 def _cross_entropy(labels, logits):
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
-
-
-def _mean(losses, divisors, axis=None):
-    return tf.math.divide_no_nan(tf.reduce_sum(losses, axis), tf.cast(divisors, losses.dtype))

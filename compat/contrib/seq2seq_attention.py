@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .seq2seq_helpers import check_cell
+from .rnn_linear import check_cell
 
 v1 = tf.compat.v1
 Function = Callable[..., Any]
@@ -94,9 +94,6 @@ class LuongAttention(_Mechanism):
       dtype: the dtype of the layers; float32 by default.
       custom_key_value_fn: a function of keys and values that returns others.
       name: the name scope of the keys.
-
-    Raises:
-      ValueError: the size of the memory is unknown.
     """
 
     def __init__(
@@ -177,12 +174,7 @@ class AttentionWrapperState(collections.namedtuple("AttentionWrapperState", _FIE
     """
 
     def clone(self, **kwargs: Any) -> AttentionWrapperState:
-        """Returns a copy in which the given values of the same shapes replace others.
-
-        Raises:
-          ValueError: a value has another shape. If the shapes are not known yet, `session.run`
-            raises an InvalidArgumentError instead.
-        """
+        """Returns a copy in which the given values of the same shapes replace others."""
         return tf.nest.map_structure(_with_shape_of, self, self._replace(**kwargs))
 
 
@@ -193,30 +185,6 @@ def _with_shape_of(old, new):
             new = tf.identity(new)
         new.set_shape(old.shape)
     return new
-
-
-def hardmax(logits: Any, name: Optional[str] = None) -> tf.Tensor:
-    """Returns 1 for the largest value of the last axis, and 0 for the others."""
-    with v1.name_scope(name, "Hardmax", [logits]):
-        logits = tf.convert_to_tensor(logits, name="logits")
-        return tf.one_hot(tf.argmax(logits, -1), known_shape(logits)[-1], dtype=logits.dtype)
-
-
-def tile_batch(t: Any, multiplier: int, name: Optional[str] = None) -> Any:
-    """Repeats each example of tensors of shape [batch, ...], as beam search needs it.
-
-    Raises:
-      ValueError: a tensor has an unknown rank, or the rank 0.
-    """
-
-    def tiled(tensor):
-        tensor = tf.convert_to_tensor(tensor, name="t")
-        if not tensor.shape.rank:
-            raise ValueError(f"t must have a known rank of at least 1, got {tensor}")
-        return tf.repeat(tensor, multiplier, axis=0)
-
-    with v1.name_scope(name, "tile_batch", [*tf.nest.flatten(t), multiplier]):
-        return tf.nest.map_structure(tiled, t)
 
 
 def known_shape(tensor: Any) -> List[Any]:
@@ -243,10 +211,6 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
       attention_fn: a function of mechanism, output, the mechanism's state and the layer, which
         returns attention, alignments and the next state.
       dtype: the dtype of this layer.
-
-    Raises:
-      TypeError: an argument is not what it should be.
-      ValueError: there are not as many layers as mechanisms, or both kinds of layers are given.
     """
 
     def __init__(
@@ -307,7 +271,7 @@ class AttentionWrapper(versions.rnn_cell().RNNCell):
         """Returns tensors, after a check that their batch is that of the memory."""
         message = (
             f"{self.name}: the batch of the memory (the encoder's outputs) must be that of the "
-            "decoder and of its first state. For beam search, use tile_batch for all of them."
+            "decoder and of its first state."
         )
         checks = [
             v1.assert_equal(batch_size, each.batch_size, message=message)

@@ -46,9 +46,6 @@ class TrainingHelper(Helper):
       sequence_length: the lengths of the sequences, of shape [batch].
       time_major: whether `inputs` has the shape [time, batch, ...].
       name: the name scope of the operations.
-
-    Raises:
-      ValueError: `sequence_length` is no vector.
     """
 
     def __init__(
@@ -94,9 +91,6 @@ class GreedyEmbeddingHelper(Helper):
       embedding: a function of a vector of ids, or the tensors for `embedding_lookup`.
       start_tokens: the first id of each sequence, of shape [batch].
       end_token: the id that ends a sequence.
-
-    Raises:
-      ValueError: `start_tokens` is no vector, or `end_token` is no scalar.
     """
 
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
@@ -118,10 +112,7 @@ class GreedyEmbeddingHelper(Helper):
     def sample(self, time: Any, outputs: Any, state: Any, name: Optional[str] = None) -> Any:
         if not tf.is_tensor(outputs):
             raise TypeError(f"outputs must be a single tensor, got {outputs!r}")
-        return self._sample(outputs)
-
-    def _sample(self, logits):
-        return tf.argmax(logits, -1, output_type=tf.int32)
+        return tf.argmax(outputs, -1, output_type=tf.int32)
 
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, sample_ids: Any, name: Optional[str] = None
@@ -132,38 +123,9 @@ class GreedyEmbeddingHelper(Helper):
         return finished, inputs, state
 
 
-class SampleEmbeddingHelper(GreedyEmbeddingHelper):
-    """A `GreedyEmbeddingHelper` that draws ids, with outputs as logits.
-
-    `softmax_temperature` is a divisor of the logits, and `seed` the seed of the draws.
-    """
-
-    def __init__(
-        self,
-        embedding: Any,
-        start_tokens: Any,
-        end_token: Any,
-        softmax_temperature: Optional[Any] = None,
-        seed: Optional[int] = None,
-    ) -> None:
-        super().__init__(embedding, start_tokens, end_token)
-        self._temperature, self._seed = softmax_temperature, seed
-
-    def _sample(self, logits):
-        if self._temperature is not None:
-            logits /= self._temperature
-        return tf.random.categorical(logits, 1, tf.int32, self._seed)[:, 0]
-
-
 def swap_batch_and_time(tensor: tf.Tensor) -> tf.Tensor:
     """Returns a tensor with its first two axes swapped, if it has two."""
     if tensor.shape.rank is not None and tensor.shape.rank < 2:
         return tensor
     axes: Any = tf.concat([[1, 0], tf.range(2, tf.rank(tensor))], 0)
     return tf.transpose(tensor, axes)
-
-
-def check_cell(cell: Any) -> None:
-    """Raises a TypeError if an object cannot be used like an RNNCell."""
-    if not (callable(cell) and hasattr(cell, "output_size") and hasattr(cell, "state_size")):
-        raise TypeError(f"cell must be an RNNCell, got {cell!r}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import numbers
 import re
-from typing import Any, Dict, Mapping, NoReturn, Optional, Tuple
+from typing import Any, Dict, Mapping, Optional, Tuple
 
 from legacy_opt.core.nearest_names import did_you_mean
 
@@ -22,15 +22,12 @@ class HParams:
     """Hyperparameters, as attributes with fixed types.
 
     The type of a hyperparameter is that of its first value: int, float, bool, str, or a list of one
-    of these types.
+    of these types. Values that do not fit raise a ValueError.
 
     Args:
       hparam_def: must be None: the protocol buffer HParamDef was part of `tf.contrib`.
       model_structure: any object, for `get_model_structure`.
       **kwargs: names and values.
-
-    Raises:
-      ValueError: `hparam_def` is given, a name is that of a method, or a list is empty.
     """
 
     def __init__(
@@ -47,11 +44,7 @@ class HParams:
             self.add_hparam(name, value)
 
     def add_hparam(self, name: str, value: Any) -> None:
-        """Adds a hyperparameter.
-
-        Raises:
-          ValueError: an attribute `name` exists already, or `value` is an empty list.
-        """
+        """Adds a hyperparameter."""
         if getattr(self, name, None) is not None:
             raise ValueError(f"Hyperparameter name is reserved: {name}")
         is_list = isinstance(value, (list, tuple))
@@ -61,12 +54,7 @@ class HParams:
         setattr(self, name, value)
 
     def set_hparam(self, name: str, value: Any) -> None:
-        """Sets a hyperparameter, and converts the value to its type.
-
-        Raises:
-          KeyError: there is no such hyperparameter.
-          ValueError: the value cannot be converted without loss, or only one of both is a list.
-        """
+        """Sets a hyperparameter, and converts the value to its type, if nothing is lost by that."""
         if name not in self._hparam_types:
             raise KeyError(f"{name}: no such hyperparameter.{did_you_mean(name, self.values())}")
         kind, is_list = self._hparam_types[name]
@@ -86,27 +74,19 @@ class HParams:
             del self._hparam_types[name]
 
     def parse(self, values: str) -> HParams:
-        """Sets hyperparameters from a string such as "rate=0.1,units=[64,32]".
+        """Sets hyperparameters from a string such as "rate=0.1,units=[64,32]"; returns itself.
 
-        Args:
-          values: assignments in the form that `parse_values` reads. Assignments to a single element
-            ("units[0]=64") are refused.
-
-        Returns:
-          This object.
-
-        Raises:
-          ValueError: the string has another form, a name is unknown, or a value has a wrong type.
+        `parse_values` reads the string. Assignments to single elements ("units[0]=64") are refused.
         """
         types = {name: kind for name, (kind, _) in self._hparam_types.items()}
         return self.override_from_dict(parse_values(values, types))
 
     def parse_json(self, values_json: str) -> HParams:
-        """Sets hyperparameters from a JSON object. Raises like `set_hparam`, and returns itself."""
+        """Sets hyperparameters from a JSON object, and returns itself."""
         return self.override_from_dict(json.loads(values_json))
 
     def override_from_dict(self, values_dict: Mapping[str, Any]) -> HParams:
-        """Sets hyperparameters from a dict. Raises like `set_hparam`, and returns itself."""
+        """Sets hyperparameters from a dict, and returns itself."""
         for name, value in values_dict.items():
             self.set_hparam(name, value)
         return self
@@ -137,11 +117,7 @@ class HParams:
         return json.dumps(self.values(), indent=indent, separators=separators, sort_keys=sort_keys)
 
     def get(self, key: str, default: Optional[Any] = None) -> Any:
-        """Returns a hyperparameter, or `default` if it does not exist.
-
-        Raises:
-          ValueError: the hyperparameter exists and has another type than `default`.
-        """
+        """Returns a hyperparameter, or `default`, of the same type, if it does not exist."""
         if key not in self._hparam_types:
             return default
         if default is not None:
@@ -180,12 +156,8 @@ def parse_values(
     Returns:
       A dict from names to values, to lists, or, for "name[index]=value", to dicts from indices to
       values.
-
-    Raises:
-      ValueError: the string has another form, a name is unknown or assigned twice, or a value has a
-        wrong type.
     """
-    results: Dict[str, Any] = {}
+    results: Dict[Any, Any] = {}
     position = 0
     while position < len(values):
         match = _ASSIGNMENT.match(values, position)
@@ -195,7 +167,13 @@ def parse_values(
         name, index, scalar, elements = match.group("name", "index", "scalar", "elements")
         if name in type_map:
             value = _parsed(name, type_map[name], index, scalar, elements, values)
-            _assign(results, name, index, value, values)
+            given, key, title = results, name, name
+            if index is not None:
+                given, key = results.setdefault(name, {}), int(index)
+                title = f"{name}[{key}]" if isinstance(given, dict) else name
+            if not isinstance(given, dict) or key in given:
+                raise ValueError(f"Multiple assignments to variable '{title}' in {values}")
+            given[key] = value
         elif not ignore_unknown:
             raise ValueError(f"Unknown hyperparameter type for {name}")
     return results
@@ -221,24 +199,6 @@ def _parsed(name, kind, index, scalar, elements, values):
 def _bool(text):
     words = {"true": True, "True": True, "false": False, "False": False}
     return words[text] if text in words else bool(int(text))
-
-
-def _assign(results, name, index, value, values):
-    if index is None:
-        if name in results:
-            _refuse_second(name, values)
-        results[name] = value
-        return
-    of_index = results.setdefault(name, {})
-    if not isinstance(of_index, dict):
-        _refuse_second(name, values)
-    if int(index) in of_index:
-        _refuse_second(f"{name}[{int(index)}]", values)
-    of_index[int(index)] = value
-
-
-def _refuse_second(name: str, values: str) -> NoReturn:
-    raise ValueError(f"Multiple assignments to variable '{name}' in {values}")
 
 
 def _converted(name, kind, value):

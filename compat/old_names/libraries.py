@@ -60,20 +60,15 @@ NAMES = (
 )
 # Names that `legacy-opt run` gives back, although no name replaces them.
 GIVEN_BACK = {
-    *(
-        f"numpy.{name}"
-        for name in ("NINF", "alen", "asfarray", "asscalar", "cast", "in1d", "msort")
-    ),
-    "inspect.getargspec",
+    *("numpy.NINF", "numpy.alen", "numpy.asfarray", "numpy.asscalar", "numpy.cast", "numpy.in1d"),
+    *("numpy.msort", "inspect.getargspec"),
 }
 MODULES = {
     "scipy.sparse.linalg.eigen": "scipy.sparse.linalg",
     "scipy.sparse.linalg.eigen.arpack": "scipy.sparse.linalg",
-    "scipy.ndimage.filters": "scipy.ndimage",
-    "scipy.ndimage.interpolation": "scipy.ndimage",
-    "scipy.ndimage.measurements": "scipy.ndimage",
-    "scipy.ndimage.morphology": "scipy.ndimage",
-    "scipy.sparse.coo": "scipy.sparse",
-    "scipy.sparse.csc": "scipy.sparse",
-    "scipy.sparse.csr": "scipy.sparse",
+    **{
+        f"scipy.ndimage.{name}": "scipy.ndimage"
+        for name in ("filters", "interpolation", "measurements", "morphology")
+    },
+    **{f"scipy.sparse.{name}": "scipy.sparse" for name in ("coo", "csc", "csr")},
 }

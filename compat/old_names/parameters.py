@@ -11,7 +11,7 @@ import inspect
 from typing import Any, Optional
 
 ADVICE = "Its parameters have other names or another order: see its documentation."
-_LOOKUP = "tf.python.ops.lookup_ops"
+_LOOKUP, _TRAIN = "tf.python.ops.lookup_ops", "tf.compat.v1.train"
 _COLLECTIONS = "metrics_collections updates_collections"
 _LAST = f"weights {_COLLECTIONS} name"
 _PAIR = "predictions labels"
@@ -37,7 +37,12 @@ _STREAMING = {
     "sparse_precision_at_top_k=precision_at_top_k": "top_k_predictions=predictions_idx labels "
     f"class_id {_LAST}",
 }
+_PATH = "checkpoint_dir=ckpt_dir_or_file"
 NAMES = (
+    ("tf.contrib.framework", "init_from_checkpoint", _TRAIN, f"{_PATH} assignment_map"),
+    ("tf.contrib.framework", "list_variables", _TRAIN, _PATH),
+    ("tf.contrib.framework", "load_checkpoint", _TRAIN, "filepattern=ckpt_dir_or_file"),
+    ("tf.contrib.framework", "load_variable", _TRAIN, f"{_PATH} name"),
     ("tf.contrib.lookup", "HashTable", _LOOKUP, "initializer default_value shared_name= name"),
     (
         "tf.contrib.lookup",

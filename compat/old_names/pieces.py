@@ -16,11 +16,7 @@ NAMES = (
         _PIECES + "crf",
     ),
     ("tf.contrib.distribute", "MirroredStrategy", _PIECES + "distribute"),
-    (
-        "tf.contrib.framework",
-        "init_from_checkpoint list_variables load_checkpoint load_variable py_func",
-        _PIECES + "framework",
-    ),
+    ("tf.contrib.framework", "py_func", _PIECES + "framework"),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
     (
         "tf.contrib.learn.datasets.mnist",
@@ -34,10 +30,9 @@ NAMES = (
     ),
     (
         "tf.contrib.legacy_seq2seq",
-        "attention_decoder basic_rnn_seq2seq embedding_attention_decoder "
-        "embedding_attention_seq2seq embedding_rnn_decoder embedding_rnn_seq2seq "
-        "embedding_tied_rnn_seq2seq model_with_buckets rnn_decoder sequence_loss "
-        "sequence_loss_by_example tied_rnn_seq2seq",
+        "attention_decoder embedding_attention_decoder embedding_attention_seq2seq "
+        "embedding_rnn_decoder embedding_rnn_seq2seq model_with_buckets rnn_decoder sequence_loss "
+        "sequence_loss_by_example",
         _PIECES + "legacy_seq2seq",
     ),
     (
@@ -52,7 +47,7 @@ NAMES = (
         AttentionCellWrapper CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper
         InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell LayerNormBasicLSTMCell NASCell
         OutputProjectionWrapper TimeReversedFusedRNN
-        stack_bidirectional_dynamic_rnn stack_bidirectional_rnn
+        stack_bidirectional_dynamic_rnn
         """,
         _PIECES + "rnn",
     ),
@@ -68,7 +63,7 @@ NAMES = (
         """
         AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention BasicDecoder
         BasicDecoderOutput Decoder GreedyEmbeddingHelper Helper LuongAttention
-        SampleEmbeddingHelper TrainingHelper dynamic_decode hardmax sequence_loss tile_batch
+        TrainingHelper dynamic_decode sequence_loss
         """,
         _PIECES + "seq2seq",
     ),

@@ -18,6 +18,12 @@ NAMES = (
         None,
         "Use numpy.frombuffer(text.encode(), numpy.uint8).",
     ),
+    (
+        "tf.contrib.rnn",
+        "stack_bidirectional_rnn",
+        None,
+        "Call tf.nn.static_bidirectional_rnn for each layer, or stack_bidirectional_dynamic_rnn.",
+    ),
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
     (
         "tf.data.experimental",
@@ -88,6 +94,7 @@ MODULES = {
     "tf.contrib.kfac": "The package kfac has it.",
     "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
     "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
+    "tf.contrib.legacy_seq2seq": "Encode with tf.nn.static_rnn, and decode with its rnn_decoder.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
     "tf.contrib.lite": "It moved to tf.lite.",
     "tf.contrib.lookup": "It moved to tf.lookup.",

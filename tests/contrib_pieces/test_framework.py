@@ -11,19 +11,20 @@ v1 = tf.compat.v1
 
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_checkpoints_by_the_names_of_arguments(origin, tmp_path):
-    framework, path = piece(origin, "framework"), str(tmp_path / "model")
+    path = str(tmp_path / "model")
+    found = lambda name: piece(origin, "framework." + name)  # noqa: E731
     with tf.Graph().as_default(), v1.Session() as session:
         v1.get_variable("w", initializer=[1.0, 2.0])
         session.run(v1.global_variables_initializer())
         v1.train.Saver().save(session, path)
-    assert framework.list_variables(checkpoint_dir=path) == [("w", [2])]
-    assert framework.load_variable(checkpoint_dir=path, name="w").tolist() == [1.0, 2.0]
-    assert framework.load_checkpoint(filepattern=path).has_tensor("w")
+    assert found("list_variables")(checkpoint_dir=path) == [("w", [2])]
+    assert found("load_variable")(checkpoint_dir=path, name="w").tolist() == [1.0, 2.0]
+    assert found("load_checkpoint")(filepattern=path).has_tensor("w")
 
     def build():
         with v1.variable_scope("scope"):
             variable = v1.get_variable("w", [2], initializer=v1.zeros_initializer())
-        framework.init_from_checkpoint(checkpoint_dir=path, assignment_map={"/": "scope/"})
+        found("init_from_checkpoint")(checkpoint_dir=path, assignment_map={"/": "scope/"})
         return variable.read_value() if hasattr(variable, "read_value") else variable
 
     assert run(build).tolist() == [1.0, 2.0]

@@ -37,7 +37,7 @@ CASES = {
         "projection": 7,
     },
     "functions": {
-        "mechanisms": {"Bahdanau": {"probability_fn": "hardmax", "name": "own"}},
+        "mechanisms": {"Bahdanau": {"probability_fn": tf.nn.log_softmax, "name": "own"}},
         "wrapper": {
             "attention_fn": "own",
             "cell_input_fn": lambda inputs, attention: inputs + attention[:, :2],
@@ -73,8 +73,6 @@ def dense(units, name):
 
 def mechanism_of(origin, name, arguments, memory, lengths):
     arguments = dict(arguments)
-    if arguments.get("probability_fn") == "hardmax":
-        arguments["probability_fn"] = piece(origin, "seq2seq.hardmax")
     if "custom_key_value_fn" in arguments:
         arguments["custom_key_value_fn"] = lambda keys, values: (keys / 2, values / 2)
     make = piece(origin, f"seq2seq.{name}Attention")
@@ -269,40 +267,6 @@ def test_variables_have_the_names_of_checkpoints_of_contrib(origin):
     assert [(name, shape) for name, shape, _ in found.names] == NAMES
 
 
-@pytest.mark.contrib
-def test_drawn_ids_have_the_bits_of_contrib():
-    assert drawn(OURS, 0.7) == drawn("tf", 0.7)
-
-
-@pytest.mark.parametrize("origin", ORIGINS)
-def test_drawn_ids(origin):
-    ids = np.array(drawn(origin, None))
-    assert len(np.unique(ids[:, 0])) > 1  # sequences with the same first id
-    greedy = drawn(origin, 1e-4)
-    assert greedy == drawn(origin, "greedy") and np.shape(greedy) == (20, 3)
-
-
-def drawn(origin, temperature):
-    """Returns 3 ids of 20 sequences: the logits of each step depend on the id before."""
-    with tf.Graph().as_default(), v1.Session() as session:
-        cell = versions.rnn_cell().BasicRNNCell(7)
-        arguments = (lambda ids: tf.one_hot(ids, 7), tf.fill([20], 1), 2)
-        if temperature == "greedy":
-            helper = piece(origin, "seq2seq.GreedyEmbeddingHelper")(*arguments)
-        else:
-            make = piece(origin, "seq2seq.SampleEmbeddingHelper")
-            helper = make(*arguments, softmax_temperature=temperature, seed=3)
-        start = cell.zero_state(20, tf.float32)
-        decoder = piece(origin, "seq2seq.BasicDecoder")(cell, helper, start)
-        outputs, _, _ = piece(origin, "seq2seq.dynamic_decode")(
-            decoder, maximum_iterations=3, parallel_iterations=1
-        )
-        kernel, _ = v1.global_variables()
-        session.run(v1.global_variables_initializer())
-        kernel.load(np.random.RandomState(1).normal(size=[14, 7]).astype(np.float32), session)
-        return session.run(outputs.sample_id).tolist()
-
-
 def counting(origin, tracks):
     """Returns a decoder of a user: it counts, and its last outputs are doubled."""
 
@@ -343,21 +307,6 @@ def test_a_decoder_of_a_user(origin):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
-def test_hardmax_and_tile_batch(origin):
-    with tf.Graph().as_default(), v1.Session() as session:
-        one_hot = piece(origin, "seq2seq.hardmax")([[1.0, 3.0, 3.0], [2.0, 1.0, 0.0]])
-        assert session.run(one_hot).tolist() == [[0, 1, 0], [1, 0, 0]]
-        tile = piece(origin, "seq2seq.tile_batch")
-        unknown = v1.placeholder_with_default([5, 6], [None])
-        vector, (matrix,) = tile((unknown, (tf.constant([[1.0, 2.0], [3.0, 4.0]]),)), 2)
-        assert vector.shape.as_list() == [None] and matrix.shape.as_list() == [4, 2]
-        assert session.run(vector).tolist() == [5, 5, 6, 6]
-        assert session.run(matrix).tolist() == [[1, 2], [1, 2], [3, 4], [3, 4]]
-        with pytest.raises(ValueError, match="rank"):
-            tile(tf.constant(1), 2)
-
-
-@pytest.mark.parametrize("origin", ORIGINS)
 def test_a_changed_state(origin):
     with tf.Graph().as_default(), v1.Session() as session:
         wrapped, _ = build(origin, **CASES["luong"])
@@ -369,7 +318,7 @@ def test_a_changed_state(origin):
         assert np.all(session.run(changed.cell_state) == 1)
         with pytest.raises(tf.errors.InvalidArgumentError):
             session.run(changed.cell_state, {ones: np.ones([2, 5])})
-        with pytest.raises(tf.errors.InvalidArgumentError, match="tile_batch"):
+        with pytest.raises(tf.errors.InvalidArgumentError, match="memory"):
             session.run(state.cell_state, {size: 2})
         known = changed._replace(cell_state=tf.zeros([3, 5]))
         with pytest.raises(ValueError, match="[Ss]hape"):

@@ -83,11 +83,11 @@ def test_sequence_loss_refuses(origin):
         tensors = [tf.constant(each) for each in (LOGITS, TARGETS, WEIGHTS)]
         for number, title in enumerate(["Logits", "Targets", "Weights"]):
             wrong = [*tensors[:number], tf.constant(1.0), *tensors[number + 1 :]]
-            with pytest.raises(ValueError, match=title + r" must be a \[batch_size x seq"):
+            with pytest.raises(ValueError, match=f"(?i){title} "):
                 function(*wrong)
-        with pytest.raises(ValueError, match="average_across_batch and sum_over_batch"):
+        with pytest.raises(ValueError, match="average_across_.* and sum_over_"):
             function(*tensors, sum_over_batch=True)
-        with pytest.raises(ValueError, match="average_across_timesteps and sum_over_timesteps"):
+        with pytest.raises(ValueError, match="average_across_.* and sum_over_"):
             function(*tensors, sum_over_timesteps=True)
 
 

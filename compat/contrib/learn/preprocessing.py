@@ -69,9 +69,8 @@ class CategoricalVocabulary:
     def trim(self, min_frequency: int, max_frequency: int = -1) -> None:
         """Removes rare and frequent categories, and sorts the others, the most frequent first.
 
-        Args:
-          min_frequency: the largest number of occurrences that is too small.
-          max_frequency: the smallest number that is too large, if it is positive.
+        `min_frequency` is the largest number of occurrences that is too small; `max_frequency` the
+        smallest that is too large, if it is positive.
         """
         by_name = sorted(self._freq.items(), key=lambda item: (isinstance(item[0], str), item[0]))
         by_count = sorted(by_name, key=lambda item: item[1], reverse=True)
@@ -84,16 +83,9 @@ class CategoricalVocabulary:
         self._freq = dict(kept)
 
     def reverse(self, class_id: int) -> Any:
-        """Returns the category of an id.
-
-        Raises:
-          ValueError: the vocabulary was made with `support_reverse=False`.
-        """
+        """Returns the category of an id."""
         if not self._support_reverse:
-            raise ValueError(
-                "This vocabulary wasn't initialized with support_reverse to support reverse() "
-                "function."
-            )
+            raise ValueError("reverse() needs a vocabulary with support_reverse=True.")
         return self._reverse_mapping[class_id]
 
 
@@ -165,13 +157,8 @@ class VocabularyProcessor:
     ) -> VocabularyProcessor:
         """Reads a file that `save` or `tf.contrib` has written. Never runs code from the file.
 
-        Args:
-          filename: the path of the file.
-          tokenizer_fn: the tokenizer, if the saved object did not have the default one.
-
-        Raises:
-          ValueError: the file is damaged, contains other objects than words, numbers and a
-            vocabulary, or names a tokenizer and `tokenizer_fn` is None.
+        `tokenizer_fn` is needed if the saved object did not have the default one. Files with other
+        objects than words, numbers and a vocabulary are refused.
         """
         with tf.io.gfile.GFile(filename, "rb") as file:
             content = file.read()

@@ -47,10 +47,6 @@ class DataSet:
     Images are a uint8 array of shape [examples, rows, columns, 1]. With `fake_data` there are none,
     and only `next_batch(fake_data=True)` may be called. The other arguments are those of
     `read_data_sets`.
-
-    Raises:
-      TypeError: `dtype` is neither tf.float32 nor tf.uint8.
-      ValueError: the numbers of images and labels differ, or images have several channels.
     """
 
     def __init__(
@@ -77,17 +73,14 @@ class DataSet:
 
     @property
     def images(self) -> Any:
-        """All images."""
         return self._images
 
     @property
     def labels(self) -> Any:
-        """All labels."""
         return self._labels
 
     @property
     def num_examples(self) -> int:
-        """The number of examples."""
         return self._num_examples
 
     @property
@@ -163,10 +156,6 @@ def read_data_sets(
       validation_size: the number of training examples that become the validation set.
       seed: the seed of the order of batches.
       source_url: ignored, because nothing is downloaded.
-
-    Raises:
-      FileNotFoundError: a file is missing. The message names the files.
-      ValueError: a file is damaged, or `validation_size` is out of range.
     """
     if fake_data:
         fake = [DataSet([], [], True, one_hot, dtype, seed=seed) for _ in Datasets._fields]
@@ -203,20 +192,12 @@ def _read(path, extract, *arguments):
 
 
 def extract_images(f: Any) -> np.ndarray:
-    """Returns a uint8 array of shape [images, rows, columns, 1] from a file that is compressed.
-
-    Raises:
-      ValueError: the file has another format, or is damaged.
-    """
+    """Returns a uint8 array of shape [images, rows, columns, 1] from a file that is compressed."""
     return _idx(f, 2051, 3, "image")[..., None]
 
 
 def extract_labels(f: Any, one_hot: bool = False, num_classes: int = 10) -> np.ndarray:
-    """Returns a uint8 array of labels from a file that is compressed, or one-hot arrays.
-
-    Raises:
-      ValueError: the file has another format, or is damaged.
-    """
+    """Returns a uint8 array of labels from a file that is compressed, or one-hot arrays."""
     labels = _idx(f, 2049, 1, "label")
     return dense_to_one_hot(labels, num_classes) if one_hot else labels
 
