@@ -55,8 +55,8 @@ def embed_sequence(
             collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.MODEL_VARIABLES],
         )
         if not unique:
-            return tf.nn.embedding_lookup(embeddings, ids)
+            return v1.nn.embedding_lookup(embeddings, ids)
         ids = tf.convert_to_tensor(ids)
         unique_ids, positions = tf.unique(tf.reshape(ids, [-1]))
-        rows = tf.nn.embedding_lookup(embeddings, unique_ids)
+        rows = v1.nn.embedding_lookup(embeddings, unique_ids)
         return tf.gather(rows, tf.reshape(positions, tf.shape(ids)))

@@ -191,7 +191,7 @@ class EmbeddingWrapper(_Wrapper):
                 tf.nest.flatten(state)[0].dtype,
                 initializer or v1.random_uniform_initializer(-bound, bound),
             )
-            embedded = tf.nn.embedding_lookup(embedding, tf.reshape(inputs, [-1]))
+            embedded = v1.nn.embedding_lookup(embedding, tf.reshape(inputs, [-1]))
             return self._cell(embedded, state)
 
 

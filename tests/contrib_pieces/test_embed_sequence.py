@@ -51,6 +51,21 @@ def test_reuse(origin):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
+@pytest.mark.parametrize("unique", [False, True])
+def test_a_partitioned_table_is_read_in_turn(origin, unique):
+    """The rows of 1.15: row i of the table is in part i % 2."""
+
+    def build():
+        with v1.variable_scope("parts", partitioner=v1.fixed_size_partitioner(2)):
+            start = v1.random_uniform_initializer()
+            found = piece(origin, "layers.embed_sequence")(IDS, 4, 2, unique, start)
+        return found, v1.global_variables()
+
+    found, parts = run(build)
+    assert np.array_equal(found, np.stack(parts, 1).reshape(4, 2)[IDS])
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_the_table_is_float32_in_a_scope_of_another_dtype(origin):
     def build():
         with v1.variable_scope("wide", dtype=tf.float64):

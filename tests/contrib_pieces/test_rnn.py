@@ -273,6 +273,13 @@ class Learned(versions.rnn_cell().RNNCell):
         return state, state
 
 
+class Echo(Learned):
+    """A cell whose output is its input."""
+
+    def call(self, inputs, state):
+        return inputs, state
+
+
 @pytest.mark.parametrize("origin", ORIGINS)
 def test_wrappers_begin_with_the_state_of_the_cell(origin):
     cells = piece(origin, "rnn")
@@ -293,6 +300,18 @@ def test_wrappers_begin_with_the_state_of_the_cell(origin):
     *states, (of_attention, _, _) = run(build)
     np.testing.assert_array_equal(states, np.full([4, 2, 3], 0.5))
     np.testing.assert_array_equal(of_attention, np.zeros([2, 3]))  # tf.contrib forgot this wrapper
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
+def test_the_rows_of_a_partitioned_embedding_alternate(origin):
+    def build():
+        with v1.variable_scope("parts", partitioner=v1.fixed_size_partitioner(2)):
+            cell = piece(origin, "rnn.EmbeddingWrapper")(Echo(), 4, 3)
+            found, _ = cell(tf.constant([0, 1, 2, 3]), tf.zeros([4, 3]))
+        return found, v1.global_variables()
+
+    found, parts = run(build)
+    np.testing.assert_array_equal(found, np.stack(parts, 1).reshape(4, 3))
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
