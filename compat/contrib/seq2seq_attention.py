@@ -15,6 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from .rnn_linear import check_cell
+from .seq2seq_helpers import stored_privately
 
 v1 = tf.compat.v1
 Function = Callable[..., Any]
@@ -39,20 +40,24 @@ class AttentionMechanism:
 class _Mechanism(AttentionMechanism):
     """A mechanism that compares a query with keys, which a linear layer makes of the memory."""
 
-    query_layer: Any = None
+    # Users' subclasses read and set the private names, and override the public ones.
+    keys, values, batch_size, alignments_size, memory_layer, query_layer = stored_privately(
+        "keys values batch_size alignments_size memory_layer query_layer"
+    )
+    state_size: Any = property(lambda self: self.alignments_size)
+    _query_layer: Any = None
 
     def __init__(self, units, memory, lengths, probability, mask_value, dtype, key_value_fn, name):
         self._num_units, self._lengths, self._mask_value = units, lengths, mask_value
         self._probability = probability or tf.nn.softmax
         self.dtype = tf.as_dtype(dtype or tf.float32).name
-        self.memory_layer = _dense(units, self.dtype, "memory_layer")
+        self._memory_layer = _dense(units, self.dtype, "memory_layer")
         with v1.name_scope(name, "BaseAttentionMechanismInit", [memory]):
-            self.values = self._without_padding(tf.convert_to_tensor(memory, name="memory"))
-            self.keys = self.memory_layer(self.values)
+            self._values = self._without_padding(tf.convert_to_tensor(memory, name="memory"))
+            self._keys = self._memory_layer(self._values)
             if key_value_fn is not None:
-                self.keys, self.values = key_value_fn(self.keys, self.values)
-            self.batch_size, self.alignments_size = known_shape(self.keys)[:2]
-        self.state_size = self.alignments_size
+                self._keys, self._values = key_value_fn(self._keys, self._values)
+            self._batch_size, self._alignments_size = known_shape(self._keys)[:2]
 
     def _without_padding(self, memory):
         if not memory.shape[2:].is_fully_defined():
@@ -74,7 +79,7 @@ class _Mechanism(AttentionMechanism):
 
     def initial_alignments(self, batch_size: Any, dtype: Any) -> tf.Tensor:
         """Returns zeros, the alignments before the first step."""
-        return tf.zeros([batch_size, self.alignments_size], dtype)
+        return tf.zeros([batch_size, self._alignments_size], dtype)
 
     def initial_state(self, batch_size: Any, dtype: Any) -> Any:
         """Returns the first state of the mechanism."""
@@ -113,10 +118,10 @@ class LuongAttention(_Mechanism):
         self._scale = scale
 
     def __call__(self, query: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
-        if not query.shape[-1:].is_compatible_with(self.keys.shape[-1:]):
+        if not query.shape[-1:].is_compatible_with(self._keys.shape[-1:]):
             raise ValueError(f"num_units must be the size of {query}, got {self._num_units}")
         with v1.variable_scope(None, "luong_attention", [query]):
-            score = tf.squeeze(tf.matmul(query[:, None], self.keys, transpose_b=True), [1])
+            score = tf.squeeze(tf.matmul(query[:, None], self._keys, transpose_b=True), [1])
             if self._scale:
                 ones = v1.ones_initializer()
                 score = v1.get_variable("attention_g", [], query.dtype, ones) * score
@@ -146,12 +151,12 @@ class BahdanauAttention(_Mechanism):
     ) -> None:
         common = probability_fn, score_mask_value, dtype, custom_key_value_fn, name
         super().__init__(num_units, memory, memory_sequence_length, *common)
-        self._normalize, self.query_layer = normalize, _dense(num_units, self.dtype, "query_layer")
+        self._normalize, self._query_layer = normalize, _dense(num_units, self.dtype, "query_layer")
 
     def __call__(self, query: tf.Tensor, state: Any) -> Tuple[tf.Tensor, Any]:
         units, dtype = self._num_units, query.dtype
         with v1.variable_scope(None, "bahdanau_attention", [query]):
-            hidden = self.keys + self.query_layer(query)[:, None]
+            hidden = self._keys + self.query_layer(query)[:, None]
             weights = v1.get_variable("attention_v", [units], dtype)
             if self._normalize:
                 start = v1.constant_initializer(units**-0.5)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, Optional
+import operator
+from typing import Any, Iterator, Optional
 
 import tensorflow as tf
 
 v1 = tf.compat.v1
+
+
+def stored_privately(names: str) -> Iterator[Any]:
+    """Yields a property for each name, which reads the attribute with an underscore before it."""
+    return (property(operator.attrgetter("_" + name)) for name in names.split())
 
 
 class Helper(abc.ABC):
@@ -48,6 +54,8 @@ class TrainingHelper(Helper):
       name: the name scope of the operations.
     """
 
+    batch_size, inputs, sequence_length = stored_privately("batch_size inputs sequence_length")
+
     def __init__(
         self,
         inputs: Any,
@@ -56,19 +64,20 @@ class TrainingHelper(Helper):
         name: Optional[str] = None,
     ) -> None:
         with v1.name_scope(name, "TrainingHelper", [inputs, sequence_length]):
-            self.inputs = tf.convert_to_tensor(inputs, name="inputs")
-            self.sequence_length = tf.convert_to_tensor(sequence_length, name="sequence_length")
-            if self.sequence_length.shape.rank != 1:
-                raise ValueError(f"sequence_length must be a vector, got {self.sequence_length}")
-            self.batch_size = tf.size(self.sequence_length)
-            steps = self.inputs if time_major else swap_batch_and_time(self.inputs)
-            self._zeros = tf.zeros_like(steps[0])
+            self._inputs = tf.convert_to_tensor(inputs, name="inputs")
+            self._sequence_length = tf.convert_to_tensor(sequence_length, name="sequence_length")
+            if self._sequence_length.shape.rank != 1:
+                raise ValueError(f"sequence_length must be a vector, got {self._sequence_length}")
+            self._batch_size = tf.size(self._sequence_length)
+            steps = self._inputs if time_major else swap_batch_and_time(self._inputs)
+            self._zero_inputs = tf.zeros_like(steps[0])
             # The gradient of an array's element is not as large as all inputs.
             array = tf.TensorArray(steps.dtype, tf.shape(steps)[0], element_shape=steps.shape[1:])
             self._steps = array.unstack(steps)
 
     def initialize(self, name: Optional[str] = None) -> Any:
-        return self._inputs_at(0)
+        # A sequence of negative length has one step, as in `tf.contrib`.
+        return self._inputs_at(0, tf.equal(self._sequence_length, 0))
 
     def sample(self, time: Any, outputs: Any, name: Optional[str] = None, **unused: Any) -> Any:
         return tf.argmax(outputs, -1, output_type=tf.int32)
@@ -76,12 +85,13 @@ class TrainingHelper(Helper):
     def next_inputs(
         self, time: Any, outputs: Any, state: Any, name: Optional[str] = None, **unused: Any
     ) -> Any:
-        return (*self._inputs_at(time + 1), state)
+        return (*self._inputs_at(time + 1, time + 1 >= self._sequence_length), state)
 
-    def _inputs_at(self, time):
-        finished = time >= self.sequence_length
-        all_finished = tf.reduce_all(finished)
-        return finished, v1.cond(all_finished, lambda: self._zeros, lambda: self._steps.read(time))
+    def _inputs_at(self, time, finished):
+        inputs = v1.cond(
+            tf.reduce_all(finished), lambda: self._zero_inputs, lambda: self._steps.read(time)
+        )
+        return finished, inputs
 
 
 class GreedyEmbeddingHelper(Helper):
@@ -93,6 +103,8 @@ class GreedyEmbeddingHelper(Helper):
       end_token: the id that ends a sequence.
     """
 
+    (batch_size,) = stored_privately("batch_size")
+
     def __init__(self, embedding: Any, start_tokens: Any, end_token: Any) -> None:
         self._embedding = embedding
         starts = tf.convert_to_tensor(start_tokens, tf.int32, name="start_tokens")
@@ -100,7 +112,7 @@ class GreedyEmbeddingHelper(Helper):
         for name, value, rank in ("start_tokens", starts, 1), ("end_token", self._end_token, 0):
             if value.shape.rank != rank:
                 raise ValueError(f"{name} must have the rank {rank}, got {value}")
-        self.batch_size, self._start_inputs = tf.size(starts), self._look_up(starts)
+        self._batch_size, self._start_inputs = tf.size(starts), self._look_up(starts)
 
     def _look_up(self, ids):
         embedding = self._embedding

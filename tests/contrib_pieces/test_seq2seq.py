@@ -307,6 +307,37 @@ def test_a_decoder_of_a_user(origin):
 
 
 @pytest.mark.parametrize("origin", ORIGINS)
+def test_mechanisms_and_helpers_of_a_user(origin):
+    luong, helper = piece(origin, "seq2seq.LuongAttention"), piece(origin, "seq2seq.TrainingHelper")
+
+    class Doubled(luong):
+        def __init__(self, *args):
+            super().__init__(*args)
+            self._values = self.values * 2
+
+    class Fixed(luong):
+        values = property(lambda self: tf.ones_like(self._values))
+        state_size = property(lambda self: self._alignments_size)
+
+    with tf.Graph().as_default(), v1.Session() as session:
+        attentions = []
+        for cls in (luong, Doubled, Fixed):
+            with v1.variable_scope(cls.__name__, initializer=v1.ones_initializer()):
+                cell, attention = versions.rnn_cell().GRUCell(4), cls(4, MEMORY, MEMORY_LENGTHS)
+                cell = piece(origin, "seq2seq.AttentionWrapper")(cell, attention)
+                _, state = cell(tf.ones([3, 2]), cell.zero_state(3, tf.float32))
+            attentions.append(state.attention)
+        session.run(v1.global_variables_initializer())
+        plain, doubled, fixed = session.run(attentions)
+        np.testing.assert_allclose(doubled, 2 * plain, rtol=1e-6)
+        np.testing.assert_allclose(fixed, np.ones_like(plain), rtol=1e-6)
+        trained = helper(INPUTS, np.int32([4, 0, -2]))  # a negative length is one step
+        finished = [trained.initialize()[0], trained.next_inputs(0, (), (), sample_ids=())[0]]
+        assert session.run(finished[0]).tolist() == [False, True, False]
+        assert session.run(finished[1]).tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("origin", ORIGINS)
 def test_a_changed_state(origin):
     with tf.Graph().as_default(), v1.Session() as session:
         wrapped, _ = build(origin, **CASES["luong"])
