@@ -52,7 +52,9 @@ OF_SCIPY = """
 from scipy.sparse.linalg.eigen.arpack import eigsh
 from scipy.misc import comb
 import scipy.misc
+import scipy.sparse.linalg.eigen.arpack as arpack
 
+assert arpack.eigsh is eigsh
 print(callable(eigsh), comb(3, 2), scipy.misc.factorial(3))
 """
 LIBRARY = """
