@@ -160,6 +160,8 @@ def advice(name, is_missing=False):
     """
     entry = find(name)
     text = entry.fate.advice if entry else ""
+    if is_missing and entry and not (text or entry.fate.kind == NOBODYS or entry.fate.is_here):
+        return f"The package {entry.fate.package} has it (pip install {entry.fate.package})."
     package = re.search(r"pip install (?:--no-deps )?([\w-]+)(?![\w=-])", text)
     if package and is_installed(package.group(1).replace("-", "_")):
         if is_missing and entry.fate.now:

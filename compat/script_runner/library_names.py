@@ -83,10 +83,12 @@ def _importing(import_):
             module = import_(name, globals, locals, fromlist, level)
         except ImportError:
             moved_to = libraries.MODULES.get(name)
-            if not fromlist or moved_to not in sys.modules:
+            if moved_to not in sys.modules:
                 raise
-            _say(name, moved_to)
-            return import_(moved_to, globals, locals, fromlist, level)
+            if fromlist:
+                _say(name, moved_to)
+                return import_(moved_to, globals, locals, fromlist, level)
+            module = import_(name.partition(".")[0], globals, locals)  # its attributes are below
         for home in _HOMES.difference(_changed).intersection(sys.modules):
             _give_back(home, sys.modules[home])
         return module

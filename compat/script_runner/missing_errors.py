@@ -11,8 +11,8 @@ from ..source_analysis import missing_names, script_modules
 
 _OPERATORS = """
 abs add and bool call contains delitem enter eq float floordiv ge getitem gt hash index
-instancecheck int invert iter le len lt mod mro_entries mul ne neg next or pow radd rmul rsub
-rtruediv setattr setitem sub subclasscheck truediv
+instancecheck int invert iter le len lt mod mro_entries mul ne neg next or pow radd reduce_ex rmul
+rsub rtruediv setattr setitem sub subclasscheck truediv
 """
 _GENERATED = "__autograph_generated_file"  # in the names of files that AutoGraph generates
 
@@ -129,7 +129,8 @@ def _importing(import_, missing):
             module = import_(name, globals, locals, fromlist, level)
         except ImportError as error:
             if is_put_off:
-                module = None if fromlist else import_(name.partition(".")[0], globals, locals)
+                parent = name.rpartition(".")[0]  # its modules that exist are imported
+                module = None if fromlist else __import__(parent, globals, locals)
             elif is_library or not uses:
                 raise
             else:

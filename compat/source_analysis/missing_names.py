@@ -12,6 +12,7 @@ import importlib
 import logging
 import sys
 import types
+import warnings
 from typing import NamedTuple
 
 from .. import old_names, plain_text
@@ -176,11 +177,13 @@ def look_up(name, tensorflow):
 
 @contextlib.contextmanager
 def _without_warnings():
-    """Silences TensorFlow's warnings about deprecated names within this scope."""
+    """Silences TensorFlow's and NumPy's warnings about deprecated names within this scope."""
     logger = logging.getLogger("tensorflow")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         logger.setLevel(level)

@@ -83,6 +83,13 @@ def test_every_piece_of_contrib_has_a_row():
         assert old_names.FATES[old].now == piece and old in old_names.MOVED
 
 
+def test_the_advice_names_a_package_that_is_not_installed(monkeypatch):
+    monkeypatch.setattr(old_names, "is_installed", lambda package: False)
+    name = "tf.contrib.tensorboard.plugins.projector.ProjectorConfig"
+    advice = old_names.advice(name, is_missing=True)
+    assert advice == "The package tensorboard has it (pip install tensorboard)."
+
+
 def test_every_target_exists():
     with compat.patch_tensorflow():
         missing = [now for _, now in rows() if is_here(now) and found(now) is None]

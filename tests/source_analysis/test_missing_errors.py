@@ -34,6 +34,8 @@ import tensorflow.contrib.no_such.thing as thing
 import tensorflow.contrib.no_such.other
 from tensorflow.contrib.nothing import a, b as c
 from tensorflow.train import AdamOptimizer, NoSuch
+import tensorflow.python.ops.no_such as private
+import copy
 try:
     from tensorflow.contrib.nothing import d
 except ImportError as error:
@@ -51,7 +53,9 @@ PUT_OFF = {
     "isinstance(1, c)": (4, "tf.contrib.nothing.b"),
     "exec('class C(c): pass')": (4, "tf.contrib.nothing.b"),
     "NoSuch(1)": (5, "tf.train.NoSuch"),
-    "d.x": (7, "tf.contrib.nothing.d"),
+    "private.x": (6, "tf.python.ops.no_such"),
+    "copy.deepcopy(private)": (6, "tf.python.ops.no_such"),
+    "d.x": (9, "tf.contrib.nothing.d"),
 }
 DRIVER = """
 import json, sys
