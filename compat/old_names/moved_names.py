@@ -14,11 +14,13 @@ KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
 _IN_KERAS = "It is Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version)."
 _OTHER_DEFAULTS = "tf.distribute.cluster_resolver has it with other defaults."
 _GONE = "There is no replacement."
+_TRAINING_OPS = "tf.python.ops.gen_training_ops"
 # Advice for all names of a module of these packages.
 ADVICE = (
     ("tf_slim", SLIM),
     ("tensorflow_estimator", NEED_PACKAGES["tf.estimator"]),
     (KERAS, _IN_KERAS),
+    (_TRAINING_OPS, "It is private: tf.raw_ops has these operations, with named arguments."),
 )
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
@@ -345,8 +347,12 @@ MODULES = {
     "tf.contrib.tpu.python.tpu.error_handling": _ESTIMATOR + ".tpu.error_handling",
     "tf.contrib.tpu.python.tpu.tpu_context": _ESTIMATOR + ".tpu.tpu_context",
     "tf.contrib.tpu.python.tpu.tpu_feed": "tf.python.tpu.tpu_feed",
+    "tf.python.distribute.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.estimator": _ESTIMATOR,
     "tf.python.estimator.estimator_lib": _ESTIMATOR + ".estimator_lib",
+    "tf.python.training.distribution_strategy_context": "tf.compat.v1.distribute",
+    "tf.python.training.gen_training_ops": _TRAINING_OPS,
+    "tf.python.training.training_ops": _TRAINING_OPS,
 }
 
 _RESOLVERS = (

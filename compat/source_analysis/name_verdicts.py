@@ -95,7 +95,6 @@ DECAY_RACE = (
 )
 _PRIVATE_TO_ESTIMATORS = "Private to Estimators: call the optimizer's class."
 _REMOVED = {
-    "training_ops": "Private to TensorFlow, and removed by 2.21: use tf.raw_ops.",
     "get_optimizer_instance": _PRIVATE_TO_ESTIMATORS,
     "get_optimizer_instance_v2": _PRIVATE_TO_ESTIMATORS,
 }
@@ -232,11 +231,6 @@ def verdict_on_own_function(name):
     """
     judgement = verdict(name)
     return None if judgement is None or judgement.is_guess else judgement
-
-
-def is_module(name):
-    """Returns whether the name in a verdict is a module, so that only its import is reported."""
-    return name.endswith(".training_ops")
 
 
 def mention_optimizers(words):

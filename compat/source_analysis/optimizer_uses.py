@@ -194,7 +194,7 @@ class _Finder(ast.NodeVisitor):
         verdict = self._verdict(self._resolve(node)) if is_read else None
         if verdict is None:
             self.generic_visit(node)
-        elif not name_verdicts.is_module(verdict.name):
+        else:
             self._report(node, "mention", verdict)
 
     def visit_Name(self, node):
@@ -203,7 +203,7 @@ class _Finder(ast.NodeVisitor):
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             verdict = self._verdict(self._resolve(node))
-            if verdict is not None and not name_verdicts.is_module(verdict.name):
+            if verdict is not None:
                 self._report(node, "mention", verdict)
 
     def visit_Assign(self, node):

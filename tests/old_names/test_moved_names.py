@@ -94,6 +94,7 @@ def test_every_target_exists():
     with compat.patch_tensorflow():
         missing = [now for _, now in rows() if is_here(now) and found(now) is None]
         homes = {home for home in moved_names.MODULES.values() if home.startswith("tf.")}
+        homes -= {"tf.python.ops.gen_training_ops"} if versions.has_contrib() else set()
         assert not missing and all(found(home) is not None for home in homes)
 
 
@@ -116,7 +117,10 @@ if versions.has_contrib():
     def test_modules_have_the_names_of_contrib(module):
         """Those of tf_slim: see tests/clients/client_names_of_slim.py."""
         home = moved_names.MODULES[module]
-        if home.startswith("tf."):
+        if module.endswith(".distribution_strategy_context"):
+            # Functions that an optimizer asks; the rest is TensorFlow's own.
+            assert tf.distribute.get_strategy is found(module).get_strategy
+        elif home.startswith("tf.") and found(home):
             old, new = found(module), found(home)
             names = {name for name in dir(old) if not name.startswith("_")}
             names -= {"absolute_import", "division", "print_function"}

@@ -226,7 +226,7 @@ def test_classes_over_files(uses):
     }
 
 
-def test_star_imports_and_private_modules_need_manual_work(uses):
+def test_star_imports_need_manual_work_and_private_modules_a_change(uses):
     found = uses(
         a="from tensorflow.contrib.opt import *\nLazyAdamOptimizer(1)\n",
         b="from tensorflow.python.training import training_ops\ntraining_ops.apply_adam()\n",
@@ -234,7 +234,7 @@ def test_star_imports_and_private_modules_need_manual_work(uses):
     assert [(use[0], use[3]) for use in found] == [
         ("star import", "manual"),
         ("constructor", "change"),
-        ("import", "manual"),
+        ("removed", "change"),
     ]
 
 

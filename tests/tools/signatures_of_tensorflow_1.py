@@ -61,6 +61,7 @@ REASONS = (
     (_DATA + r".*: reshuffle_each_iteration=None is True", "None means True."),
     (_DATA + r".*\.zip: datasets is in \*args", "It takes a tuple of datasets, too."),
     (_DATA + r".*: reader=TFRecordDatasetV1 is None", "None means TFRecordDataset."),
+    (r".*_ops\.\w+: name is multiply_linear_by_lr.*", "A name is no boolean: an error."),
     (r"tf\.contrib\.tpu\.python\.ops\..*", "Of other types: an error, and on TPUs only."),
     (r".*\.scale_gradient: inputs is before .*", "1.15's decorator hides these arguments."),
     (_KERAS + r"applications\..*: \w+ is before .*", "1.15's decorator hides these arguments."),
