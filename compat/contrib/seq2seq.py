@@ -15,12 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from .rnn_linear import check_cell
-from .seq2seq_helpers import (
-    GreedyEmbeddingHelper,
-    Helper,
-    TrainingHelper,
-    swap_batch_and_time,
-)
+from .seq2seq_helpers import GreedyEmbeddingHelper, Helper, TrainingHelper, swap_batch_and_time
 
 if TYPE_CHECKING:
     from .seq2seq_attention import (

@@ -4,7 +4,6 @@ The rows of `NAMES` have the form of the rows in `table.py`; a name with a new n
 returned with another meaning. `MODULES` maps modules to the modules that have their names.
 """
 
-_SCIPY_IMAGES = "SciPy has no functions for images: use imageio, or PIL.Image."
 _FINANCE = "The package numpy_financial has it (pip install numpy-financial)."
 
 NAMES = (
@@ -55,8 +54,12 @@ NAMES = (
         "scipy.integrate",
     ),
     ("scipy.misc", "comb factorial factorial2 factorialk logsumexp", "scipy.special"),
-    ("scipy.misc", "bytescale fromimage imfilter imread", None, _SCIPY_IMAGES),
-    ("scipy.misc", "imresize imrotate imsave imshow toimage", None, _SCIPY_IMAGES),
+    (
+        "scipy.misc",
+        "bytescale fromimage imfilter imread imresize imrotate imsave imshow toimage",
+        None,
+        "SciPy has no functions for images: use imageio, or PIL.Image.",
+    ),
 )
 # Names that `legacy-opt run` gives back, although no name replaces them.
 GIVEN_BACK = {

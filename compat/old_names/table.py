@@ -269,16 +269,14 @@ DEFINED_IN = (
     (
         "tf.contrib.layers",
         "tf.contrib.layers.python.layers",
-        {
-            "optimizers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
-        },
+        {"optimizers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss"},
     ),
     (
         "tf.contrib.training",
         "tf.contrib.training.python.training",
         {
             "training": "add_gradients_summaries clip_gradient_norms clip_gradient_norms_fn "
-            "create_train_op multiply_gradients",
+            "create_train_op multiply_gradients"
         },
     ),
     (
@@ -291,11 +289,7 @@ DEFINED_IN = (
         "tf.contrib.framework.python.ops",
         {"variables": "create_global_step get_global_step get_or_create_global_step"},
     ),
-    (
-        "tf.contrib.tpu",
-        "tf.contrib.tpu.python.tpu",
-        {"tpu_optimizer": "CrossShardOptimizer"},
-    ),
+    ("tf.contrib.tpu", "tf.contrib.tpu.python.tpu", {"tpu_optimizer": "CrossShardOptimizer"}),
     (  # names that DeepRec added
         "tf.train",
         "tf.python.training",

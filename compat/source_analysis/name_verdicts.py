@@ -93,11 +93,7 @@ DECAY_RACE = (
     "In tf.contrib.opt nothing orders gradients and weight decay, so two runs differ. To compare "
     "results, use legacy_opt on 1.15, too (`legacy-opt docs differences_from_originals`)."
 )
-_PRIVATE_TO_ESTIMATORS = "Private to Estimators: call the optimizer's class."
-_REMOVED = {
-    "get_optimizer_instance": _PRIVATE_TO_ESTIMATORS,
-    "get_optimizer_instance_v2": _PRIVATE_TO_ESTIMATORS,
-}
+_REMOVED = ("get_optimizer_instance", "get_optimizer_instance_v2")
 
 
 @functools.lru_cache(maxsize=None)
@@ -118,7 +114,8 @@ def verdict(name):
     if keras:
         return _keras_verdict(name, keras)
     if last in _REMOVED and ".python." in name and name.startswith("tensorflow"):
-        return Verdict(MANUAL, name, None, _REMOVED[last])
+        advice = "Private to Estimators: call the optimizer's class."
+        return Verdict(MANUAL, name, None, advice)
     slim = _SLIM.match(name)
     if slim and slim.group("name") in _SLIM_HELPERS:
         return _slim_verdict(name, slim.group("name"))
