@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, List, Optional, Tuple
 
 import tensorflow as tf
 
+from legacy_opt.core.nearest_names import did_you_mean
+
 if TYPE_CHECKING:
     from .rnn_cells import CoupledInputForgetGateLSTMCell, LayerNormBasicLSTMCell, NASCell
     from .rnn_fused import LSTMBlockCell, LSTMBlockFusedCell, TimeReversedFusedRNN
@@ -44,7 +46,8 @@ def __getattr__(name: str) -> Any:
 
         home = next(each for each in (rnn_cells, rnn_fused, rnn_wrappers) if hasattr(each, name))
         return getattr(home, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    hint = did_you_mean(name, __all__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}")
 
 
 def stack_bidirectional_dynamic_rnn(
