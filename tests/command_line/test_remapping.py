@@ -70,12 +70,14 @@ def test_the_versions_that_crash():
 
 if versions.remapping_crashes():  # other versions have nothing to test
 
+    @pytest.mark.every_lane
     def test_a_script_with_layer_normalization_does_not_crash(tmp_path):
         page = (ROOT / "docs" / "old_scripts.md").read_text(encoding="utf-8")
         _, _, program = page.partition("<!-- file: layer_norm.py -->\n```python\n")
         (tmp_path / "layer_norm.py").write_text(program.partition("```")[0])
         plain = programs.run_in_new_python("layer_norm.py", seconds=120, folder=tmp_path)
-        assert plain.returncode == -signal.SIGSEGV, plain.stderr
+        # Whether it crashes may depend on the processor, as its kernels do.
+        assert plain.returncode in (0, -signal.SIGSEGV), plain.stderr
         process = start("run", "layer_norm.py", cwd=str(tmp_path))
         output, errors = process.communicate(timeout=120)
         assert process.returncode == 0 and output.startswith("[[-1.")

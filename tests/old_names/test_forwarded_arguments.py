@@ -35,6 +35,7 @@ if versions.has_contrib():
 
 else:
 
+    @pytest.mark.every_lane
     def test_no_name_is_forwarded_with_another_meaning():
         table = signatures.table()
         lines = [line for line, lanes in table.items() if signatures.LANE in lanes]
