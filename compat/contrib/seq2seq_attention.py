@@ -44,8 +44,11 @@ class _Mechanism(AttentionMechanism):
     keys, values, batch_size, alignments_size, memory_layer, query_layer = stored_privately(
         "keys values batch_size alignments_size memory_layer query_layer"
     )
-    state_size: Any = property(lambda self: self.alignments_size)
     _query_layer: Any = None
+
+    @property
+    def state_size(self) -> Any:
+        return self.alignments_size
 
     def __init__(self, units, memory, lengths, probability, mask_value, dtype, key_value_fn, name):
         self._num_units, self._lengths, self._mask_value = units, lengths, mask_value

@@ -40,6 +40,7 @@ _RECORDED = ROOT / "tests" / "data" / "signatures_tf115.txt"
 _TABLE = ROOT / "tests" / "data" / "forwarded_names.txt"
 LANE = ".".join(tf.__version__.split(".")[:2])
 _NO_NAMES = ("absolute_import", "division", "print_function", "python", "api", "tf_export")
+_NO_NAMES += ("HAS_PANDAS",)  # whether pandas is installed
 _P = inspect.Parameter
 _DATA, _KERAS = r"tf\.contrib\.data\.", r"tf\.contrib\.keras\."
 # Regular expressions of differences, after the name, and the reason for which a call has the old
@@ -53,7 +54,6 @@ REASONS = (
     (r"tf\.contrib\.rnn\.RNNCell\.build: _ is input_shape|.*: no _", "Only a name is new."),
     (r"tf\.contrib\.rnn\.LSTMBlockFusedCell\.build: .*", "Only a name is new."),
     (r"tf\.python\.estimator\.estimator_lib\.DNNL\w+: .*", "TensorFlow's own, up to 2.15."),
-    (r"tf\.python\.estimator\..*\.HAS_PANDAS: .*", "It says whether pandas is installed."),
     (r".*\.BoostedTrees\w+: \w+=object\(\) is [12]", "The object meant this number."),
     (r".*\.EventsWriter[.:].*", "The same methods, whose signature Python cannot read."),
     (r".*\.mnist\.read_data_sets: source_url=.*", "It downloads nothing, and says so."),
