@@ -1,4 +1,4 @@
-"""The hyperparameters of `tf.contrib.training`."""
+"""The hyperparameters and the buckets of `tf.contrib.training`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any, Dict, Mapping, Optional, Tuple
 
 from legacy_opt.core.nearest_names import did_you_mean
 
-__all__ = ["HParams", "parse_values"]
+from .training_buckets import bucket_by_sequence_length
+
+__all__ = ["HParams", "bucket_by_sequence_length", "parse_values"]
 
 # name=value, name=[value,value] or name[index]=value; a comma or the end follows.
 _ASSIGNMENT = re.compile(

@@ -242,7 +242,7 @@ NAMES = (
     ("tf.contrib.training", "train", "tf_slim.training", SLIM),
     (
         "tf.contrib.training",
-        "bucket bucket_by_sequence_length",
+        "bucket",
         None,
         "Use tf.data.experimental.bucket_by_sequence_length, which needs no queues.",
     ),
@@ -410,7 +410,11 @@ _DEFINED_IN = (
         "device_assignment tpu tpu_config tpu_estimator",
         "tf.contrib.tpu",
     ),
-    ("tf.contrib.training.python.training", "evaluation hparam training", "tf.contrib.training"),
+    (
+        "tf.contrib.training.python.training",
+        "bucket_ops evaluation hparam training",
+        "tf.contrib.training",
+    ),
 )
 # {private module: public module}
 DEFINED_IN = {

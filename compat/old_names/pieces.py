@@ -67,7 +67,7 @@ NAMES = (
         """,
         _PIECES + "seq2seq",
     ),
-    ("tf.contrib.training", "HParams parse_values", _PIECES + "training"),
+    ("tf.contrib.training", "HParams bucket_by_sequence_length parse_values", _PIECES + "training"),
     ("tf.contrib.learn.datasets", "mnist", _MNIST),
     ("tf.examples.tutorials.mnist", "input_data=mnist", _MNIST, "It downloads nothing."),
 )

@@ -1,0 +1,84 @@
+"""The batches of `tf.contrib.training` whose examples have similar lengths."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, Optional, Sequence, Tuple
+
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+
+def bucket_by_sequence_length(
+    input_length: Any,
+    tensors: Any,
+    batch_size: Any,
+    bucket_boundaries: Sequence[int],
+    num_threads: int = 1,
+    capacity: int = 32,
+    bucket_capacities: Optional[Sequence[int]] = None,
+    shapes: Optional[Sequence[Any]] = None,
+    dynamic_pad: bool = False,
+    allow_smaller_final_batch: bool = False,
+    keep_input: Any = True,
+    shared_name: Optional[str] = None,
+    name: Optional[str] = None,
+) -> Tuple[tf.Tensor, Any]:
+    """Returns the lengths and the tensors of the next batch, which queue runners make.
+
+    The tensors `input_length` (an int32 scalar) and `tensors` (a list or dict) are one example. It
+    comes into the bucket of its length; `bucket_boundaries` are the first lengths of all buckets
+    but the first. `batch_size` may be a list with a number for each bucket. With `dynamic_pad`, the
+    tensors of a batch get the same shape by zeros or empty strings at the end.
+    """
+    count = len(bucket_boundaries) + 1
+    if count == 1 or list(bucket_boundaries) != sorted(set(bucket_boundaries)):
+        raise ValueError(f"bucket_boundaries must be increasing numbers, got {bucket_boundaries}")
+    sizes = batch_size if isinstance(batch_size, (list, tuple)) else [batch_size] * count
+    capacities = bucket_capacities or [capacity] * count
+    if not len(sizes) == len(capacities) == count:
+        raise ValueError(f"batch_size and bucket_capacities need {count} numbers, one a bucket")
+    with v1.name_scope(name, "bucket_by_sequence_length"):
+        length = tf.convert_to_tensor(input_length, tf.int32, name="input_length")
+        example = [length, *map(tf.convert_to_tensor, tf.nest.flatten(tensors))]
+        types = [each.dtype for each in example]
+        create = functools.partial(
+            v1.PaddingFIFOQueue if dynamic_pad else v1.FIFOQueue,
+            dtypes=types,
+            shapes=[each.shape for each in example] if shapes is None else [[], *shapes],
+        )
+        queues = [
+            create(each, shared_name=shared_name and f"{shared_name}_{index}")
+            for index, each in enumerate(capacities)
+        ]
+        is_known = not allow_smaller_final_batch and sizes is not batch_size
+        size = tf.TensorShape([tf.get_static_value(sizes[0]) if is_known else None])
+        of_batch = [size.concatenate(each) for each in queues[0].shapes]
+        batches = v1.PaddingFIFOQueue(capacity, types, of_batch, shared_name=shared_name)
+        bucket = tf.reduce_sum(tf.cast(length >= list(bucket_boundaries), tf.int32))
+        bucket = tf.where(keep_input, bucket, -1)
+        into_bucket = tf.group(
+            *(
+                v1.cond(tf.equal(bucket, index), functools.partial(each.enqueue, example), tf.no_op)
+                for index, each in enumerate(queues)
+            )
+        )
+        of_buckets = [
+            each.dequeue_up_to if allow_smaller_final_batch else each.dequeue_many
+            for each in queues
+        ]
+        to_batches = [batches.enqueue(read(size)) for read, size in zip(of_buckets, sizes)]
+        _run(queues[:1], to_batches, [batches])
+        _run([batches], [into_bucket] * num_threads, queues)
+        lengths, *values = batches.dequeue()
+    return lengths, tf.nest.pack_sequence_as(tensors, values)
+
+
+def _run(queues, operations, closed):
+    """Adds a runner for operations, at the end of which queues are closed."""
+    ends = tf.errors.OutOfRangeError, tf.errors.CancelledError
+    close = tf.group(*(each.close() for each in closed))
+    cancel = tf.group(*(each.close(cancel_pending_enqueues=True) for each in closed))
+    runner = v1.train.QueueRunner(queues[0], operations, close, cancel, ends)
+    v1.train.add_queue_runner(runner)
