@@ -286,8 +286,7 @@ def embedding_rnn_seq2seq(
 ) -> Decoded:
     """Encodes symbols, and runs `embedding_rnn_decoder` from the last state on."""
     with v1.variable_scope(scope or "embedding_rnn_seq2seq", dtype=dtype) as scope:
-        encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_encoder_symbols, embedding_size)
-        _, start = v1.nn.static_rnn(encoder, encoder_inputs, dtype=scope.dtype)
+        _, start = _encoded(encoder_inputs, cell, num_encoder_symbols, embedding_size, scope)
         if output_projection is None:
             cell = rnn.OutputProjectionWrapper(cell, num_decoder_symbols)
         fixed = decoder_inputs, start, cell, num_decoder_symbols, embedding_size, output_projection
@@ -310,8 +309,7 @@ def embedding_attention_seq2seq(
 ) -> Decoded:
     """Encodes symbols, and runs `embedding_attention_decoder` from the last state on."""
     with v1.variable_scope(scope or "embedding_attention_seq2seq", dtype=dtype) as scope:
-        encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_encoder_symbols, embedding_size)
-        encoded, start = v1.nn.static_rnn(encoder, encoder_inputs, dtype=scope.dtype)
+        encoded, start = _encoded(encoder_inputs, cell, num_encoder_symbols, embedding_size, scope)
         output_size = None
         if output_projection is None:
             output_size = num_decoder_symbols
@@ -324,6 +322,12 @@ def embedding_attention_seq2seq(
         return _decoded(
             lambda *fed: embedding_attention_decoder(*fixed, *fed, **attention), feed_previous, cell
         )
+
+
+def _encoded(symbols, cell, num_symbols, embedding_size, scope):
+    """Returns the outputs and the last state of a copy of a cell, which embeds symbols."""
+    encoder = rnn.EmbeddingWrapper(copy.deepcopy(cell), num_symbols, embedding_size)
+    return v1.nn.static_rnn(encoder, symbols, dtype=scope.dtype)
 
 
 def _decoded(decode, feed_previous, cell):
