@@ -1,6 +1,7 @@
 """The environments of the lanes, and what all tasks share."""
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import resource
@@ -52,7 +53,8 @@ def environment(session, lane, examples=False):
         # One command installs all packages, because a second command that does not name TensorFlow
         # could replace packages that TensorFlow needs. pip keeps the versions that are installed.
         extras = "[test,examples]" if examples else "[test]"
-        install(session, python, "-e", "." + extras, *packages)
+        with alone():  # setuptools writes into the checkout
+            install(session, python, "-e", "." + extras, *packages)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
     stamp.write_text(wanted)
@@ -63,6 +65,14 @@ def new_environment(session, base, python):
     """Creates an environment, or repairs it; its pip supports editable installs."""
     session.run(base, "-m", "venv", str(Path(python).parents[1]), external=True)
     install(session, python, "--upgrade", "pip")
+
+
+@contextlib.contextmanager
+def alone():
+    """Waits until no other process is in this scope."""
+    with open(ENVIRONMENTS / "lock", "w", encoding="utf-8") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager
@@ -114,8 +124,7 @@ def small_environment(session, home, base, *requirements):
 def prepare(session, lane):
     """Installs TensorFlow in a lane's new environment; `environment` installs the rest.
 
-    Several lanes can do this at the same time. They cannot install this package at the same time,
-    because setuptools writes into the checkout.
+    Several lanes do this at the same time.
     """
     base, home = lanes.find_python(lane.python), ENVIRONMENTS / lane.name
     if base is not None and not home.exists():

@@ -43,12 +43,25 @@ KERAS_VERSION = "import keras; print(keras.__version__)"
 def test(session, lane):
     """Runs the tests on a lane. Arguments after -- are passed to pytest.
 
-    With --turns, the lanes whose Python is installed divide the long tests among themselves.
+    With --turns, the lanes whose Python is installed divide the long tests among themselves. The
+    result is written into a file, because `report` runs in another process than these tests.
     """
+    result_file(lane.name).unlink(missing_ok=True)
     results[lane.name] = "failed before its tests ended"
-    python = environment(session, lane, lanes.needs_examples(session.posargs))
-    session.run(python, "-m", "legacy_opt", "doctor", external=True)
-    run_tests(session, lane.name, python, turn_of(lane, session.posargs))
+    try:
+        python = environment(session, lane, lanes.needs_examples(session.posargs))
+        session.run(python, "-m", "legacy_opt", "doctor", external=True)
+        run_tests(session, lane.name, python, turn_of(lane, session.posargs))
+        results[lane.name]["passed"] = True
+    finally:
+        ENVIRONMENTS.mkdir(exist_ok=True)
+        content = json.dumps([results[lane.name], spent])
+        lanes.replace_file(result_file(lane.name), content)
+
+
+def result_file(name):
+    """Returns the file in which `test` leaves the result of a lane for `report`."""
+    return ENVIRONMENTS / f"result-{name}.json"
 
 
 @nox.session(python=False)
@@ -81,7 +94,9 @@ def run_tests(session, name, python, words, env=None):
     if path.exists():
         path.unlink()
     # One process runs all tests of a file, because these tests share fixtures and Sessions.
-    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
+    workers = os.environ.get("WORKERS", "2")
+    command = [python, "-m", "pytest", "-q", "-n", workers, "--dist", "loadfile"]
+    command.append(f"--report={path}")
     kernels = {"LEGACY_OPT_KERNELS": str(ENVIRONMENTS / "kernels")}  # of all lanes
     try:
         with counted(name):
@@ -107,6 +122,7 @@ def handover(session):
     If tests are part of the run, both lanes must have run their tests before.
     """
     old, new = LANES[0], LANES[-1]
+    read_results(session.posargs)
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
         session.skip(f"lanes {old.name} and {new.name} are needed")
     script = ["-m", "tests.tools.handover"]
@@ -123,6 +139,16 @@ def handover(session):
     for steps, lane in enumerate((old, new, old), 1):
         session.run(pythons[lane], *model, str(20 * steps), external=True)
     results["handover"] = ("\n" + " " * 10).join(reports)
+
+
+def read_results(words):
+    """Adds the results of the lanes named in `words`, whose `test` ran in other processes."""
+    for name in [lane.name for lane in LANES if lane.name in words and lane.name not in results]:
+        path = result_file(name)
+        content = path.read_text(encoding="utf-8") if path.exists() else '["failed", {}]'
+        results[name], times = json.loads(content)
+        for task, sums in times.items():
+            spent[task] = [old + new for old, new in zip(spent.get(task, (0, 0)), sums)]
 
 
 @nox.session(python=False)
@@ -148,7 +174,12 @@ def oldest_keras(session):
 
 @nox.session(python=False)
 def report(session):
-    """Prints the results of the lanes of this run, and the slowest tests."""
+    """Prints the results of the lanes, and the slowest tests.
+
+    Arguments are the names of lanes that `test` has tested in other processes. If the tests of one
+    of these have failed, the session fails.
+    """
+    read_results(session.posargs)
     row = "%-14s%8s%8s%8s%9s%9s%9s"
     lines = ["", row % ("lane", "run", "passed", "failed", "skipped", "seconds", "CPU s")]
     for name, result in results.items():
@@ -158,6 +189,15 @@ def report(session):
     print("\n".join(lines + slowest()))
     if all(isinstance(result, str) for result in results.values()):
         session.error("No lane has run.")
+    failed = [name for name in results if name in session.posargs and not has_passed(name)]
+    if failed:
+        session.error(f"The tests have failed on {', '.join(failed)}.")
+
+
+def has_passed(name):
+    """Returns whether the tests of a lane have passed, or were skipped for want of its Python."""
+    result = results[name]
+    return result.startswith("skipped") if isinstance(result, str) else "passed" in result
 
 
 def account(row, name):

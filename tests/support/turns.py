@@ -73,8 +73,9 @@ def pytest_collection_modifyitems(config, items):
         if config.getoption("turn"):
             chosen = set(daily(items))
             here = chosen & set(share(items, *config.getoption("turn")))
+            elsewhere = chosen - here
             left[TOO_MANY] = [item for item in items if item not in chosen]
-            left[ANOTHER_LANES_TURN] = [item for item in items if item in chosen - here]
+            left[ANOTHER_LANES_TURN] = [item for item in items if item in elsewhere]
             items[:] = [item for item in items if item in here]
     if hasattr(config, "workerinput"):  # with xdist
         items[:] = longest_first(items)
