@@ -51,12 +51,25 @@ def results():
 
 
 def copy_pages(source):
-    """Copies docs/ and CHANGELOG.md into an empty folder."""
+    """Copies docs/ and CHANGELOG.md into an empty folder, and parts of README.md.
+
+    The first page includes these parts: the files that README shows, and what is between markers
+    such as <!-- exact -->, as exact.inc.
+    """
     ignored = shutil.ignore_patterns("site", "data", "*.txt")
     shutil.copytree(str(ROOT / "docs"), str(source), ignore=ignored)
-    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    changes = re.sub(r"\]\(docs/", "](", changes)
-    (source / "changelog.md").write_text(changes, encoding="utf-8")
+    parts = {"changelog.md": text_with_links_from_docs("CHANGELOG.md")}
+    readme = text_with_links_from_docs("README.md")
+    parts.update(re.findall(r"^<!-- file: (\S+) -->\n```python\n(.*?)^```$", readme, re.M | re.S))
+    marked = re.findall(r"^<!-- (\w+) -->\n(.*?)^<!-- /\1 -->$", readme, re.M | re.S)
+    parts.update((f"{name}.inc", text) for name, text in marked)
+    for name, text in parts.items():
+        (source / name).write_text(text, encoding="utf-8")
+
+
+def text_with_links_from_docs(name):
+    """Returns the text of a file of the checkout, whose links to pages are as from docs/."""
+    return re.sub(r"\]\(docs/", "](", (ROOT / name).read_text(encoding="utf-8"))
 
 
 def write_reference(folder):

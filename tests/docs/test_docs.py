@@ -14,6 +14,7 @@ from tests.support.cases import optimizers_in
 from tests.support.keras import keras_ways
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
+from tests.tools import old_names
 
 v1 = tf.compat.v1
 
@@ -99,6 +100,23 @@ def test_no_text_installs_tf_keras_with_its_dependencies():
         text = path.read_text(encoding="utf-8")
         assert not re.search(r"pip install (?!--no-deps)[^`\n]*tf[-_]keras", text), path
         assert path.name != "setup.py" or "tf-keras" not in text
+
+
+@pytest.mark.once
+def test_the_numbers_of_the_first_page_are_those_of_the_pages_that_it_links():
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in PAGES}
+    claimed = re.findall(r"^\* \*\*(\d+) [a-z ]+\*\*", texts["index"], re.M)
+    bits, versions_tested, times, names = map(int, claimed)
+    lanes_and_others = re.findall(r"^\| (\d\.\S+) \| 3\.\d+ \|", texts["compatibility"], re.M)
+    assert versions_tested == len(set(lanes_and_others))
+    moves = re.findall(r"^\| [ABC]: .* \| (equal bit for bit) \|", texts["migration"], re.M)
+    assert (bits, len(moves)) == (0, 3)
+    (keras, native) = (
+        re.search(rf"^\| {name} \|.* (\d+) \| [^|]+ \|$", texts["native"], re.M).group(1)
+        for name in ("Keras 3 Adam", "v1 Adam, `to_keras`, native")
+    )
+    assert times == int(keras) // int(native)
+    assert names <= old_names.replaced() < names + 100, "write the new number into docs/index.md"
 
 
 def test_links_lead_somewhere():
