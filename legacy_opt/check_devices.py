@@ -7,9 +7,8 @@ twice. NumPy computes the same from a recorded rule. ShampooOptimizer and float1
 there, TensorFlow on the first CPU is the reference. Bad verdicts make the exit code 1.
 
 Differences are in ulps, the distance of neighbouring numbers in [1, 2), where the weights start.
-TensorFlow does not promise the bits of NumPy. GPUs fuse multiplications and additions, and round
-divisions, roots and sums in other ways, so a weight may move by an ulp or two per step. A wrong
-update moves it by tens (float16) to millions of ulps. `LIMIT` is between the two.
+GPUs fuse multiplications and additions, and round divisions, roots and sums in other ways: weights
+may move by an ulp or two per step. A wrong update moves them by tens (float16) to millions.
 
 TensorFlow moves operations without a kernel for a device to another device, here as in a training.
 The last column lists them, from the partitions of the graph that the devices have executed.
@@ -19,11 +18,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import platform
 import re
 import sys
 import warnings
-from typing import Any, Dict, Iterable, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterable, Optional, Set, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -39,9 +39,8 @@ Weights = Dict[str, np.ndarray]
 CONFIG = v1.ConfigProto(allow_soft_placement=True, gpu_options={"allow_growth": True})
 CPU = "CPU:0"
 DTYPES = ("float32", "float64", "float16")
-LIMIT = 16
+LIMIT = 16  # ulps
 UNSUPPORTED = re.compile("No OpKernel|does not match type|not in list of allowed values")
-BAD = ("WRONG", "FAILS")
 # Weights of float16, too, move by many ulps. No dtype rounds these numbers: TensorFlow 2.4 passes
 # some in float64 and some rounded to float32.
 ARGUMENTS = {"learning_rate": 0.125, "epsilon": 2**-7}
@@ -110,17 +109,10 @@ def compared(device: str, cls: type, dtype: str) -> Tuple[str, Set[str]]:
     except (TypeError, ValueError, tf.errors.OpError) as error:
         text = " ".join(str(error).split())
         return "unsupported" if UNSUPPORTED.search(text) else f"FAILS: {text:.200}", set()
-    ulps = max(np.max(np.abs(np.float64(found[name]) - expected[name])) for name in START)
-    ulps /= np.finfo(dtype).eps
+    differences = [np.abs(np.float64(found[name]) - expected[name]) for name in START]
+    ulps = np.max(differences) / np.finfo(dtype).eps
     text = "exact" if ulps == 0 else f"{ulps:.2g} ulp"
     return text if ulps <= LIMIT else "WRONG: " + text, elsewhere  # NaN is wrong, too
-
-
-def devices() -> List[str]:
-    """Returns the devices on which a Session runs operations, such as "GPU:0"."""
-    with v1.Session(config=CONFIG, graph=tf.Graph()) as session:
-        names = [each.name.partition("/device:")[2] for each in session.list_devices()]
-    return [name for name in names if not name.startswith("XLA_")]
 
 
 def main(classes: Iterable[type]) -> int:
@@ -133,15 +125,17 @@ def main(classes: Iterable[type]) -> int:
             print(each.name, experimental.get_device_details(each))
     if hasattr(experimental, "enable_tensor_float_32_execution"):
         experimental.enable_tensor_float_32_execution(False)  # 10 bits, in ShampooOptimizer
+    with v1.Session(config=CONFIG, graph=tf.Graph()) as session:
+        devices = [each.name.partition("/device:")[2] for each in session.list_devices()]
+        devices = [device for device in devices if not device.startswith("XLA_")]
     line = "{:7} {:33}" + " {:11}" * len(DTYPES) + " {}"
     print(line.format("device", "optimizer", *DTYPES, "not placed there"))
     bad = 0
-    for device in devices():
-        for cls in classes:
-            verdicts, operations = zip(*(compared(device, cls, dtype) for dtype in DTYPES))
-            elsewhere = ", ".join(sorted(set().union(*operations)))
-            print(line.format(device, cls.__name__, *verdicts, elsewhere).rstrip(), flush=True)
-            bad += sum(verdict.startswith(BAD) for verdict in verdicts)
+    for device, cls in itertools.product(devices, classes):
+        verdicts, operations = zip(*(compared(device, cls, dtype) for dtype in DTYPES))
+        elsewhere = ", ".join(sorted(set().union(*operations)))
+        print(line.format(device, cls.__name__, *verdicts, elsewhere).rstrip(), flush=True)
+        bad += sum(verdict.startswith(("WRONG", "FAILS")) for verdict in verdicts)
     print(f"{bad} bad verdicts. Please file this output with the project's issues, bad or not.")
     return int(bad > 0)
 

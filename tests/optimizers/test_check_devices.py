@@ -1,6 +1,10 @@
-"""Tests of `python -m legacy_opt.check_devices`, on two CPUs of TensorFlow's."""
+"""Tests of `python -m legacy_opt.check_devices`, on two CPUs of TensorFlow's.
+
+Whether a result is exact depends on the processor and on TensorFlow.
+"""
 
 import math
+import re
 
 import pytest
 import tensorflow as tf
@@ -9,6 +13,7 @@ import legacy_opt
 from legacy_opt import check_devices
 
 v1 = tf.compat.v1
+GOOD = re.compile(r"exact|[\d.]+ ulp")
 pytestmark = pytest.mark.every_lane  # the kernels and their placement are TensorFlow's
 
 
@@ -28,34 +33,35 @@ def altered(cls, monkeypatch, alter):
     monkeypatch.setattr(cls, "apply_gradients", wrong)
 
 
+def scaled(rows, factor):
+    return tf.IndexedSlices(rows.values * factor, rows.indices, rows.dense_shape)
+
+
 def test_each_device_and_dtype_is_checked(monkeypatch, capsys):
     monkeypatch.setattr(check_devices, "DTYPES", ("float32", "float16"))
     assert check_devices.main([v1.train.AdagradDAOptimizer, legacy_opt.RegAdagradOptimizer]) == 0
     first, *lines, last = capsys.readouterr().out.splitlines()
     assert f"TensorFlow {tf.__version__}, " in first and last.startswith("0 bad verdicts.")
-    verdicts = {
-        tuple(line.split()[:2]): line[42:].split("  ") for line in lines if line.startswith("CPU:")
-    }
-    verdicts = {key: [each.strip() for each in texts if each] for key, texts in verdicts.items()}
-    assert verdicts == {
-        ("CPU:0", "AdagradDAOptimizer"): ["0.12 ulp", "unsupported"],
-        ("CPU:0", "RegAdagradOptimizer"): ["exact", "reference"],
-        ("CPU:1", "AdagradDAOptimizer"): ["0.12 ulp", "unsupported"],
-        ("CPU:1", "RegAdagradOptimizer"): ["exact", "exact"],
-    }
+    rows = [re.split(" +", GOOD.sub("good", line)) for line in lines if line.startswith("CPU:")]
+    assert rows == [
+        ["CPU:0", "AdagradDAOptimizer", "good", "unsupported"],
+        ["CPU:0", "RegAdagradOptimizer", "good", "reference"],
+        ["CPU:1", "AdagradDAOptimizer", "good", "unsupported"],
+        ["CPU:1", "RegAdagradOptimizer", "good", "good"],
+    ]
 
 
 @pytest.mark.parametrize(
-    "factor, verdict", [(1.0, "exact"), (1.001, "WRONG: "), (math.nan, "WRONG: nan")]
+    "factor, verdict", [(1.0, GOOD.pattern), (1.001, "WRONG: [0-9]"), (math.nan, "WRONG: nan")]
 )
 def test_a_wrong_update_is_seen(monkeypatch, factor, verdict):
     altered(
         v1.train.AdagradOptimizer,
         monkeypatch,
-        lambda apply, pairs: apply([(pairs[0][0] * factor, pairs[0][1]), pairs[1]]),
+        lambda apply, pairs: apply([pairs[0], (scaled(pairs[1][0], factor), pairs[1][1])]),
     )
     found, _ = check_devices.compared("CPU:1", v1.train.AdagradOptimizer, "float32")
-    assert found.startswith(verdict)
+    assert re.match(verdict, found)
 
 
 def test_operations_on_another_device_are_listed(monkeypatch):
@@ -66,11 +72,12 @@ def test_operations_on_another_device_are_listed(monkeypatch):
             least = tf.minimum(pairs[0][0], 1e30)
         return apply([(least, pairs[0][1]), pairs[1]])
 
-    assert check_devices.compared("CPU:1", cls, "float64") == ("exact", set())
+    verdict, operations = check_devices.compared("CPU:1", cls, "float64")
+    assert GOOD.match(verdict) and operations == set()
     altered(cls, monkeypatch, with_cpu_0)
     verdict, operations = check_devices.compared("CPU:1", cls, "float64")
-    assert verdict == "exact" and "Minimum" in operations and operations <= {"Minimum", "Const"}
-    assert check_devices.compared("CPU:0", cls, "float64") == ("exact", set())
+    assert GOOD.match(verdict) and "Minimum" in operations and operations <= {"Minimum", "Const"}
+    assert check_devices.compared("CPU:0", cls, "float64")[1] == set()
 
 
 def test_an_error_is_bad(monkeypatch, capsys):
