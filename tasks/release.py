@@ -253,7 +253,7 @@ def wheel_sources(name):
     source = (ROOT / "legacy_opt" / "__init__.py").read_text(encoding="utf-8")
     version = re.search(r'^__version__ = "(.+)"', source, re.M).group(1)
     (home / "source" / "VERSION").write_text(version, encoding="utf-8")
-    for name in "metadata.json", "LICENSE":
+    for name in "metadata.json", "LICENSE", "NOTICE":
         shutil.copy(str(ROOT / name), str(home / "source"))
     return home, str(home / "source" / "legacy_opt_native")
 

@@ -32,7 +32,7 @@ class MirroredStrategy(_Strategy):
         cross_device_ops: Optional[Any] = None,
         auto_shard_dataset: bool = False,
         cross_tower_ops: Optional[Any] = None,
-    ):
+    ) -> None:
         if [devices, num_gpus, num_gpus_per_worker].count(None) < 2:
             raise ValueError("Pass only one of devices, num_gpus and num_gpus_per_worker.")
         if devices is None and (num_gpus, num_gpus_per_worker) != (None, None):

@@ -7,7 +7,6 @@ OUTPUT/source, and Sphinx builds OUTPUT/html from them. The build fails on any w
 public name is not in the reference.
 """
 
-import ast
 import inspect
 import re
 import shutil
@@ -21,28 +20,6 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
 from tests.tools import public_api  # noqa: E402
-
-# Modules that need a library besides TensorFlow; their names are read from their source.
-OPTIONAL = [f"legacy_opt.recorded.{name}" for name in ("torch", "jax", "optax", "keras")]
-# The fields of their named tuples, which the section "Attributes" describes.
-FIELDS = "ids, values, count, hyperparams, shared, slots"
-
-
-def public_names():
-    """Returns a dict from each public module's name to a dict of its names and their values.
-
-    The values of names from optional modules, and of modules, are None.
-    """
-    found = {
-        module.__name__: {name: getattr(module, name) for name in sorted(module.__all__)}
-        for module in public_api.MODULES
-    }
-    for module in OPTIONAL:
-        path = ROOT.joinpath(*module.split(".")).with_suffix(".py")
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
-            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-                found[module] = dict.fromkeys(ast.literal_eval(node.value))
-    return found
 
 
 def results():
@@ -76,7 +53,7 @@ def write_reference(folder):
     """Writes one page for each public module, and a page with links to them."""
     folder.mkdir()
     pages = []
-    for module, names in public_names().items():
+    for module, names in public_api.public_names().items():
         text = [title(f"`{module}`"), f".. currentmodule:: {module}\n"]
         text += [directive(f"{module}.{name}", value) for name, value in names.items()]
         (folder / f"{module}.rst").write_text("\n".join(text), encoding="utf-8")
@@ -105,9 +82,7 @@ def directive(name, value):
         fields = getattr(value, "_fields", ())  # the section "Attributes" describes them
         members = ", ".join(sorted(public_api.members(value).difference(fields)))
         return f".. autoclass:: {name}\n" + (f"   :members: {members}\n" if members else "")
-    if value is None and name.split(".")[-1][0].isupper():
-        return f".. autoclass:: {name}\n   :members:\n   :exclude-members: {FIELDS}\n"
-    if callable(value) or value is None:
+    if callable(value):
         return f".. autofunction:: {name}\n"
     if inspect.ismodule(value):
         return f".. automodule:: {name}\n   :no-members:\n"
@@ -122,7 +97,9 @@ def missing_names(html):
     documented = {
         name for kind, names in inventory.items() if kind.startswith("py:") for name in names
     }
-    expected = {f"{module}.{name}" for module, names in public_names().items() for name in names}
+    expected = {
+        f"{module}.{name}" for module, names in public_api.public_names().items() for name in names
+    }
     return sorted((expected | set(results())) - documented)
 
 

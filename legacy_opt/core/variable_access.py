@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Optional, Union
+from typing import Any, ContextManager, Optional, Union
 
 import tensorflow as tf
 
@@ -28,19 +28,19 @@ _MAY_SHARE_MEMORY = re.compile(
 )
 
 
-def is_resource(variable):
+def is_resource(variable: Any) -> bool:
     """Whether `variable` is a resource variable (by default TF 1 creates ref variables)."""
     return hasattr(variable, "handle")
 
 
-def variable_shape(variable):
+def variable_shape(variable: Variable) -> Tensor:
     """Returns the shape of `variable` as an int32 tensor, without reading the variable's value."""
     if is_resource(variable):
         return tf.raw_ops.VariableShape(input=variable.handle)
     return tf.shape(variable)
 
 
-def variable_op(name, variable, **arguments):
+def variable_op(name: str, variable: Variable, **arguments: Any) -> Any:
     """Runs ``tf.raw_ops.<name>``, or ``tf.raw_ops.Resource<name>`` for a resource variable.
 
     Returns:
@@ -53,7 +53,7 @@ def variable_op(name, variable, **arguments):
     return getattr(tf.raw_ops, name)(ref=variable, **arguments).op
 
 
-def after(*operations):
+def after(*operations: Any) -> ContextManager[Any]:
     """Scope with control dependencies on operations and tensors; ignores None and eager tensors."""
     inputs = [getattr(here(each), "op", each) for each in operations if each is not None]
     return tf.control_dependencies([each for each in inputs if isinstance(each, tf.Operation)])
@@ -84,7 +84,7 @@ def read_on_own_device(variable):
             return variable.read_value()
 
 
-def here(value):
+def here(value: Any) -> Any:
     """Copies a tensor into the branch, loop or function that is being built.
 
     Without the copy, a control dependency on a tensor from outside would not work: v1 control flow
@@ -144,7 +144,7 @@ def _sharing_memory(tensor):
             waiting += each.op.inputs
 
 
-def gather_nd(variable, positions):
+def gather_nd(variable: Variable, positions: Tensor) -> Tensor:
     """Returns the elements at `positions`, and reads no other elements.
 
     Args:

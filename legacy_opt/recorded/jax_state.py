@@ -20,6 +20,8 @@ from legacy_opt.recorded.state_files import (
     group_of,
 )
 
+__all__ = ["load_state", "state_of"]
+
 
 def state_of(
     record: Record, state: Any, params: Any, names: Optional[Mapping[str, str]] = None

@@ -15,6 +15,8 @@ from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, write_arrays
 from legacy_opt.recorded.writing import PathLike
 
+__all__ = ["OptaxOwn", "from_state"]
+
 
 class OptaxOwn(NamedTuple):
     """One of optax' own optimizers, with the state of a recorded rule.

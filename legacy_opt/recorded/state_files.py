@@ -21,6 +21,8 @@ from legacy_opt.recorded.reading import loads
 from legacy_opt.recorded.records import Group, Record, RecordError
 from legacy_opt.recorded.writing import PathLike, dumps, replaced
 
+__all__ = ["SavedState", "load_into", "read", "state_of", "write"]
+
 VARIABLE, SLOT, SHARED = "variable/", "slot/", "shared/"
 GLOBAL_STEP, RECORD = "global_step", "record"
 _SAFETENSORS = ".safetensors"

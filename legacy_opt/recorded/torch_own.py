@@ -13,6 +13,8 @@ from legacy_opt.recorded.interpreter import check_array
 from legacy_opt.recorded.state_files import SavedState, check_variable
 from legacy_opt.recorded.writing import PathLike, replaced
 
+__all__ = ["TorchOwn", "from_state"]
+
 
 class TorchOwn(NamedTuple):
     """One of PyTorch's own optimizers, with the state of a recorded rule.

@@ -10,6 +10,8 @@ from legacy_opt.recorded.records import RecordError
 from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, distinct
 from legacy_opt.recorded.torch import RecordedOptimizer, in_tensorflow, named
 
+__all__ = ["load_state", "state_of"]
+
 
 def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = None) -> SavedState:
     """Returns a copy of the state of an optimizer, with the axes of the TensorFlow variables.

@@ -1,4 +1,7 @@
-"""Clips gradients whose norm is unusually large compared with its moving average."""
+"""Clips gradients whose norm is unusually large compared with its moving average.
+
+Source: `tf.contrib.layers.adaptive_clipping_fn` of TensorFlow 1.15.
+"""
 
 from __future__ import annotations
 

@@ -30,6 +30,7 @@ ALLOWED = {
     "public": ["core", "optimizers", "wrappers", "training"],
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
+    "check_devices": ["legacy_opt", "optimizers", "recorded", ".native_diagnosis"],
     ".arrays": [],
     ".beta_powers": [],
     ".contrib": ["versions", "core"],

@@ -9,35 +9,60 @@ API appears in a diff of docs/public_api.txt.
 import inspect
 
 import legacy_opt
-from legacy_opt import compat, native, recorded
+from legacy_opt import compat, native, recorded, rule_writing
 from legacy_opt.compat import contrib
 from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
+from legacy_opt.compat.contrib import rnn_linear
 from legacy_opt.compat.keras_bridge.session_comparison import Comparison
 from legacy_opt.compat.old_names.patching import Patch
 from legacy_opt.compat.plain_keras.measurement import Measurement
 from legacy_opt.compat.plain_keras.report import Moved, Translation, TranslationReport
+from legacy_opt.recorded import counterparts, state_files
 from legacy_opt.recorded import native as native_target
 from legacy_opt.recorded import numpy as numpy_target
 from tests.support.paths import ROOT
+from tests.tools import optional_modules
 
 PAGE = ROOT / "docs" / "public_api.txt"
 MODULES = (
     legacy_opt,
     compat,
     native,
+    rule_writing,
+    contrib,
     contrib.crf,
+    contrib.distribute,
+    contrib.framework,
     contrib.layers,
+    contrib.learn,
+    contrib.learn.datasets,
     contrib.learn.datasets.mnist,
     contrib.learn.preprocessing,
     contrib.legacy_seq2seq,
     contrib.metrics,
     contrib.rnn,
+    rnn_linear,
     contrib.seq2seq,
     contrib.training,
     recorded,
     numpy_target,
     native_target,
+    state_files,
 )
+# Modules that need a library besides TensorFlow.
+OPTIONAL = [
+    f"legacy_opt.recorded.{name}"
+    for name in (
+        "torch",
+        "torch_own",
+        "torch_state",
+        "jax",
+        "jax_state",
+        "optax",
+        "optax_own",
+        "keras",
+    )
+]
 # Classes that public functions return, and the classes of their attributes.
 RESULTS = (
     Comparison,
@@ -49,15 +74,24 @@ RESULTS = (
     TranslationReport,
     Moved,
     Measurement,
+    counterparts.Grade,
 )
+
+
+def public_names():
+    """Returns a dict from each public module's name to a dict of its names and their values."""
+    found = {
+        module.__name__: {name: getattr(module, name) for name in sorted(module.__all__)}
+        for module in MODULES
+    }
+    return {**found, **{module: optional_modules.public_names(module) for module in OPTIONAL}}
 
 
 def text():
     """Returns the content of docs/public_api.txt."""
     parts = []
-    for module in MODULES:
-        names = sorted(module.__all__)
-        parts += [heading(module.__name__), *(entry(name, getattr(module, name)) for name in names)]
+    for module, names in public_names().items():
+        parts += [heading(module), *(entry(name, value) for name, value in names.items())]
     parts += [heading("Results")] + [entry(cls.__name__, cls) for cls in RESULTS]
     return "\n".join(parts)
 
@@ -78,7 +112,8 @@ def entry(name, value):
     elif callable(value):
         lines = [f"def {name}{signature(value)}", *first_line(value)]
     else:
-        lines = [f"{name}: {type(value).__name__}"]
+        about = first_line(value) if inspect.ismodule(value) else []
+        lines = [f"{name}: {type(value).__name__}", *about]
     return "\n".join(lines) + "\n"
 
 

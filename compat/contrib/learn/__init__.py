@@ -1,5 +1,7 @@
 """Parts of `tf.contrib.learn`."""
 
+from __future__ import annotations
+
 from typing import Any
 
 from . import datasets, preprocessing

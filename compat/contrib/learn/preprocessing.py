@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import io
+import itertools
 import pickle
 import re
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional
@@ -53,13 +54,11 @@ class CategoricalVocabulary:
 
     def get(self, category: Any) -> int:
         """Returns the id of a category. Adds a new category, unless the vocabulary is frozen."""
-        if category not in self._mapping:
-            if self._freeze:
-                return 0
-            self._mapping[category] = len(self._mapping)
-            if self._support_reverse:
-                self._reverse_mapping.append(category)
-        return self._mapping[category]
+        if self._freeze or category in self._mapping:
+            return self._mapping.get(category, 0)
+        if self._support_reverse:
+            self._reverse_mapping.append(category)
+        return self._mapping.setdefault(category, len(self._mapping))
 
     def add(self, category: Any, count: int = 1) -> None:
         """Adds a category that occurred `count` times."""
@@ -117,9 +116,8 @@ class VocabularyProcessor:
         self, raw_documents: Iterable[Any], unused_y: Optional[Any] = None
     ) -> VocabularyProcessor:
         """Adds the words of documents to the vocabulary, freezes it, and returns this object."""
-        for tokens in self._tokenizer(raw_documents):
-            for token in tokens:
-                self.vocabulary_.add(token)
+        for token in itertools.chain.from_iterable(self._tokenizer(raw_documents)):
+            self.vocabulary_.add(token)
         if self.min_frequency > 0:
             self.vocabulary_.trim(self.min_frequency)
         self.vocabulary_.freeze()
