@@ -1,4 +1,4 @@
-"""Tests `export` and `import` of the checkpoints of canned Estimators, with their own optimizers."""
+"""Tests `export` and `import` of the checkpoints of canned Estimators with their optimizers."""
 
 import json
 
@@ -97,7 +97,15 @@ def test_two_optimizers(screen, tmp_path):
         for name in chosen:
             state.variables[name][...] = 5
         state_files.write(path + ".npz", state._replace(global_step=2))
-        words = [path + ".npz", "--like", path, "--name-map", path + ".json", "--out", path + "-new"]
+        words = [
+            path + ".npz",
+            "--like",
+            path,
+            "--name-map",
+            path + ".json",
+            "--out",
+            path + "-new",
+        ]
         assert set(screen.json("import", *words, "--overwrite")["kept"]) == left_out
         expected = dict(saved, global_step=2)
         expected.update({name: np.full_like(saved[name], 5) for name in chosen})
