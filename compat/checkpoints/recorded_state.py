@@ -248,8 +248,12 @@ class _Planner:
 
     def _with_scope(self, name, variable=""):
         """Returns a tensor's name, with the scope before it if the tensor is only in one scope."""
-        found = [] if name in self._tensors else self._ends.get(name, ())
-        found = [each for each in found if f"{each[: -len(name)]}{variable}" not in self._tensors]
+        found = []
+        for each in () if name in self._tensors else self._ends.get(name, ()):
+            words = each[: -len(name)].split("/")
+            longer = ("/".join(words[start:]) + variable for start in range(len(words) - 1))
+            if self._tensors.keys().isdisjoint(longer):  # else it is a slot of another variable
+                found.append(each)
         return found[0] if len(found) == 1 else name
 
     def _pieces(self, name, slot):
@@ -306,14 +310,14 @@ class _Planner:
         for name in variables:
             owner = None if name in self._map or slots[name] else self._owner(name, new_names)
             if owner is not None:
+                undecided += [name] if new_names[owner] is not None else []
                 new_names[name] = None
-                undecided += [name] if self._map.get(owner, owner) else []
         named = {name for name in variables if self._map.get(name) is not None}
         if undecided and not named:
             self._is_of_another_rule(
-                f"it has {quoted(undecided)}, slots of another optimizer. If the "
-                'graph had several, choose with the name map: {"variable": "its new name"} for each'
-                " variable to export, or null for each one to leave out"
+                f"it has {quoted(undecided)}, slots of another optimizer. If the graph had several,"
+                ' choose with the name map: {"variable": "its new name"} for each variable to '
+                "export, or null for each one to leave out"
             )
         if undecided:
             new_names = {name: new if name in named else None for name, new in new_names.items()}

@@ -188,6 +188,12 @@ def test_scopes(rules, screen, tmp_path):
     state_files.write(out, state._replace(global_step=8))
     screen.json("import", out, "--like", path, "--out", new)
     assert set(tensors(new)) == {"w", *scoped} and tensors(new)["train/global_step"] == 8
+    # The variable `w` is not trained if the slots in the scope are those of `deep/w`.
+    deep = {name.replace("/w/", "/deep/w/"): value for name, value in scoped.items()}
+    path = write_tensors(tmp_path / "deep", {"w": ADAM["w"], "deep/w": ADAM["w"], **deep})
+    facts = screen.json("export", path, "--rule", rules["Adam"], "--out", out, "--overwrite")
+    assert (facts["variables"], facts["not_trained"]) == (["deep/w"], ["w"])
+    assert list(state_files.read(out).slots) == ["deep/w"]
 
 
 def test_a_step_of_another_name(rules, screen, tmp_path):
