@@ -19,8 +19,6 @@ from typing import NamedTuple, Tuple
 
 import numpy as np
 
-from .stored import SLICES, StoredTensor
-
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
@@ -74,16 +72,24 @@ def mangled_slots(tensors, shapes):
       A dict from (variable, slot), such as ("matrix", "Adam_1"), to `StoredTensor`. It lacks slots
       of which slices are missing.
     """
+    from .stored import SLICES, StoredTensor  # imports TensorFlow
+
+    names = mangled_names(tensors, shapes)
+    slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
+    return {key: slot for key, slot in slots.items() if _is_slot(slot, shapes[key[0]])}
+
+
+def mangled_names(tensors, variables):
+    """Returns a dict from (variable, slot) to the names that may be mangled names of the slot."""
     names = collections.defaultdict(list)
     for name in sorted(tensors):
         # If a variable w/1 exists, then w/1/Adam is its slot, and not a slice of the slot of w.
         words = name.split("/") if name.rpartition("/")[0] not in tensors else ()
         for variable in ("/".join(words[:end]) for end in range(1, len(words))):
-            match = _match_end(name, variable) if variable in shapes else None
+            match = _match_end(name, variable) if variable in variables else None
             if match:
                 names[variable, match.group("slot")].append(name)
-    slots = {key: StoredTensor.of(each, tensors, SLICES) for key, each in names.items()}
-    return {key: slot for key, slot in slots.items() if _is_slot(slot, shapes[key[0]])}
+    return names
 
 
 def _match_end(name, variable):

@@ -3,6 +3,8 @@
 import collections
 from typing import Any, Callable, NamedTuple, Optional
 
+from legacy_opt.core.shortened import quoted
+
 from .. import checkpoint_contents, plain_text
 from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
 from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
@@ -237,7 +239,7 @@ class Renaming:
         """Raises a CheckpointError if the map contains a name that no tensor has."""
         if self._unused:
             raise CheckpointError(
-                f"The name map has {', '.join(map(repr, sorted(self._unused)))}, but no tensor in "
+                f"The name map has {quoted(sorted(self._unused))}, but no tensor in "
                 f"{self._checkpoint.path!r} has such a name."
             )
 
@@ -251,7 +253,7 @@ def refuse_unconvertible(checkpoint, contents):
         names = [item.name for item in contents.items() if item.kind == kind]
         if names:
             raise CheckpointError(
-                f"{checkpoint.path!r}: {', '.join(names)} cannot be converted: {why}."
+                f"{checkpoint.path!r}: {quoted(names)} cannot be converted: {why}."
             )
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.nearest_names import did_you_mean
+from legacy_opt.core.shortened import quoted
 
 from ..checkpoint_files import tensor_names
 from ..keras_adapters import adapter_of
@@ -79,30 +81,29 @@ class KerasState:
 
     def _named(self, model_or_variables):
         """Returns two dicts: from v1 names to labels, and from v1 names to variables."""
-        if isinstance(model_or_variables, collections.abc.Mapping):
-            entries = {name: (name, each) for name, each in model_or_variables.items()}
-        else:
-            entries = {}
-            for variable in variables_of(model_or_variables):
-                check_variable(variable)
-                label = keras_name(variable)
-                self._default_names.add(label)
-                name = self._rename(label)
-                if name is None:
-                    continue
-                if name in entries and {entries[name][0], label} != {name}:
-                    raise ValueError(
-                        f"name_map gives two variables, {entries[name][0]!r} and {label!r}, the "
-                        f"name {name!r}. Map one of them to another name, or to None."
-                    )
-                if name in entries:
-                    raise ValueError(
-                        f"Two variables are called {name!r}. Pass a dict from names in the "
-                        "checkpoint to variables as model_or_variables."
-                    )
-                entries[name] = label, variable
-        for name, (_, variable) in entries.items():
+        is_dict = isinstance(model_or_variables, collections.abc.Mapping)
+        variables = model_or_variables.values() if is_dict else variables_of(model_or_variables)
+        for variable in variables:
             check_variable(variable)
+        labels = model_or_variables if is_dict else map(keras_name, variables)
+        entries = {}
+        for label, variable in zip(labels, variables):
+            self._default_names.add(label)
+            name = self._rename(label)
+            if name is None:
+                continue
+            if name in entries and {entries[name][0], label} != {name}:
+                raise ValueError(
+                    f"name_map gives two variables, {entries[name][0]!r} and {label!r}, the name "
+                    f"{name!r}. Map one of them to another name, or to None."
+                )
+            if name in entries:
+                raise ValueError(
+                    f"Two variables are called {name!r}. Pass a dict from names in the checkpoint "
+                    "to variables as model_or_variables."
+                )
+            entries[name] = label, variable
+        for name in entries:
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
                     f"{name!r} cannot be the name of a variable in a TF1 graph. Map it to the name "
@@ -153,8 +154,9 @@ class KerasState:
         unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
         if unknown:
             raise ValueError(
-                f"name_map has {', '.join(map(repr, unknown))}, but the names of the model and its "
-                f"optimizer are {', '.join(sorted(self._default_names))}."
+                f"name_map has {quoted(unknown)}, but the names of the model and its optimizer are "
+                f"{quoted(sorted(self._default_names))}."
+                f"{did_you_mean(unknown[0], self._default_names)}"
             )
 
     def _find_tensors(self):

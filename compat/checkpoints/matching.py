@@ -13,7 +13,7 @@ from .. import plain_text
 from ..checkpoint_contents import adagrad_decay_counts, partitions
 from ..checkpoint_contents.partitions import PART
 from ..checkpoint_contents.stored import SLICES, StoredTensor, new_tensor
-from .keras_state import SHARED, SLOT, VARIABLE, StateTensor
+from .keras_state import SHARED, SLOT, STEP, VARIABLE, StateTensor
 
 
 class Match(NamedTuple):
@@ -118,12 +118,17 @@ def match(tensors, infos):
     Returns:
       A pair: a list of `Match`, and a list of `Misfit`.
     """
-    slots = [tensor for tensor in tensors if tensor.kind == SLOT]
-    shared = [tensor for tensor in tensors if tensor.kind == SHARED]
+    slots, shared, step = (
+        [tensor for tensor in tensors if tensor.kind == kind] for kind in (SLOT, SHARED, STEP)
+    )
     shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
     names = _Names(infos, shapes)
     slot_scopes = _scopes(slots, names, prefer=[])
-    scopes = {SLOT: slot_scopes, SHARED: _scopes(shared, names, prefer=slot_scopes)}
+    scopes = {
+        SLOT: slot_scopes,
+        SHARED: _scopes(shared, names, prefer=slot_scopes),
+        STEP: _scopes(step, names, prefer=["", *slot_scopes]),
+    }
     results = [
         _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
         for tensor in tensors

@@ -7,6 +7,8 @@ import collections.abc
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.nearest_names import did_you_mean
+from legacy_opt.core.shortened import quoted
 
 from ..checkpoint_contents.keras_2_state import STEP
 from ..v1_optimizers import graph_names
@@ -52,7 +54,7 @@ class OptimizerV2State:
         if foreign:
             raise ValueError(
                 f"The optimizer {optimizer.name!r} trains variables that are not among "
-                f"model_or_variables, or that name_map leaves out: {', '.join(foreign)}."
+                f"model_or_variables, or that name_map leaves out: {quoted(foreign)}."
             )
         self._trained = {names[id(each)]: each for each in trained}
         own = _of_optimizer(self.inner, self._trained)
@@ -184,8 +186,11 @@ def _named(model_or_variables, name_map, saved_names):
             labels[name], variables[name] = label, versions.tf_variable(variable)
     known = sorted(label for _, label, _ in given)
     if isinstance(name_map, collections.abc.Mapping) and not set(name_map) <= set(known):
-        unknown = ", ".join(repr(name) for name in name_map if name not in known)
-        raise ValueError(f"name_map has {unknown}, but the names are {', '.join(known)}.")
+        unknown = [name for name in name_map if name not in known]
+        raise ValueError(
+            f"name_map has {quoted(unknown)}, but the names are {quoted(known)}."
+            f"{did_you_mean(unknown[0], known)}"
+        )
     return labels, variables
 
 

@@ -1,21 +1,25 @@
 """Finds the state of a recorded rule in the checkpoint of a Saver.
 
 A slot's name is the variable's name, "/" and the suffix that the record has. All other tensors are
-variables, except shared variables and the global step. Nothing here needs TensorFlow.
+variables, except shared variables and the global step. Slots, shared variables and the step may be
+in a scope. If there are slots of other optimizers, the name map chooses. Nothing here needs
+TensorFlow.
 """
 
+import collections
 import re
 from typing import NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded import state_files
 from legacy_opt.recorded.interpreter import stored_shape
 from legacy_opt.recorded.records import FLAT, FLAT_ROW, Slot
 
 from .. import arrays
 from ..arrays import slices
-from ..checkpoint_contents import adagrad_decay_counts
+from ..checkpoint_contents import adagrad_decay_counts, partitions
 from ..checkpoint_files.errors import CheckpointError
 
 STEP = state_files.GLOBAL_STEP
@@ -130,7 +134,9 @@ def plan(checkpoint, record, name_map=None):
       checkpoint: a `PlainCheckpoint`.
       record: the `Record`.
       name_map: a dict from names of variables to their names in the state file; None as a name
-        leaves a variable out. It may also name the global step and shared variables.
+        leaves a variable out, with its slots. It may also name the global step and shared
+        variables. If slots of other optimizers remain, only the variables that it names are part of
+        the state.
 
     Raises:
       CheckpointError: the checkpoint belongs to another rule, slots are missing, or the name map
@@ -144,8 +150,15 @@ class _Planner:
         self._path, self._tensors = checkpoint.path, checkpoint.tensors
         self._record = record
         self._map = name_map
+        self._ends = collections.defaultdict(list)  # from the ends of names to the names
+        for name in self._tensors:
+            for slash in re.finditer("/", name):
+                self._ends[name[slash.end() :]].append(name)
+        self._mangled = partitions.mangled_names(self._tensors, self._tensors)
         by_new_name = {new: name for name, new in name_map.items()}
-        self._sources = {name: by_new_name.get(name, name) for name in (STEP, *record.shared)}
+        self._sources = {
+            name: by_new_name.get(name) or self._with_scope(name) for name in (STEP, *record.shared)
+        }
         self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
 
     def _refuse(self, problem):
@@ -161,16 +174,15 @@ class _Planner:
         if step is not None and self._tensors[step].shape:
             self._refuse(f"{step!r} is no scalar")
         if self._record.global_step is not None and step is None:
-            self._is_of_another_rule(f"it has no {STEP!r}")
+            self._is_of_another_rule(f"it has no {STEP!r}{self._hint(STEP)}")
         others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
         taken = {piece.tensor for its in slots.values() for item in its for piece in item.pieces}
         variables = [name for name in others if name not in taken]
-        self._refuse_foreign_slots(variables, slots)
-        self._check_map(variables)
+        new_names = self._new_names(variables, slots)
         trained, untrained, left_out = [], [], []
-        for name in variables:
-            new_name, info = self._map.get(name, name), self._tensors[name]
+        for name, new_name in new_names.items():
+            info = self._tensors[name]
             if new_name is None or info.dtype is None:
                 left_out += [name, *(p.tensor for item in slots[name] for p in item.pieces)]
                 continue
@@ -187,16 +199,22 @@ class _Planner:
         dtype, source = self._record.shared[name].dtype, self._sources[name]
         info = self._tensors.get(source)
         if info is None or (info.dtype, info.shape) != (dtype, ()):
-            self._is_of_another_rule(f"it has no scalar {source!r} of the dtype {dtype}")
-        numbered = re.compile(re.escape(name) + r"_\d+")
+            self._is_of_another_rule(
+                f"it has no scalar {source!r} of the dtype {dtype}{self._hint(name)}"
+            )
+        numbered = re.compile(f"(.*/)?{re.escape(name)}_\\d+")
         for other in self._tensors:
             if numbered.fullmatch(other) and other not in self._map:
                 self._refuse(
-                    f"there are {name!r} and {other!r}: the graph had several optimizers. Choose "
+                    f"there are {source!r} and {other!r}: the graph had several optimizers. Choose "
                     f"with the name map: map those of the others, and their variables, to null; or "
-                    f"{name!r} to null and {other!r} to {name!r}"
+                    f"{source!r} to null and {other!r} to {name!r}"
                 )
         return self._item(state_files.SHARED + name, dtype, source)
+
+    def _hint(self, name):
+        found = self._ends.get(name)
+        return f"; the name map can choose {quoted(found)}" if found else ""
 
     def _item(self, key, dtype, tensor):
         shape = self._tensors[tensor].shape
@@ -210,7 +228,7 @@ class _Planner:
         """
         new_name, info = self._map.get(name, name), self._tensors[name]
         if new_name is None:
-            return self._slots_to_leave_out(name)
+            return []
         try:
             group = self._record.group_of(new_name, info.shape)
         except state_files.RecordError:
@@ -228,13 +246,22 @@ class _Planner:
             for key, slot in group.slots.items()
         ]
 
-    def _slots_to_leave_out(self, name):
-        tensors = [f"{name}/{suffix}" for suffix in sorted(self._suffixes)]
-        return [self._item(each, None, each) for each in tensors if each in self._tensors]
+    def _with_scope(self, name, variable=""):
+        """Returns a tensor's name, with the scope before it if the tensor is only in one scope."""
+        found = []
+        for each in () if name in self._tensors else self._ends.get(name, ()):
+            words = each[: -len(name)].split("/")
+            longer = ("/".join(words[start:]) + variable for start in range(len(words) - 1))
+            if self._tensors.keys().isdisjoint(longer):  # else it is a slot of another variable
+                found.append(each)
+        return found[0] if len(found) == 1 else name
 
     def _pieces(self, name, slot):
         """Returns the pieces of a slot: one tensor, or one of each part; () if there are none."""
-        whole = f"{name}/{slot.suffix}"
+        whole = self._with_scope(f"{name}/{slot.suffix}", name)
+        mangled = self._mangled.get((name, slot.suffix), ())
+        if len(mangled) == 1 and whole not in self._tensors:
+            whole = mangled[0]
         if whole in self._tensors:
             shape = self._tensors[whole].shape
             return (Piece(whole, *arrays.whole(shape)),)
@@ -269,41 +296,48 @@ class _Planner:
                 )
         return Item(key, slot.dtype, shape, pieces, stored, counts)
 
-    def _refuse_foreign_slots(self, variables, slots):
-        found = [
-            name for name in variables if not slots[name] and self._is_foreign(name, variables)
-        ]
-        if found:
-            more = ", …" if len(found) > 5 else ""
-            self._is_of_another_rule(
-                f"it has {', '.join(map(repr, found[:5]))}{more}, slots of another optimizer or of "
-                "one that was created in a scope"
-            )
+    def _new_names(self, variables, slots):
+        """Returns a dict from the names of the variables to new names; None leaves a tensor out.
 
-    def _is_foreign(self, name, variables):
-        """Returns whether a name is VARIABLE/… or, with a slot's suffix, SCOPE/VARIABLE/SUFFIX."""
-        if name.endswith(_AVERAGE):
-            return False
-        words = name.split("/")
-        candidates = ["/".join(words[:end]) for end in range(1, len(words))]
-        for suffix in self._suffixes:
-            if name.endswith("/" + suffix):
-                scope_and_variable = name[: -len(suffix) - 1].split("/")
-                candidates += [
-                    "/".join(scope_and_variable[start:])
-                    for start in range(1, len(scope_and_variable))
-                ]
-        return not set(candidates).isdisjoint(variables)
-
-    def _check_map(self, variables):
+        Raises:
+          CheckpointError: there are slots of other optimizers, and the map does not choose; the map
+            has an unknown name; or two variables would have the same name.
+        """
         unknown = sorted(set(self._map) - {*variables, *self._sources.values()})
         if unknown:
             self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
-        new_names = [self._map.get(name, name) for name in variables]
-        new_names = sorted(name for name in new_names if name is not None)
-        for one, other in zip(new_names, new_names[1:]):
+        new_names, undecided = {name: self._map.get(name, name) for name in variables}, []
+        for name in variables:
+            owner = None if name in self._map or slots[name] else self._owner(name, new_names)
+            if owner is not None:
+                undecided += [name] if new_names[owner] is not None else []
+                new_names[name] = None
+        named = {name for name in variables if self._map.get(name) is not None}
+        if undecided and not named:
+            self._is_of_another_rule(
+                f"it has {quoted(undecided)}, slots of another optimizer. If the graph had several,"
+                ' choose with the name map: {"variable": "its new name"} for each variable to '
+                "export, or null for each one to leave out"
+            )
+        if undecided:
+            new_names = {name: new if name in named else None for name, new in new_names.items()}
+        in_order = sorted(name for name in new_names.values() if name is not None)
+        for one, other in zip(in_order, in_order[1:]):
             if one == other:
                 self._refuse(f"two variables would have the name {one!r}")
+        return new_names
+
+    def _owner(self, name, variables):
+        """Returns the variable of a slot VARIABLE/… or SCOPE/VARIABLE/SUFFIX; None if no slot."""
+        if name.endswith(_AVERAGE):
+            return None
+        words = name.split("/")
+        candidates = ["/".join(words[:end]) for end in range(len(words) - 1, 0, -1)]
+        for suffix in self._suffixes:
+            if name.endswith("/" + suffix):
+                words = name[: -len(suffix) - 1].split("/")
+                candidates += ["/".join(words[start:]) for start in range(1, len(words))]
+        return next((each for each in candidates if each in variables), None)
 
 
 def _names_of_parts(name, shape, parts):

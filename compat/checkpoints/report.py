@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Optional, Tuple
 
+from legacy_opt.core.shortened import first_few
 from legacy_opt.core.types import DType
 
 
@@ -77,19 +78,24 @@ class Report(NamedTuple):
         return "\n".join(lines + self.leftovers())
 
     def leftovers(self) -> List[str]:
-        """Returns lines that list all leftovers, and the notes."""
-        lines = []
+        """Returns the notes, and lines that list all leftovers."""
+        return self._lines(list)
+
+    def _lines(self, shortened):
+        lines = list(self.notes)
         if self.left_in_model:
             lines.append("In the model or its optimizer, but not in the checkpoint:")
-            lines += [f"  {each}" for each in self.left_in_model]
+            lines += shortened(f"  {each}" for each in self.left_in_model)
         if self.left_in_checkpoint:
             lines.append("In the checkpoint, but not in the model or its optimizer:")
-            lines += [f"  {each}" for each in self.left_in_checkpoint]
-        return lines + list(self.notes)
+            lines += shortened(f"  {each}" for each in self.left_in_checkpoint)
+        return lines
 
 
 class CheckpointMismatch(ValueError):
     """A checkpoint does not fit the model. Nothing has been loaded or written.
+
+    The message has the notes, such as a guess, and the first leftovers; `report` has all.
 
     Example::
 
@@ -107,8 +113,12 @@ class CheckpointMismatch(ValueError):
     """
 
     def __init__(self, message: str, report: Report) -> None:
-        super().__init__("\n".join([message] + report.leftovers()))
+        super().__init__("\n".join([message, *report._lines(_first_few)]))
         self.report = report
+
+
+def _first_few(lines):
+    return first_few(lines, "  … and {} more, see the error's report".format)
 
 
 def _what(shape, dtype):

@@ -83,7 +83,7 @@ def load_v1_checkpoint(
         tuple(_load_transfer(match) for match in matches),
         tuple(_leftovers_in_checkpoint(checkpoint.tensors, matches, ignore)),
         tuple(left_in_model),
-        tuple(_notes(misfits, state)) + tuple(hints.hints(checkpoint, state, matches, misfits)),
+        (*hints.hints(checkpoint, state, matches, misfits), *_notes(misfits, state)),
     )
     if strict and not report.complete:
         raise CheckpointMismatch(

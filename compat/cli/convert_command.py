@@ -2,6 +2,8 @@
 
 import os
 
+from legacy_opt.core.shortened import first_few
+
 from .. import file_endings, plain_text, special_files
 from . import tables, terminal
 
@@ -246,6 +248,7 @@ def _blocks(arguments, report, mismatch):
             for each in report.transferred
         ]
         yield tables.Table(("from", "to", "dtype", "shape", "note"), rows)
+    yield from report.notes
     for heading, leftovers in (
         ("unused in the source", report.left_in_checkpoint),
         ("not found in the source", report.left_in_model),
@@ -260,8 +263,9 @@ def _blocks(arguments, report, mismatch):
                 )
                 for each in leftovers
             ]
+            if mismatch is not None:
+                rows = first_few(rows, lambda count: (f"… and {count} more: --json", "", "", ""))
             yield tables.Table((heading, "dtype", "shape", "why"), rows)
-    yield from report.notes
     if mismatch is None:
         count = plain_text.counted(len(report.transferred), "tensor")
         done = "would be written" if arguments.dry_run else "written"

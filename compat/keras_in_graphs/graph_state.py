@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import dynamic_embeddings
+from legacy_opt.core.shortened import quoted
 
 from ..keras_adapters import adapter_of, with_inner
 from ..v1_optimizers.temporary_attributes import with_attributes
@@ -219,4 +220,4 @@ def _name_of(variable):
 
 
 def _names_of(variables):
-    return ", ".join(repr(_name_of(variable)) for variable in variables)
+    return quoted(map(_name_of, variables))

@@ -7,6 +7,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.kernel_hook import kernels_for
+from legacy_opt.core.shortened import quoted
 
 v1 = tf.compat.v1
 
@@ -162,7 +163,7 @@ def some_gradients(caller, grads_and_vars):
     """
     pairs = pairs_of(caller, grads_and_vars)
     if all(grad is None for grad, _ in pairs):
-        names = ", ".join(repr(variable.name) for _, variable in pairs)
+        names = quoted(variable.name for _, variable in pairs)
         reason = f"The loss depends on none of {names}." if names else "The list is empty."
         raise ValueError(f"{caller}: no variable has a gradient. {reason}")
     return pairs

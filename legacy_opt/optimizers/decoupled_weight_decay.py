@@ -34,6 +34,7 @@ from legacy_opt.core import (
 )
 from legacy_opt.core.constructors import CheckedConstructors, checked
 from legacy_opt.core.gradient_order import tensors_of, writes_after
+from legacy_opt.core.shortened import quoted
 from legacy_opt.core.step import TakesTurns, alone
 from legacy_opt.core.types import (
     DType,
@@ -273,7 +274,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
         if not_updated:
             warn(
                 f"decay_var_list of {type(self).__name__} has variables that this step does "
-                f"not update, and so does not decay: {', '.join(map(repr, sorted(not_updated)))}.",
+                f"not update, and so does not decay: {quoted(sorted(not_updated))}.",
                 UserWarning,
             )
         if self._decay_step.passed_to_minimize and not self._has_told_of_minimize:
@@ -286,7 +287,7 @@ class DecoupledWeightDecayExtension(UpdateMethods, CheckedConstructors, TakesTur
             warn(
                 f"{type(self).__name__}.minimize obeys decay_var_list. The minimize of "
                 "tf.contrib.opt ignores decay_var_list, and also decays "
-                f"{', '.join(map(repr, sorted(not_decayed)))}. To train as tf.contrib.opt does, "
+                f"{quoted(sorted(not_decayed))}. To train as tf.contrib.opt does, "
                 "omit decay_var_list. To decay only the variables in it, without this warning, "
                 "call apply_gradients(optimizer.compute_gradients(loss), decay_var_list=…), which "
                 "obeys it in both. See `legacy-opt docs differences_from_originals`.",

@@ -15,6 +15,7 @@ from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from legacy_opt.core.shortened import quoted
 from legacy_opt.recorded.interpreter import check_array, check_slots, stored_shape, whole_step
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from legacy_opt.recorded.reading import loads
@@ -104,7 +105,9 @@ def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
       RecordError: it has not.
     """
     if name not in state.variables:
-        raise RecordError(f"the state has no variable {name!r}, but {_some(state.variables)}")
+        raise RecordError(
+            f"the state has no variable {name!r}, but {quoted(sorted(state.variables))}"
+        )
     if name not in state.slots:
         raise RecordError(f"the state has no slots of {name!r}: the variable was not trained")
     found = state.variables[name].shape
@@ -301,7 +304,7 @@ def _state_from(arrays: Dict[str, np.ndarray]) -> SavedState:
                 for slot, its in group.slots.items()
             }
     if arrays:
-        raise RecordError(f"the rule of {record.optimizer} has no {_some(arrays)}")
+        raise RecordError(f"the rule of {record.optimizer} has no {quoted(sorted(arrays))}")
     return SavedState(record, step, shared, variables, slots)
 
 
@@ -319,8 +322,3 @@ def _taken(arrays: Dict[str, np.ndarray], name: str, dtype: str, shape: Tuple[in
         raise RecordError(f"{name!r} is missing")
     check_array(repr(name), arrays[name], dtype, shape)
     return arrays.pop(name)
-
-
-def _some(names: Iterable[str]) -> str:
-    shown = sorted(names)
-    return ", ".join(map(repr, shown[:5])) + (", …" if len(shown) > 5 else "")

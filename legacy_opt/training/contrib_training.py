@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import FunctionOfPairs, Operation, Tensor, V1Optimizer, Variable
 from legacy_opt.core.user_warnings import warn
 from legacy_opt.training import gradient_functions, one_step
@@ -129,7 +130,7 @@ def _all_update_ops(update_ops):
     if left_out:
         warn(
             "create_train_op runs only the update_ops passed to it, and not these of the "
-            f"collection UPDATE_OPS: {', '.join(operation.name for operation in left_out)}.",
+            f"collection UPDATE_OPS: {quoted(operation.name for operation in left_out)}.",
             UserWarning,
         )
     return update_ops

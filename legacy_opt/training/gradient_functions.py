@@ -20,6 +20,8 @@ from legacy_opt.core.gradient_values import (
     scaled,
     values_of,
 )
+from legacy_opt.core.nearest_names import did_you_mean
+from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import FunctionOfPairs, GradAndVar, GradsAndVars, Tensor, TensorLike
 
 v1 = tf.compat.v1
@@ -163,8 +165,8 @@ def _multipliers(multipliers, pairs, name_of):
         missing = [key for key in missing if key not in existing]
     if missing:
         raise ValueError(
-            f"gradient_multipliers has {', '.join(map(repr, missing))}, but there is no "
-            f"such variable. The trained variables are {', '.join(map(repr, names))}."
+            f"gradient_multipliers has {quoted(missing)}, but there is no such variable. The "
+            f"trained variables are {quoted(names)}.{did_you_mean(missing[0], names)}"
         )
     return [
         by_identity.get(id(variable), by_name.get(name)) for variable, name in zip(variables, names)

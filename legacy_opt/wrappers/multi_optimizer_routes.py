@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.core.variable_lists import holds_variables, is_variable, variables_in
 
@@ -161,7 +162,7 @@ def _key(variable):
 
 def _names(variables):
     """Returns the names of variables, for a message."""
-    return ", ".join(repr(_name(variable)) for variable in variables)
+    return quoted(map(_name, variables))
 
 
 def check_matched(class_name, routes, matched):

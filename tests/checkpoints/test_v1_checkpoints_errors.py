@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint
+from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint, to_keras
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
     FRESH_AND_TRAINED,
@@ -108,12 +108,14 @@ def test_the_error_names_what_does_not_fit(wrong, api, used, arrays, tmp_path):
 
 
 @pytest.mark.in_turn(api=APIS, used=USED)
-def test_the_message_lists_everything_at_once(api, used, arrays, tmp_path):
+def test_the_report_lists_everything_and_the_message_few(api, used, arrays, tmp_path):
     for wrong in WRONG.values():
         if wrong[2][0] in arrays or wrong[1] == "checkpoint":
             wrong[0](arrays)
     arrays["nobody/knows"] = np.ones([3], np.int16)
     error = assert_refused(write_tensors(tmp_path / "wrong", arrays), training_of(used, api))
+    assert len(str(error).splitlines()) <= 12
+    everything = "\n".join(error.report.leftovers())
     for name in [
         "table",
         "table/Adam_1",
@@ -123,7 +125,25 @@ def test_the_message_lists_everything_at_once(api, used, arrays, tmp_path):
         "more/Adam",
         "nobody/knows",
     ]:
-        assert re.search(rf"(?<![\w/]){name}(?![\w/])", str(error)), (name, str(error))
+        assert re.search(rf"(?<![\w/]){name}(?![\w/])", everything), (name, everything)
+
+
+def test_ten_renamed_variables_are_a_guess_and_a_few_lines(tmp_path):
+    shapes = [(number, 2) for number in range(1, 11)]
+    values = {f"old/w{shape[0]}": np.ones(shape, "f4") for shape in shapes}
+    slots = {f"{name}/Adam{end}": value for name, value in values.items() for end in ("", "_1")}
+    values.update({name: np.float32(1) for name in ("beta1_power", "beta2_power")})
+    path = write_tensors(tmp_path / "old", {**values, **slots, "global_step": np.int64(5)})
+    variables = {f"new/w{shape[0]}": tf.Variable(np.zeros(shape, "f4")) for shape in shapes}
+    optimizer = to_keras(v1.train.AdamOptimizer(0.1))
+    with pytest.raises(CheckpointMismatch) as caught:
+        load_v1_checkpoint(path, variables, optimizer)
+    lines = str(caught.value).splitlines()
+    assert lines[1].startswith("A guess") and '"new/w7": "old/w7"' in lines[1]
+    assert len(lines) == 12 and lines.count("  … and 27 more, see the error's report") == 2
+    assert len(caught.value.report.left_in_model) == 30  # variables and two slots of each
+    names = {f"new/w{shape[0]}": f"old/w{shape[0]}" for shape in shapes}
+    assert load_v1_checkpoint(path, variables, optimizer, names).complete
 
 
 @pytest.mark.in_turn(api=APIS, used=USED)

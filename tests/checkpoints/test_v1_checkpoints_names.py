@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import load_v1_checkpoint
+from legacy_opt.compat import load_v1_checkpoint, to_keras
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
     PARTS,
@@ -37,6 +37,7 @@ from tests.support.checkpoints.v1_checkpoints import (
 from tests.support.keras.keras_cases import CASES
 
 v1 = tf.compat.v1
+ONE = np.float32([1])
 
 
 # Scopes.
@@ -69,6 +70,26 @@ def test_variables_in_different_scopes(api, tmp_path):
     expected = continued_in_v1(path, moved, adam, scope=variable_scope)
     training = KerasTraining(moved, adam, api, variables)
     assert_goes_on(path, training, expected)
+
+
+@pytest.mark.in_turn(scope=list(SCOPES), api=APIS)
+def test_a_global_step_in_a_scope_is_found(scope, api, tmp_path):
+    options = {"scope": SCOPES[scope], "step": "train/global_step"}
+    make = CASES["AdagradDecay"].make
+    round_trip(tmp_path / "model", problem(), make, api, options)
+    assert "global_step" not in tensors(tmp_path / "model")
+
+
+@EVERY_API
+def test_of_several_global_steps_the_name_map_chooses(api, tmp_path):
+    steps = {"a/global_step": np.int64(3), "b/global_step": np.int64(4)}
+    path = write_tensors(tmp_path / "model", {"w": ONE, "w/Momentum": ONE, **steps})
+    variables = {"w": tf.Variable(ONE)}
+    optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9), api=api)
+    report = load_v1_checkpoint(path, variables, optimizer, strict=False)
+    assert "any of 'a/global_step', 'b/global_step'" in str(report)
+    load_v1_checkpoint(path, variables, optimizer, {"global_step": "b/global_step"}, ignore=["a/"])
+    assert int(optimizer.iterations) == 4
 
 
 # Partitioned variables.

@@ -310,7 +310,7 @@ def bad(tmp_path):
         ("damaged", [], "corrupt"),
         ("text.txt", [], "is a text file"),
         ("empty", [], "is empty"),
-        ("deeprec", [], "emb cannot be converted: DeepRec's EmbeddingVariable"),
+        ("deeprec", [], "'emb' cannot be converted: DeepRec's EmbeddingVariable"),
         ("good", DECAY_V1, "no counts of AdagradDecay"),
         ("good", ["--to", "keras"], "needs --model module:function"),
         ("good", ["--optimizer", "module:make"], "have their v1 names already"),

@@ -58,7 +58,12 @@ def without(*names):
         ("Adam", without("w/Adam_1"), ["the slot 'w/Adam_1' is missing"]),
         ("Adam", without("beta1_power"), ["no scalar 'beta1_power'"]),
         ("Adam", {"w/Momentum": ADAM["w"]}, ["it has 'w/Momentum'"]),
-        ("Adam", {"b": ADAM["w"], "Scope/b/Adam": ADAM["w"]}, ["it has 'Scope/b/Adam'"]),
+        ("Adam", {"b": ADAM["w"], "Scope/b/Adam": ADAM["w"]}, ["the slot 'b/Adam_1' is missing"]),
+        (
+            "Adam",
+            {"beta1_power": None, "a/beta1_power": ADAM["w"], "b/beta1_power": ADAM["w"]},
+            ["no scalar 'beta1_power'", "can choose 'a/beta1_power', 'b/beta1_power'"],
+        ),
         ("Adam", {"w/Adam": np.ones([4], "f4")}, ["'w/Adam' is float32 of the shape [4]"]),
         ("Adam", {"w/Adam": np.ones([4, 2])}, ["'w/Adam' is float64"]),
         ("Adam", {"w": np.ones([4, 2])}, ["'w' is float64, but the record is for float32"]),
@@ -150,6 +155,45 @@ def test_two_optimizers_in_one_graph(rules, screen, tmp_path):
         for name, value in tensors(new).items():
             np.testing.assert_array_equal(value, expected.pop(name), name)
         assert not expected
+
+
+def test_names_that_look_like_slots(rules, screen, tmp_path):
+    more = {"scale": ADAM["w"], "scale/moving_mean": np.float32([2]), "w/Momentum": ADAM["w"]}
+    path, out = checkpoint(tmp_path, **more), tmp_path / "s.npz"
+    name_map = tmp_path / "map.json"
+    command = ["export", path, "--rule", rules["Adam"], "--out", out, "--overwrite"]
+    assert "'scale/moving_mean', 'w/Momentum', slots of another" in screen.refused(*command)
+    mean = {"scale/moving_mean": "scale/moving_mean"}
+    for chosen, variables, left_out in (
+        ({"w/Momentum": None, **mean}, ["scale", "scale/moving_mean", "w"], ["w/Momentum"]),
+        ({"w": "w", **mean}, ["scale/moving_mean", "w"], ["scale", "w/Momentum"]),
+        ({"scale": None, "w/Momentum": None}, ["w"], ["scale", "scale/moving_mean", "w/Momentum"]),
+    ):
+        name_map.write_text(json.dumps(chosen))
+        assert screen.json(*command, "--name-map", name_map)["left_out"] == left_out
+        assert sorted(state_files.read(out).variables) == variables
+    name_map.write_text('{"scale": null}')
+    assert "it has 'w/Momentum', slots" in screen.refused(*command, "--name-map", name_map)
+
+
+def test_scopes(rules, screen, tmp_path):
+    """Tests that slots, powers and the step are found in scopes, and written back there."""
+    scoped = {f"train/{name}": value for name, value in ADAM.items() if name != "w"}
+    path = write_tensors(tmp_path / "ckpt", {"w": ADAM["w"], **scoped})
+    out, new = tmp_path / "s.npz", tmp_path / "new"
+    facts = screen.json("export", path, "--rule", rules["Adam"], "--out", out)
+    assert (facts["step"], facts["variables"], facts["left_out"]) == (7, ["w"], [])
+    state = state_files.read(out)
+    assert (state.slots["w"]["v"] == 3).all() and state.shared["beta1_power"] == np.float32(0.9)
+    state_files.write(out, state._replace(global_step=8))
+    screen.json("import", out, "--like", path, "--out", new)
+    assert set(tensors(new)) == {"w", *scoped} and tensors(new)["train/global_step"] == 8
+    # The variable `w` is not trained if the slots in the scope are those of `deep/w`.
+    deep = {name.replace("/w/", "/deep/w/"): value for name, value in scoped.items()}
+    path = write_tensors(tmp_path / "deep", {"w": ADAM["w"], "deep/w": ADAM["w"], **deep})
+    facts = screen.json("export", path, "--rule", rules["Adam"], "--out", out, "--overwrite")
+    assert (facts["variables"], facts["not_trained"]) == (["deep/w"], ["w"])
+    assert list(state_files.read(out).slots) == ["deep/w"]
 
 
 def test_a_step_of_another_name(rules, screen, tmp_path):

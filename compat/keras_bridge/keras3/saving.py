@@ -321,7 +321,8 @@ def _check_shapes(variables: List[KerasVariable], weights: List[np.ndarray]):
     if shapes != weight_shapes:
         raise ValueError(
             f"The optimizer has variables of the shapes {shapes}, but the weights to set have "
-            f"the shapes {weight_shapes}. Nothing was set."
+            f"the shapes {weight_shapes}. Nothing was set. Before the first step, create the "
+            "slots: optimizer.build(variables)."
         )
 
 
