@@ -12,6 +12,7 @@ import numpy as np
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_gradient,
+    check_once,
     check_slots,
     given_hyperparameters,
     program_for,
@@ -186,7 +187,8 @@ class NumpyOptimizer:
       state: the `State`.
 
     Raises:
-      RecordError: the record does not fit the variables, or a hyperparameter has no value.
+      RecordError: the record does not fit the variables, an array has two names, or a
+        hyperparameter has no value.
     """
 
     def __init__(
@@ -198,6 +200,7 @@ class NumpyOptimizer:
     ) -> None:
         self.record = record
         self.variables = dict(variables)
+        check_once(self.variables.items())
         self.hyperparameters = given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
         start, slots = started(record, self.hyperparameters), {}
