@@ -1,6 +1,7 @@
 """Trains new variables on a small problem, to compare what several optimizers compute."""
 
 import contextlib
+import warnings
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -47,13 +48,23 @@ class Problem(NamedTuple):
 @contextlib.contextmanager
 def session_scope():
     """Makes a graph and a Session; yields a function that initializes the graph's variables."""
-    with tf.Graph().as_default(), v1.Session() as session:
+    with tf.Graph().as_default(), v1.Session() as session, _without_names():
         yield lambda: session.run(v1.global_variables_initializer())
 
 
+@contextlib.contextmanager
 def scope():
-    """Returns `session_scope()`; in eager execution a scope, and a function, that do nothing."""
-    return contextlib.nullcontext(lambda: None) if tf.executing_eagerly() else session_scope()
+    """Enters `session_scope()`; in eager execution, yields a function that does nothing."""
+    with _without_names() if tf.executing_eagerly() else session_scope() as initialize:
+        yield initialize or (lambda: None)
+
+
+@contextlib.contextmanager
+def _without_names():
+    """Ignores warnings of patterns, because the new variables have not the names of the user's."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* matches no variable of this step")
+        yield
 
 
 def training(optimizer, problem, named):

@@ -14,21 +14,22 @@ Convolutional Networks" (https://arxiv.org/abs/1708.03888).
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, fused_kernels, norms
 from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.named_values import changed
-from legacy_opt.core.rule_optimizer import RuleOptimizer, refuse_overridden
+from legacy_opt.core.rule_optimizer import refuse_overridden
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import Access
+from legacy_opt.optimizers.name_patterns import PatternsOptimizer
 
 
-class LARSOptimizer(RuleOptimizer):
+class LARSOptimizer(PatternsOptimizer):
     """Layer-wise adaptive rate scaling (`tf.contrib.opt.LARSOptimizer`).
 
     The optimizer has one slot, `momentum` (`w/LARSOptimizer`), with the variable's shape and dtype,
@@ -69,7 +70,8 @@ class LARSOptimizer(RuleOptimizer):
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable whose name (`w.name`, for example
         "dense/bias:0") contains one of the strings is updated without trust ratio and weight decay.
-        The name of a Keras 3 variable is its path, which contains names of layers, and ":0".
+        The name of a Keras 3 variable is its path, which contains names of layers, and ":0". The
+        first step warns of strings that no name contains.
       use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
         weight_decay * w) + mu * momentum``.
 
@@ -79,6 +81,7 @@ class LARSOptimizer(RuleOptimizer):
     """
 
     slots = {"momentum": Slot()}
+    _matches = staticmethod(lambda text, name: text in name)
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
     # Private attributes of the class in tf.contrib, which subclasses may read.
     _learning_rate_tensor = tensor_of("learning_rate")
@@ -147,11 +150,17 @@ class LARSOptimizer(RuleOptimizer):
         """
         return _rate_and_gradient(grad, var, self.hyper_for(var))
 
-    def hyper_for(self, variable: Variable) -> SimpleNamespace:
-        hyper = super().hyper_for(variable)
+    def _patterns(self) -> Dict[str, Optional[Sequence[str]]]:
+        return {"skip_list": self._skip_list}
+
+    def _name_to_match(self, variable: Variable) -> str:
         name = self.variable_name(variable)
-        name = name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
-        return changed(hyper, adapts=not any(text in name for text in self._skip_list or ()))
+        return name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
+
+    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+        name = self._name_to_match(variable)
+        skips = any(self._matches(text, name) for text in self._skip_list or ())
+        return changed(super().hyper_for(variable), adapts=not skips)
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

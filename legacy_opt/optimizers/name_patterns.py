@@ -1,0 +1,48 @@
+"""The base class of optimizers that treat variables differently by patterns for their names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Callable, ClassVar, Dict, Optional, Sequence
+
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.types import Variable
+from legacy_opt.core.user_warnings import warn
+
+# BERT's list has two spellings of a name, and a model has one of them at most.
+_OF_BERT = {"LayerNorm", "layer_norm", "bias"}
+
+
+class PatternsOptimizer(RuleOptimizer):
+    """Warns in its first step of patterns that match none of the variables, such as "bais"."""
+
+    _matches: ClassVar[Callable[[str, str], Any]] = staticmethod(re.search)
+    _has_checked_patterns = False
+
+    def _patterns(self) -> Dict[str, Optional[Sequence[str]]]:
+        """Returns a dict from names of arguments to their patterns."""
+        raise NotImplementedError
+
+    def _name_to_match(self, variable: Variable) -> str:
+        """Returns the name of a variable that patterns must match."""
+        raise NotImplementedError
+
+    def _prepare(self):
+        if self._rule_step.pairs and not self._has_checked_patterns:
+            self._has_checked_patterns = True
+            names = sorted(self._name_to_match(variable) for _, variable in self._rule_step.pairs)
+            for argument, patterns in self._patterns().items():
+                self._warn_of_unmatched(argument, patterns or (), names)
+        super()._prepare()
+
+    def _warn_of_unmatched(self, argument, patterns, names):
+        unmatched = [each for each in patterns if not any(self._matches(each, n) for n in names)]
+        if len(unmatched) < len(patterns):
+            unmatched = [each for each in unmatched if each not in _OF_BERT]
+        if unmatched:
+            shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+            warn(
+                f"{type(self).__name__}: {argument} has {', '.join(map(repr, unmatched))}, which "
+                f"matches no variable of this step: {shown}.",
+                UserWarning,
+            )
