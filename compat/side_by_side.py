@@ -46,25 +46,21 @@ class Problem(NamedTuple):
 
 
 @contextlib.contextmanager
-def session_scope():
-    """Makes a graph and a Session; yields a function that initializes the graph's variables."""
-    with tf.Graph().as_default(), v1.Session() as session, _without_names():
-        yield lambda: session.run(v1.global_variables_initializer())
+def scope(in_session=False):
+    """Makes a graph and a Session; yields a function that initializes the graph's variables.
 
-
-@contextlib.contextmanager
-def scope():
-    """Enters `session_scope()`; in eager execution, yields a function that does nothing."""
-    with _without_names() if tf.executing_eagerly() else session_scope() as initialize:
-        yield initialize or (lambda: None)
-
-
-@contextlib.contextmanager
-def _without_names():
-    """Ignores warnings of patterns, because the new variables have not the names of the user's."""
-    with warnings.catch_warnings():
+    In eager execution, makes nothing, unless `in_session`. Patterns of a user do not match the
+    names of the new variables, so warnings of this are ignored.
+    """
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.filterwarnings("ignore", ".* matches no variable of this step")
-        yield
+        if tf.executing_eagerly() and not in_session:
+            yield lambda: None
+            return
+        stack.enter_context(tf.Graph().as_default())
+        session = stack.enter_context(v1.Session())
+        yield lambda: session.run(v1.global_variables_initializer())
 
 
 def training(optimizer, problem, named):

@@ -90,6 +90,7 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
 
     slots = {"m": Slot(op_name="adam_m"), "v": Slot(op_name="adam_v")}
     whole_tensor = True
+    _pattern_attributes = ("exclude_from_weight_decay",)
     # Records set it: with a rate of 0, the decay changes no bits, and a record can follow the rate.
     _decays_at_zero = False
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
@@ -131,9 +132,6 @@ class AdamWeightDecayOptimizer(PatternsOptimizer):
             tensor = self._rule_step.tensors[beta]
             values["rest_" + beta] = complement(tensor, self._given_value(beta), dtype)
         return values
-
-    def _patterns(self) -> Dict[str, Optional[Sequence[str]]]:
-        return {"exclude_from_weight_decay": self.exclude_from_weight_decay}
 
     def _name_to_match(self, variable: Variable) -> str:
         return self._get_variable_name(self.variable_name(variable))

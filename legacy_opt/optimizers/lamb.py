@@ -14,7 +14,7 @@ Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT i
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Dict, Optional, Sequence, Tuple
+from typing import Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -73,6 +73,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     """
 
     prefers_advanced_step = True
+    _pattern_attributes = ("exclude_from_layer_adaptation", "exclude_from_weight_decay")
 
     def __init__(
         self,
@@ -114,12 +115,6 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
                 bias_2=tf.cast(_one_minus_power(exact.rest_beta_2, t), dtype),
             )
         return hyper
-
-    def _patterns(self) -> Dict[str, Optional[Sequence[str]]]:
-        patterns = super()._patterns()
-        if self.exclude_from_layer_adaptation != self.exclude_from_weight_decay:
-            patterns["exclude_from_layer_adaptation"] = self.exclude_from_layer_adaptation
-        return patterns
 
     def _flags_of(self, name):
         return dict(super()._flags_of(name), adapts=self._do_layer_adaptation(name))

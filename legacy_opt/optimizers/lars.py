@@ -14,7 +14,7 @@ Convolutional Networks" (https://arxiv.org/abs/1708.03888).
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Callable, Dict, Optional, Sequence, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -81,6 +81,7 @@ class LARSOptimizer(PatternsOptimizer):
     """
 
     slots = {"momentum": Slot()}
+    _pattern_attributes = ("_skip_list",)
     _matches = staticmethod(lambda text, name: text in name)
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
     # Private attributes of the class in tf.contrib, which subclasses may read.
@@ -150,17 +151,14 @@ class LARSOptimizer(PatternsOptimizer):
         """
         return _rate_and_gradient(grad, var, self.hyper_for(var))
 
-    def _patterns(self) -> Dict[str, Optional[Sequence[str]]]:
-        return {"skip_list": self._skip_list}
-
     def _name_to_match(self, variable: Variable) -> str:
         name = self.variable_name(variable)
         return name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
         name = self._name_to_match(variable)
-        skips = any(self._matches(text, name) for text in self._skip_list or ())
-        return changed(super().hyper_for(variable), adapts=not skips)
+        adapts = not any(text in name for text in self._skip_list or ())
+        return changed(super().hyper_for(variable), adapts=adapts)
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

@@ -1,9 +1,9 @@
-"""The base class of optimizers that treat variables differently by patterns for their names."""
+"""The base class of optimizers that compare the names of variables with patterns."""
 
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, ClassVar, Dict, Optional, Sequence
+from typing import Any, Callable, ClassVar, Tuple
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import Variable
@@ -16,23 +16,20 @@ _OF_BERT = {"LayerNorm", "layer_norm", "bias"}
 class PatternsOptimizer(RuleOptimizer):
     """Warns in its first step of patterns that match none of the variables, such as "bais"."""
 
+    _pattern_attributes: ClassVar[Tuple[str, ...]]  # if lists are equal, the last one is named
     _matches: ClassVar[Callable[[str, str], Any]] = staticmethod(re.search)
     _has_checked_patterns = False
 
-    def _patterns(self) -> Dict[str, Optional[Sequence[str]]]:
-        """Returns a dict from names of arguments to their patterns."""
-        raise NotImplementedError
-
     def _name_to_match(self, variable: Variable) -> str:
-        """Returns the name of a variable that patterns must match."""
-        raise NotImplementedError
+        return self.variable_name(variable)
 
     def _prepare(self):
         if self._rule_step.pairs and not self._has_checked_patterns:
             self._has_checked_patterns = True
             names = sorted(self._name_to_match(variable) for _, variable in self._rule_step.pairs)
-            for argument, patterns in self._patterns().items():
-                self._warn_of_unmatched(argument, patterns or (), names)
+            lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
+            for patterns, attribute in lists.items():
+                self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
         super()._prepare()
 
     def _warn_of_unmatched(self, argument, patterns, names):

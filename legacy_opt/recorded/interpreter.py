@@ -3,19 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import (
-    Any,
-    Callable,
-    Collection,
-    Dict,
-    Iterable,
-    List,
-    Mapping,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-)
+from typing import Any, Callable, Collection, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -289,18 +277,6 @@ def check_gradient(name: str, gradient: Any, variable: Any) -> None:
             )
         expected = (ids.size, *variable.shape[1:])
     check_array(f"{name!r}: the gradient", values, variable.dtype, expected)
-
-
-def check_once(named: Iterable[Tuple[Optional[str], Any]]) -> None:
-    """Raises a RecordError if the same variable of any library occurs twice, with its names."""
-    names: Dict[int, Optional[str]] = {}
-    for name, variable in named:
-        if id(variable) in names:
-            both = f": {names[id(variable)]!r} and {name!r}" if name is not None else ""
-            raise RecordError(
-                f"the same parameter occurs twice{both}; each step would update it twice"
-            )
-        names[id(variable)] = name
 
 
 def check_array(what: str, array: Any, dtype: Any, shape: Sequence[int]) -> None:

@@ -12,7 +12,6 @@ import numpy as np
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_gradient,
-    check_once,
     check_slots,
     given_hyperparameters,
     program_for,
@@ -187,7 +186,7 @@ class NumpyOptimizer:
       state: the `State`.
 
     Raises:
-      RecordError: the record does not fit the variables, an array has two names, or a
+      RecordError: the record does not fit the variables, two of them are the same array, or a
         hyperparameter has no value.
     """
 
@@ -200,7 +199,8 @@ class NumpyOptimizer:
     ) -> None:
         self.record = record
         self.variables = dict(variables)
-        check_once(self.variables.items())
+        if len(set(map(id, self.variables.values()))) < len(self.variables):
+            raise RecordError("two variables are the same array")
         self.hyperparameters = given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
         start, slots = started(record, self.hyperparameters), {}

@@ -29,7 +29,6 @@ import torch
 from legacy_opt.recorded import clipping, in_place
 from legacy_opt.recorded.interpreter import (
     check_array,
-    check_once,
     check_slots,
     given_hyperparameters,
     program_for,
@@ -123,7 +122,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
         given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        check_once(named(group))  # PyTorch itself compares the groups
+        if len(set(group["params"])) < len(group["params"]):  # PyTorch only warns
+            raise RecordError("a parameter occurs twice in a parameter group")
         # Tensors, because torch.compile would compile the step again for each number.
         for name, start in self._starts(group).items():
             group.setdefault(name, start)

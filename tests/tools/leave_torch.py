@@ -374,9 +374,8 @@ def check_errors():
     refused("'learning_rate': write 'lr'", RecordedOptimizer, [group], record)
     groups = [{"params": [("w", each)]} for each in (one, other)]
     refused("two parameters have the name 'w'", RecordedOptimizer, groups, record)
-    refused("the same parameter occurs twice;", RecordedOptimizer, [one, one], record)
-    pairs = [("a", one), ("b", one)]
-    refused("the same parameter occurs twice: 'a' and 'b'", RecordedOptimizer, pairs, record)
+    for twice in [one, one], [("a", one), ("b", one)]:
+        refused("a parameter occurs twice in a parameter group", RecordedOptimizer, twice, record)
     clipping = record._replace(clipping=recorded.records.CLIPPINGS[0])
     clipped = types.SimpleNamespace(record=clipping, variables={"w": np.zeros((4, 3), "f4")})
     refused("no optimizer of PyTorch itself clips", torch_own.from_state, clipped, {})
