@@ -27,7 +27,16 @@ def facts() -> Dict[str, Any]:
         "kernels": _value_or_reason(lambda: len(cache.kernels_in(cache.folder()))),
         "prebuilt": _prebuilt(),
         "optimizers": {cls.__name__: reason(cls) for cls in classes()},
+        "updates": _value_or_reason(_updates),
     }
+
+
+def _updates():
+    own = {path.name for path in cache.kernels_in(cache.folder())}
+    found = [each for cls in classes() if reason(cls) is None for each in sources(cls)]
+    names = [cache.file_name(cache.key_of(each)) for each in found]
+    stored = sum(name in own or cache.prebuilt(name) is not None for name in names)
+    return {"all": 2 * len(classes()), "with_kernels": len(found), "stored": stored}
 
 
 def _command(*names):
@@ -83,6 +92,7 @@ def reason(cls: type) -> Optional[str]:
     return None
 
 
+@functools.lru_cache(maxsize=None)
 def sources(cls: type) -> List[str]:
     """Returns the C sources of the kernels for dense and for sparse float32 gradients.
 

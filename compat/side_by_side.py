@@ -52,8 +52,7 @@ def scope(in_session=False):
     In eager execution, makes nothing, unless `in_session`. Patterns of a user do not match the
     names of the new variables, so warnings of this are ignored.
     """
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(warnings.catch_warnings())
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
         warnings.filterwarnings("ignore", ".* matches no variable of this step")
         if tf.executing_eagerly() and not in_session:
             yield lambda: None

@@ -110,8 +110,7 @@ def _reason(facts):
     names = [each["name"] for each in facts["variables"]]
     slots = [name for name in names if slot_signatures.is_known(name.rpartition("/")[2])]
     if slots:
-        found = plain_text.counted(len(slots), "slot variable")
-        return f"the checkpoint lacks the variables of {found}, such as {slots[0]}"
+        return f"the checkpoint lacks the variables of its slots, such as that of {slots[0]}"
     return "no slot variables were recognised (GradientDescent has none)"
 
 

@@ -219,8 +219,8 @@ def _judge(ancestry):
 def _judge_keras(ancestry):
     if "get_updates" in ancestry.methods and not ancestry.methods & _RESOURCE:
         text = (
-            "An optimizer of Keras before OptimizerV2: it needs the private base class optimizer_v1."
-            f"Optimizer of Keras 2, and a graph (`legacy-opt docs any_optimizer`). {_WRITE_A_RULE}"
+            "An optimizer of Keras before OptimizerV2: it needs Keras 2's private base class "
+            f"optimizer_v1.Optimizer, in a graph (`legacy-opt docs any_optimizer`). {_WRITE_A_RULE}"
         )
         return Verdict(MANUAL, ancestry.root.name, None, text)
     if ".legacy." in ancestry.base or not ancestry.methods & _RESOURCE:

@@ -70,8 +70,7 @@ class LARSOptimizer(PatternsOptimizer):
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable whose name (`w.name`, for example
         "dense/bias:0") contains one of the strings is updated without trust ratio and weight decay.
-        The name of a Keras 3 variable is its path, which contains names of layers, and ":0". The
-        first step warns of strings that no name contains.
+        In Keras 3 the name is the path and ":0". The first step warns of strings in no name.
       use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
         weight_decay * w) + mu * momentum``.
 
@@ -156,9 +155,8 @@ class LARSOptimizer(PatternsOptimizer):
         return name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
 
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
-        name = self._name_to_match(variable)
-        adapts = not any(text in name for text in self._skip_list or ())
-        return changed(super().hyper_for(variable), adapts=adapts)
+        name, hyper = self._name_to_match(variable), super().hyper_for(variable)
+        return changed(hyper, adapts=not any(text in name for text in self._skip_list or ()))
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

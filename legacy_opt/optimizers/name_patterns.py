@@ -24,9 +24,10 @@ class PatternsOptimizer(RuleOptimizer):
         return self.variable_name(variable)
 
     def _prepare(self):
-        if self._rule_step.pairs and not self._has_checked_patterns:
+        pairs = self._rule_step.pairs
+        if pairs and not self._has_checked_patterns:
             self._has_checked_patterns = True
-            names = sorted(self._name_to_match(variable) for _, variable in self._rule_step.pairs)
+            names = sorted(self._name_to_match(variable) for _, variable in pairs)
             lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
             for patterns, attribute in lists.items():
                 self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
@@ -38,8 +39,5 @@ class PatternsOptimizer(RuleOptimizer):
             unmatched = [each for each in unmatched if each not in _OF_BERT]
         if unmatched:
             shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
-            warn(
-                f"{type(self).__name__}: {argument} has {', '.join(map(repr, unmatched))}, which "
-                f"matches no variable of this step: {shown}.",
-                UserWarning,
-            )
+            text = f"{argument} has {', '.join(map(repr, unmatched))}, which matches no variable"
+            warn(f"{type(self).__name__}: {text} of this step: {shown}.", UserWarning)

@@ -149,10 +149,8 @@ def chosen(
     """
     record = state.record
     if record.clipping is not None:
-        raise RecordError(
-            f"no optimizer of {library} itself clips gradients by their global norm, as this record "
-            "does. Train with the record instead"
-        )
+        text = f"no optimizer of {library} itself clips gradients by their global norm"
+        raise RecordError(f"{text}, as this record does. Train with the record instead")
     if record.optimizer not in settings:
         raise RecordError(
             f"{library} has no optimizer like {record.optimizer}, but like "

@@ -123,7 +123,7 @@ def without_compiler(folder, monkeypatch):
         (without_operations, "run `legacy-opt build-kernels` first"),
         (without_folder, "cannot be created: .* Set LEGACY_OPT_KERNELS"),
         (of_others, "belongs to another user, or other users may write"),
-        (read_only, "has no kernels and cannot be written"),
+        (read_only, "has no kernels and is read-only"),
         (without_compiler, "There is no C compiler"),
     ],
 )

@@ -81,10 +81,7 @@ def check_supply() -> None:
         return
     find_compiler("C", "CC", "cc")
     if not os.access(folder(), os.W_OK):
-        raise NoCompilerError(
-            f"{folder()} has no kernels and cannot be written. Set {FOLDER_VARIABLE} to another "
-            "folder."
-        )
+        raise NoCompilerError(f"{folder()} has no kernels and is read-only. Set {FOLDER_VARIABLE}.")
 
 
 @functools.lru_cache(maxsize=None)
