@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Callable, ClassVar, Tuple
+from typing import Any, ClassVar, Tuple
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.types import Variable
@@ -17,7 +17,7 @@ class PatternsOptimizer(RuleOptimizer):
     """Warns in its first step of patterns that match none of the variables, such as "bais"."""
 
     _pattern_attributes: ClassVar[Tuple[str, ...]]  # if lists are equal, the last one is named
-    _matches: ClassVar[Callable[[str, str], Any]] = staticmethod(re.search)
+    _matches: Any = staticmethod(re.search)
     _has_checked_patterns = False
 
     def _name_to_match(self, variable: Variable) -> str:
