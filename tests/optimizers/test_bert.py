@@ -128,10 +128,6 @@ def decays(name, optimizer):
     return value == [0.5]
 
 
-UNMATCHED = pytest.mark.filterwarnings("ignore:.*matches no variable of this step")
-
-
-@UNMATCHED
 def test_names_that_do_not_decay():
     excluded = {"exclude_from_weight_decay": ["LayerNorm", "bias$"]}
 
@@ -145,7 +141,6 @@ def test_names_that_do_not_decay():
     assert not decays("dense/kernel", AdamWeightDecayOptimizer(1.0))
 
 
-@UNMATCHED
 def test_lamb_scales_updates_by_name():
     def moved(**arguments):
         optimizer = LAMBOptimizer(0.1, epsilon=0.0, **arguments)

@@ -75,7 +75,6 @@ def test_a_variable_of_norm_zero_has_a_trust_ratio_of_one():
     assert value.tolist() == [0.0, -10.0]
 
 
-@pytest.mark.filterwarnings("ignore:.*matches no variable of this step")
 @pytest.mark.parametrize(
     "skip_list, skipped",
     [(None, False), ([], False), (["bia"], False), (["x", "ense/bi"], True), (("s:0",), True)],
@@ -162,7 +161,6 @@ def test_a_skip_list_may_be_any_iterable():
     assert LARSOptimizer(0.1, skip_list=(name for name in ["bias"]))._skip_list == ["bias"]
 
 
-@pytest.mark.filterwarnings("ignore:.*matches no variable of this step")
 @pytest.mark.parametrize(
     "skip_list, skipped",
     [(["LayerNorm"], [True, False]), (["dense/kernel:0"], [False, True]), ([":0"], [True, True])],
