@@ -34,6 +34,8 @@ _OTHER_PACKAGES = (
     "numpy",
     "protobuf",
     "h5py",
+    "torch",
+    "jax",
     _NATIVE,
 )
 _USE_TENSORFLOW = "export KERAS_BACKEND=tensorflow"
@@ -53,6 +55,7 @@ def diagnose() -> Dict[str, Any]:
       * `tensorflow["estimator"]`: None, or why there are no Estimators and how to install them;
         `tensorflow["graph_writer"]`: None, or the error when a graph is written as text;
       * `packages`: a dict from package names to versions;
+      * `recorded`: a dict from "torch" and "jax" to None, or why recorded rules do not run there;
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these two raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
@@ -62,7 +65,8 @@ def diagnose() -> Dict[str, Any]:
         the library that runs kernels; `kernels`, the number of kernels in the folder; `prebuilt`, a
         dict about the package legacy-opt-native, or None if this package is not installed; and
         `optimizers`, a dict from class names to None, or to the reason why the class has no kernels
-        for dense or sparse float32 gradients. If a compiler, the folder or the operations
+        for dense or sparse float32 gradients; and `updates`, their number: all, those with
+        kernels, and those whose kernels are stored. If a compiler, the folder or the operations
         library is missing, the value is the reason. If all this cannot be determined, the only
         key is `error`;
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
@@ -81,6 +85,10 @@ def diagnose() -> Dict[str, Any]:
     }
     with quiet.silence():
         facts["packages"] = _packages()
+        facts["recorded"] = {
+            name: _error_of(importlib.import_module, "legacy_opt.recorded." + name)
+            for name in ("torch", "jax")
+        }
         facts["tensorflow"] = _tensorflow()
         is_usable = facts["tensorflow"]["error"] is None
         facts["keras"] = _keras() if is_usable else None
@@ -114,20 +122,16 @@ def _tensorflow():
     facts = {"version": versions.tensorflow_version(), "error": None}
     facts.update(versions.tensorflow_modes())
     facts.update(estimator=versions.estimator_problem(), contrib=versions.has_contrib())
-    facts["graph_writer"] = _graph_writer()
+    facts["graph_writer"] = _error_of(_write_graph)
     return facts
 
 
-def _graph_writer():
-    """Returns None, or the error that TensorFlow raises when it writes a graph as text."""
+def _write_graph():
+    """Writes a graph as text; with protobuf 7, TensorFlow 2.20 raises a TypeError."""
     import tensorflow as tf
 
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            tf.io.write_graph(tf.Graph(), folder, "graph.pbtxt")
-    except Exception as error:  # TensorFlow 2.20 with protobuf 7: a TypeError
-        return _describe(error)
-    return None
+    with tempfile.TemporaryDirectory() as folder:
+        tf.io.write_graph(tf.Graph(), folder, "graph.pbtxt")
 
 
 def _keras():
@@ -144,17 +148,20 @@ def _keras():
 def _to_keras(keras):
     from legacy_opt import versions
 
-    facts = {"auto": {2: "optimizer_v2", 3: "keras3"}.get(keras.get("generation"))}
-    for api, import_keras in (
-        ("optimizer_v2", versions.optimizer_v2),
-        ("keras3", versions.keras_3),
-    ):
-        try:
-            import_keras()
-            facts[api] = None
-        except Exception as error:  # this Keras package may be missing or broken
-            facts[api] = _describe(error)
-    return facts
+    return {
+        "auto": {2: "optimizer_v2", 3: "keras3"}.get(keras.get("generation")),
+        "optimizer_v2": _error_of(versions.optimizer_v2),
+        "keras3": _error_of(versions.keras_3),
+    }
+
+
+def _error_of(function, *arguments):
+    """Returns the error that a function raises, or None. Packages may be missing or broken."""
+    try:
+        function(*arguments)
+    except Exception as error:
+        return _describe(error)
+    return None
 
 
 def _kernels():

@@ -24,18 +24,23 @@ def facts() -> Dict[str, Any]:
         "cpp_compiler": _value_or_reason(_command, "C++", "CXX", "c++"),
         "folder": _value_or_reason(lambda: str(cache.folder())),
         "operations": _value_or_reason(lambda: str(tensorflow_operations.find())),
-        "kernels": _value_or_reason(lambda: _kernels_in(cache.folder())),
+        "kernels": _value_or_reason(lambda: len(cache.kernels_in(cache.folder()))),
         "prebuilt": _prebuilt(),
         "optimizers": {cls.__name__: reason(cls) for cls in classes()},
+        "updates": _value_or_reason(_updates),
     }
+
+
+def _updates():
+    own = {path.name for path in cache.kernels_in(cache.folder())}
+    found = [each for cls in classes() if reason(cls) is None for each in sources(cls)]
+    names = [cache.file_name(cache.key_of(each)) for each in found]
+    stored = sum(name in own or cache.prebuilt(name) is not None for name in names)
+    return {"all": 2 * len(classes()), "with_kernels": len(found), "stored": stored}
 
 
 def _command(*names):
     return " ".join(cache.find_compiler(*names))
-
-
-def _kernels_in(folder):
-    return len(list(folder.glob(cache.file_name("[0-9a-f]" * 32))))
 
 
 def _prebuilt():
@@ -45,7 +50,7 @@ def _prebuilt():
     names = [path.name.partition("-")[2] for path in folder.glob("operations-*.so")]
     versions = [name.rpartition("-")[0] for name in names]  # such as 2.22.0-rc0
     versions.sort(key=lambda text: [int(number) for number in re.findall("[0-9]+", text)])
-    return {"folder": str(folder), "kernels": _kernels_in(folder), "operations": versions}
+    return {"folder": str(folder), "kernels": len(cache.kernels_in(folder)), "operations": versions}
 
 
 def _value_or_reason(function, *arguments):
@@ -87,6 +92,7 @@ def reason(cls: type) -> Optional[str]:
     return None
 
 
+@functools.lru_cache(maxsize=None)
 def sources(cls: type) -> List[str]:
     """Returns the C sources of the kernels for dense and for sparse float32 gradients.
 

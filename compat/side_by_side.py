@@ -1,6 +1,7 @@
 """Trains new variables on a small problem, to compare what several optimizers compute."""
 
 import contextlib
+import warnings
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -45,15 +46,20 @@ class Problem(NamedTuple):
 
 
 @contextlib.contextmanager
-def session_scope():
-    """Makes a graph and a Session; yields a function that initializes the graph's variables."""
-    with tf.Graph().as_default(), v1.Session() as session:
+def scope(in_session=False):
+    """Makes a graph and a Session; yields a function that initializes the graph's variables.
+
+    In eager execution, makes nothing, unless `in_session`. Patterns of a user do not match the
+    names of the new variables, so warnings of this are ignored.
+    """
+    with warnings.catch_warnings(), contextlib.ExitStack() as stack:
+        warnings.filterwarnings("ignore", ".* matches no variable of this step")
+        if tf.executing_eagerly() and not in_session:
+            yield lambda: None
+            return
+        stack.enter_context(tf.Graph().as_default())
+        session = stack.enter_context(v1.Session())
         yield lambda: session.run(v1.global_variables_initializer())
-
-
-def scope():
-    """Returns `session_scope()`; in eager execution a scope, and a function, that do nothing."""
-    return contextlib.nullcontext(lambda: None) if tf.executing_eagerly() else session_scope()
 
 
 def training(optimizer, problem, named):

@@ -6,6 +6,8 @@ import sys
 from ..diagnosis import FORMS, diagnose, pip_tf_keras, wheels
 from . import tables
 
+_TESTED = {"torch": "2.13.0", "jax": "0.12.0.1"}  # by `make leave`
+
 
 def add_command(commands):
     """Adds `doctor` to the command line."""
@@ -43,6 +45,7 @@ def _lines(facts):
         ]
         rows += [("to_keras", text) for text in _to_keras_texts(facts)]
     rows += [(name, packages.get(name, "not installed")) for name in ("numpy", "protobuf")]
+    rows += [(name, _recorded_text(facts, name)) for name in facts["recorded"]]
     rows += [("kernels", text) for text in _kernel_texts(facts["kernels"])]
     if facts["native"]:
         rows += [("native", text) for text in _native_texts(facts["native"])]
@@ -57,6 +60,12 @@ def _lines(facts):
             yield "  fix: " + problem["fix"]
     if not facts["problems"]:
         yield "No problems found."
+
+
+def _recorded_text(facts, name):
+    version = facts["packages"].get(name)
+    works = facts["recorded"][name] or "recorded rules run"
+    return f"{version}, tested with {_TESTED[name]}: {works}" if version else "not installed"
 
 
 def _tensorflow_text(facts):
@@ -115,6 +124,8 @@ def _native_texts(native):
     yield f"operations: {native['operations']}"
     if isinstance(native["kernels"], int):  # otherwise, it is a problem, which is shown below
         yield f"{native['kernels']} compiled kernels in {native['folder']}"
+        counts = "{with_kernels} of {all} updates, dense and sparse, have kernels, {stored} stored"
+        yield counts.format(**native["updates"])
     if native["prebuilt"]:
         operations = ", ".join(native["prebuilt"]["operations"])
         kernels = native["prebuilt"]["kernels"]

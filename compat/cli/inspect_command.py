@@ -100,10 +100,18 @@ def _heading(facts):
         where = plain_text.counted(guess["variables"], "variable")
         lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
     if not facts["optimizers"]:
-        lines.append(
-            "optimizer: unknown, because there are no slot variables (GradientDescent has none)"
-        )
+        lines.append("optimizer: unknown, because " + _reason(facts))
     return lines + [""]
+
+
+def _reason(facts):
+    from ..checkpoint_contents import slot_signatures
+
+    names = [each["name"] for each in facts["variables"]]
+    slots = [name for name in names if slot_signatures.is_known(name.rpartition("/")[2])]
+    if slots:
+        return f"the checkpoint lacks the variables of its slots, such as that of {slots[0]}"
+    return "no slot variables were recognised (GradientDescent has none)"
 
 
 def _table(contents):

@@ -158,7 +158,7 @@ def _session_run(
     step_attribute: Optional[str],
     problem: side_by_side.Problem,
 ) -> List[Arrays]:
-    with side_by_side.session_scope() as initialize:
+    with side_by_side.scope(in_session=True) as initialize:
         variables = {
             name: v1.get_variable(name, initializer=value, use_resource=True)
             for name, value in problem.values.items()

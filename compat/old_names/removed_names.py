@@ -128,13 +128,13 @@ MODULES = {
 
 _NEEDS_KERAS_2 = (
     "From TensorFlow 2.16 on it needs the tf-keras of TensorFlow's version (pip install --no-deps "
-    "tf-keras==2.21.* for TensorFlow 2.21), and the environment variable TF_USE_LEGACY_KERAS=1, "
+    '"tf-keras==2.21.*" for TensorFlow 2.21), and the environment variable TF_USE_LEGACY_KERAS=1, '
     "which `legacy-opt run` sets."
 )
 # Modules of `tf.compat.v1` that need separately installed packages in TensorFlow 2.16 and newer.
 NEED_PACKAGES = {
     "tf.estimator": "From TensorFlow 2.16 on it needs two packages: pip install --no-deps "
-    "tensorflow-estimator==2.15.0 tf-keras==2.21.* (the tf-keras of TensorFlow's version).",
+    'tensorflow-estimator==2.15.0 "tf-keras==2.21.*" (the tf-keras of TensorFlow\'s version).',
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,
 }

@@ -196,8 +196,12 @@ def _judge(ancestry):
     is_base = root.name == "tf.train.Optimizer"
     if "_apply_dense" in methods and "_resource_apply_dense" not in methods:
         problem = "defines no update" if is_base else "inherits its base's update"
-        text = "It %s for resource variables (_resource_apply_dense), TensorFlow 2's default. %s"
-        return Verdict(MANUAL, root.name, None, text % (problem, _WRITE_A_RULE))
+        text = (
+            f"It {problem} for resource variables (_resource_apply_dense), TensorFlow 2's default. "
+            "In a graph with ref variables it runs unchanged (`legacy-opt run`, or "
+            f"tf.compat.v1.disable_resource_variables()). {_WRITE_A_RULE}"
+        )
+        return Verdict(MANUAL, root.name, None, text)
     overrides_apply = "apply_gradients" in methods
     if is_base and not (overrides_apply or methods & (_REF | _RESOURCE)):
         text = (
@@ -213,7 +217,13 @@ def _judge(ancestry):
 
 
 def _judge_keras(ancestry):
-    if ".legacy." in ancestry.base or not ancestry.methods & (_RESOURCE | {"get_updates"}):
+    if "get_updates" in ancestry.methods and not ancestry.methods & _RESOURCE:
+        text = (
+            "An optimizer of Keras before OptimizerV2: it needs Keras 2's private base class "
+            f"optimizer_v1.Optimizer, in a graph (`legacy-opt docs any_optimizer`). {_WRITE_A_RULE}"
+        )
+        return Verdict(MANUAL, ancestry.root.name, None, text)
+    if ".legacy." in ancestry.base or not ancestry.methods & _RESOURCE:
         return Verdict(STAYS, ancestry.root.name, None, "It extends Keras' base class.")
     text = "From TensorFlow 2.11 on, extend this base class. Keras 3 has no such base class."
     return Verdict(MANUAL, ancestry.root.name, "tf.keras.optimizers.legacy.Optimizer", text)

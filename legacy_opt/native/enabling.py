@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 from typing import Callable, Optional
 
 from legacy_opt.native import settings
 from legacy_opt.native.compiler.program import UnsupportedError
-from legacy_opt.native.runtime import tensorflow_operations
+from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.native.updates import kernel_choice
 
 
 def enable(
@@ -18,11 +18,12 @@ def enable(
 
     The process of a parameter server must call this function before it creates its
     `tf.train.Server`, and must have the kernels in its folder of kernels (see `legacy-opt docs
-    native`).
+    native`). So must a process that loads a graph with kernels.
 
     Args:
       require: whether an update without a kernel raises an error. By default, such an update runs
-        as TensorFlow operations, with a `NativeKernelWarning`.
+        as TensorFlow operations, with a `NativeKernelWarning`. The same holds for this call, if
+        this process cannot run any kernel.
       target: the target of the program's sessions, for example ``server.target``. Pass the target
         if variables are on parameter servers. While the graph is built, sessions with this target
         check whether the servers have the kernels. Without a target, variables on parameter servers
@@ -34,11 +35,20 @@ def enable(
 
     Returns:
       A function that undoes this call. Undo several calls in the reverse order.
+
+    Raises:
+      ValueError: kernels are required, and this process cannot run any.
     """
-    with contextlib.suppress(UnsupportedError):  # each update reports the error again
+    setting = "require" if require else "auto"
+    try:
         tensorflow_operations.load()
+        cache.check_supply()
+    except UnsupportedError as error:
+        text = f"this process cannot run native kernels: {str(error).rstrip('.')}"
+        if "build-kernels" not in text:
+            text += ". Then run `legacy-opt build-kernels`"
+        kernel_choice.go_on_without(text, setting)
     before = settings.current()
     _, target_before, by_name_before = before
-    setting = "require" if require else "auto"
     settings.change(setting, target or target_before, by_name or by_name_before)
     return functools.partial(settings.change, *before)

@@ -21,13 +21,13 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import alias_of, complement
 from legacy_opt.core.named_values import changed
-from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
 from legacy_opt.core.update import RuleResult
+from legacy_opt.optimizers.name_patterns import PatternsOptimizer
 
 
-class AdamWeightDecayOptimizer(RuleOptimizer):
+class AdamWeightDecayOptimizer(PatternsOptimizer):
     """The Adam that BERT was trained with (google-research/bert).
 
     **This optimizer increments `global_step`, so delete two lines of your script.** In BERT's
@@ -54,9 +54,10 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     all rows of a table. (`LazyAdamOptimizer` updates only the rows in the gradient.) BERT's class
     trains only float32 variables; this class also trains other dtypes.
 
-    Variables whose names match a pattern in `exclude_from_weight_decay` do not decay. Subclasses
-    may override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may
-    read each argument except `name` as an attribute of the same name (`self.learning_rate`).
+    Variables whose names match a pattern in `exclude_from_weight_decay` do not decay. The first
+    step warns of patterns that match none of its variables. Subclasses may override
+    `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may read each
+    argument except `name` as an attribute of the same name (`self.learning_rate`).
 
     Example::
 
@@ -89,6 +90,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     slots = {"m": Slot(op_name="adam_m"), "v": Slot(op_name="adam_v")}
     whole_tensor = True
+    _pattern_attributes = ("exclude_from_weight_decay",)
     # Records set it: with a rate of 0, the decay changes no bits, and a record can follow the rate.
     _decays_at_zero = False
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
@@ -131,8 +133,11 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             values["rest_" + beta] = complement(tensor, self._given_value(beta), dtype)
         return values
 
+    def _name_to_match(self, variable: Variable) -> str:
+        return self._get_variable_name(self.variable_name(variable))
+
     def hyper_for(self, variable: Variable) -> SimpleNamespace:
-        flags = self._flags_of(self._get_variable_name(self.variable_name(variable)))
+        flags = self._flags_of(self._name_to_match(variable))
         return changed(super().hyper_for(variable), **flags)
 
     def _flags_of(self, name):

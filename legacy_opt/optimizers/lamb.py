@@ -73,6 +73,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     """
 
     prefers_advanced_step = True
+    _pattern_attributes = ("exclude_from_layer_adaptation", "exclude_from_weight_decay")
 
     def __init__(
         self,

@@ -21,14 +21,15 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks, fused_kernels, norms
 from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.named_values import changed
-from legacy_opt.core.rule_optimizer import RuleOptimizer, refuse_overridden
+from legacy_opt.core.rule_optimizer import refuse_overridden
 from legacy_opt.core.slots import Slot
 from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import Access
+from legacy_opt.optimizers.name_patterns import PatternsOptimizer
 
 
-class LARSOptimizer(RuleOptimizer):
+class LARSOptimizer(PatternsOptimizer):
     """Layer-wise adaptive rate scaling (`tf.contrib.opt.LARSOptimizer`).
 
     The optimizer has one slot, `momentum` (`w/LARSOptimizer`), with the variable's shape and dtype,
@@ -69,7 +70,7 @@ class LARSOptimizer(RuleOptimizer):
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable whose name (`w.name`, for example
         "dense/bias:0") contains one of the strings is updated without trust ratio and weight decay.
-        The name of a Keras 3 variable is its path, which contains names of layers, and ":0".
+        In Keras 3 the name is the path and ":0". The first step warns of strings in no name.
       use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
         weight_decay * w) + mu * momentum``.
 
@@ -79,6 +80,8 @@ class LARSOptimizer(RuleOptimizer):
     """
 
     slots = {"momentum": Slot()}
+    _pattern_attributes = ("_skip_list",)
+    _matches = staticmethod(lambda text, name: text in name)
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
     # Private attributes of the class in tf.contrib, which subclasses may read.
     _learning_rate_tensor = tensor_of("learning_rate")
@@ -147,10 +150,12 @@ class LARSOptimizer(RuleOptimizer):
         """
         return _rate_and_gradient(grad, var, self.hyper_for(var))
 
-    def hyper_for(self, variable: Variable) -> SimpleNamespace:
-        hyper = super().hyper_for(variable)
+    def _name_to_match(self, variable: Variable) -> str:
         name = self.variable_name(variable)
-        name = name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
+        return name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
+
+    def hyper_for(self, variable: Variable) -> SimpleNamespace:
+        name, hyper = self._name_to_match(variable), super().hyper_for(variable)
         return changed(hyper, adapts=not any(text in name for text in self._skip_list or ()))
 
     def rule(

@@ -148,7 +148,10 @@ def chosen(
       RecordError: the library has no such optimizer, or its training differs.
     """
     record = state.record
-    if record.optimizer not in settings or record.clipping is not None:
+    if record.clipping is not None:
+        text = f"no optimizer of {library} itself clips gradients by their global norm"
+        raise RecordError(f"{text}, as this record does. Train with the record instead")
+    if record.optimizer not in settings:
         raise RecordError(
             f"{library} has no optimizer like {record.optimizer}, but like "
             f"{', '.join(sorted(settings))}. Train with the record instead"

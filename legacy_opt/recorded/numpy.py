@@ -186,7 +186,8 @@ class NumpyOptimizer:
       state: the `State`.
 
     Raises:
-      RecordError: the record does not fit the variables, or a hyperparameter has no value.
+      RecordError: the record does not fit the variables, two of them are the same array, or a
+        hyperparameter has no value.
     """
 
     def __init__(
@@ -198,6 +199,8 @@ class NumpyOptimizer:
     ) -> None:
         self.record = record
         self.variables = dict(variables)
+        if len(set(map(id, self.variables.values()))) < len(self.variables):
+            raise RecordError("two variables are the same array")
         self.hyperparameters = given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
         start, slots = started(record, self.hyperparameters), {}

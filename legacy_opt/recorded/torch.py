@@ -110,8 +110,9 @@ class RecordedOptimizer(torch.optim.Optimizer):
         A later group goes on with the step and the shared variables of the first.
 
         Raises:
-          RecordError: the record does not fit a parameter, a name occurs twice, or the group has
-            another key than hyperparameters which the record follows (the rate is "lr").
+          RecordError: the record does not fit a parameter, a parameter or a name occurs twice, or
+            the group has another key than hyperparameters which the record follows (the rate is
+            "lr").
         """
         if _RATE in param_group and self._key(_RATE) != _RATE:
             raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
@@ -121,6 +122,8 @@ class RecordedOptimizer(torch.optim.Optimizer):
         given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        if len(set(group["params"])) < len(group["params"]):  # PyTorch only warns
+            raise RecordError("a parameter occurs twice in a parameter group")
         # Tensors, because torch.compile would compile the step again for each number.
         for name, start in self._starts(group).items():
             group.setdefault(name, start)

@@ -67,6 +67,21 @@ def test_bad_input(screen, name, words):
     assert words in screen.refused("inspect", DATA / name)
 
 
+def test_slots_without_their_variables(tmp_path, screen):
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = [tf.compat.v1.get_variable(f"w{i}", initializer=[1.0]) for i in range(5)]
+        optimizer = tf.compat.v1.train.AdamOptimizer()
+        optimizer.minimize(tf.add_n(variables))
+        session.run(tf.compat.v1.global_variables_initializer())
+        slots = [optimizer.get_slot(each, name) for each in variables for name in "mv"]
+        for name, saved in (("slots", slots), ("variables", variables)):
+            tf.compat.v1.train.Saver(saved).save(session, str(tmp_path / name))
+    _, output, _ = screen.run("inspect", tmp_path / "slots")
+    assert "lacks the variables of its slots, such as that of w0/Adam\n" in output
+    _, output, _ = screen.run("inspect", tmp_path / "variables")
+    assert "no slot variables were recognised" in output
+
+
 USERS_MODULE = """
 import tensorflow as tf
 Base = tf.compat.v1.train.MomentumOptimizer

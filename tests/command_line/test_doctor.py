@@ -9,6 +9,7 @@ import numpy
 import pytest
 import tensorflow as tf
 
+import lanes
 import legacy_opt
 from legacy_opt import versions
 from legacy_opt.compat import cli, diagnosis
@@ -133,6 +134,22 @@ def test_output_of_a_failing_import_is_not_printed(tmp_path):
     assert errors == ""
 
 
+def test_libraries_that_run_recorded_rules(diagnosed):
+    """The versions that are tested are those of `make leave`."""
+    tested = {name: f"{name}=={version}" for name, version in doctor_command._TESTED.items()}
+    assert tested == {"torch": lanes.TORCH, "jax": lanes.JAX}
+    for name, error in diagnosed["recorded"].items():
+        expected = f"ModuleNotFoundError: No module named '{name}'"
+        assert error == (None if name in diagnosed["packages"] else expected)
+    packages = {"torch": "2.9.0", "jax": "0.7.0"}
+    changed = dict(diagnosed, packages=packages, recorded={"torch": None, "jax": "ImportError: x"})
+    lines = list(doctor_command._lines(changed))
+    assert "torch         2.9.0, tested with 2.13.0: recorded rules run" in lines
+    assert "jax           0.7.0, tested with 0.12.0.1: ImportError: x" in lines
+    lines = list(doctor_command._lines(dict(changed, packages={})))
+    assert "torch         not installed" in lines
+
+
 def test_healthy_has_no_problem():
     assert list(diagnosis._problems(facts())) == []
 
@@ -158,7 +175,7 @@ def test_a_protobuf_with_which_no_graph_is_written(monkeypatch):
         raise TypeError("MessageToString() got an unexpected keyword argument 'float_format'")
 
     monkeypatch.setattr(tf.io, "write_graph", write_graph)
-    problem = only_problem(tensorflow={"graph_writer": diagnosis._graph_writer()})
+    problem = only_problem(tensorflow={"graph_writer": diagnosis._error_of(diagnosis._write_graph)})
     assert (problem["level"], problem["fix"]) == ("error", 'pip install "protobuf<7"')
     assert "float_format" in problem["text"]
 

@@ -1,5 +1,6 @@
 """Tests of README.md and docs/: output of the code blocks, links and tables."""
 
+import ast
 import inspect
 import re
 
@@ -117,6 +118,17 @@ def test_the_numbers_of_the_first_page_are_those_of_the_pages_that_it_links():
     )
     assert times == int(keras) // int(native)
     assert names <= old_names.replaced() < names + 100, "write the new number into docs/index.md"
+
+
+@pytest.mark.once
+def test_commands_of_pip_quote_what_zsh_would_expand():
+    unquoted = re.compile(r'pip install(?: +(?:"[^"]*"|[\w.=/-]+))* +[\w.=-]+[\[*<>]')
+    folders = (ROOT / each for each in ("legacy_opt", "compat", "examples_graph_mode"))
+    for path in [*PAGES, *(path for folder in folders for path in folder.rglob("*.py"))]:
+        text = path.read_text(encoding="utf-8")
+        nodes = ast.walk(ast.parse(text)) if path.suffix == ".py" else ()
+        for each in [str(getattr(node, "value", "")) for node in nodes] or [text]:
+            assert not unquoted.search(each), path
 
 
 def test_links_lead_somewhere():

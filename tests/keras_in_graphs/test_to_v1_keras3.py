@@ -45,6 +45,19 @@ def test_adafactor():
     np.testing.assert_allclose(now["w"], expected.numpy(), rtol=1e-6)
 
 
+def test_autograph_does_not_warn(caplog):
+    caplog.set_level("WARNING", "tensorflow")
+    variable, optimizer = tf.Variable([1.0]), to_v1(home.SGD(0.5))
+
+    @tf.function
+    def train():
+        optimizer.apply_gradients([(variable * 1, variable)])
+
+    train()
+    assert variable.numpy() == [0.5]
+    assert "report this to the TensorFlow team" not in caplog.text
+
+
 # Methods and variables of the v1 optimizer.
 
 

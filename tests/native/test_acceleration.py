@@ -204,6 +204,8 @@ import sys
 import tensorflow as tf
 w = tf.get_variable("w", initializer=[1.0, 2.0])
 train_op = tf.train.AdamOptimizer(0.1).minimize(tf.reduce_sum(w * w))
+without_kernel = tf.train.FtrlOptimizer(0.1, l2_shrinkage_regularization_strength=0.1)
+without_kernel.minimize(tf.get_variable("v", [1]))
 print(any(op.type.startswith("LegacyOpt") for op in tf.get_default_graph().get_operations()))
 """
 
@@ -214,6 +216,8 @@ def test_a_script_with_native_kernels(options, tmp_path, kernels_folder):
     path.write_text(SCRIPT)
     done = programs.run("-m", "legacy_opt", "run", *options, str(path), seconds=60)
     assert done.stdout.split()[-1] == str(bool(options)), done.stderr
+    said = "legacy-opt run: 1 of 2 updates have native kernels\n" in done.stderr
+    assert said == bool(options), done.stderr
 
 
 def test_without_an_operations_library_training_goes_on(fresh, tmp_path):

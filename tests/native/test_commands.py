@@ -5,7 +5,7 @@ import shutil
 
 import legacy_opt
 from legacy_opt.compat import native_diagnosis
-from legacy_opt.compat.cli import main
+from legacy_opt.compat.cli import doctor_command, main
 from legacy_opt.native.runtime import cache, tensorflow_operations
 
 
@@ -24,4 +24,7 @@ def test_build_kernels(tmp_path, monkeypatch, capsys):
     facts = native_diagnosis.facts()
     assert facts["kernels"] == 2
     assert facts["optimizers"]["AdaMaxOptimizer"] is None
+    assert facts["updates"] == {"all": 4, "with_kernels": 2, "stored": 2}
+    text = "2 of 4 updates, dense and sparse, have kernels, 2 stored"
+    assert text in doctor_command._native_texts(facts)
     assert "kernels do not support the slot layout" in facts["optimizers"]["ShampooOptimizer"]

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import legacy_opt
 from legacy_opt.core.user_warnings import NativeKernelWarning
+from legacy_opt.native import settings
 from legacy_opt.native.compiler.emit import emit
 from legacy_opt.native.runtime import cache, tensorflow_operations
 from tests.support.processes import programs
@@ -93,6 +95,58 @@ def test_a_failure_is_one_warning(name, folder, monkeypatch):
     assert not is_native(types)
     np.testing.assert_array_equal(value, START - 0.5)
     assert not [each for each in folder.iterdir() if each.name.startswith("compiling-")]
+
+
+def without_operations(folder, monkeypatch):
+    next(folder.iterdir()).unlink()
+
+
+def without_folder(folder, monkeypatch):
+    monkeypatch.setenv(cache.FOLDER_VARIABLE, str(next(folder.iterdir()) / "kernels"))
+
+
+def of_others(folder, monkeypatch):
+    folder.chmod(0o777)
+
+
+def read_only(folder, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
+
+
+def without_compiler(folder, monkeypatch):
+    monkeypatch.setenv("CC", "no-such-compiler")
+
+
+@pytest.mark.parametrize(
+    ["change", "message"],
+    [
+        (without_operations, "run `legacy-opt build-kernels` first"),
+        (without_folder, "cannot be created: .* Set LEGACY_OPT_KERNELS"),
+        (of_others, "belongs to another user, or other users may write"),
+        (read_only, "has no kernels and is read-only"),
+        (without_compiler, "There is no C compiler"),
+    ],
+)
+def test_enable_says_why_no_kernel_can_run(change, message, folder, monkeypatch):
+    change(folder, monkeypatch)
+    if change is without_operations:
+        monkeypatch.setattr(tensorflow_operations, "_loaded", [])
+    message = f"this process cannot run native kernels: .*{message}.*"
+    with pytest.raises(ValueError, match=message) as caught:
+        legacy_opt.native.enable(require=True)
+    assert "`legacy-opt build-kernels`" in str(caught.value)
+    assert settings.current()[0] is None
+    with pytest.warns(NativeKernelWarning, match=message) as warned:
+        legacy_opt.native.enable()()
+    assert warned[0].filename == __file__
+    legacy_opt.native.enable()()  # the same warning is issued once
+
+
+def test_enable_is_quiet_if_kernels_can_be_compiled_or_are_there(folder, monkeypatch):
+    legacy_opt.native.enable()()
+    monkeypatch.setenv("CC", "no-such-compiler")
+    (folder / cache.file_name("0" * 32)).touch()
+    legacy_opt.native.enable(require=True)()
 
 
 COMPILE = """

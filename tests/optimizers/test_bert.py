@@ -1,5 +1,7 @@
 """Tests BERT's AdamWeightDecay and LAMB: values by hand, names, exclusions, the global step."""
 
+import contextlib
+import functools
 import inspect
 import warnings
 
@@ -7,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdamWeightDecayOptimizer, GlobalStepWarning, LAMBOptimizer
+from legacy_opt import AdamWeightDecayOptimizer, GlobalStepWarning, LAMBOptimizer, LARSOptimizer
 from legacy_opt.compat import to_keras
 from tests.support.keras.nested_layers import built_block
 from tests.support.stepping import trained
@@ -174,6 +176,42 @@ def test_layers_of_keras_are_excluded_by_name():
     optimizer.apply_gradients([(tf.zeros(w.shape), w) for w in block.trainable_variables])
     factors = [w.numpy() / old for w, old in zip(block.trainable_variables, before)]
     assert np.all(factors[0] == 1) and np.all(factors[1] == 0.5)
+
+
+BERTS = ["LayerNorm", "layer_norm", "bias"]
+
+
+def warnings_of_patterns(optimizer, door, names=("dense/kernel", "dense/bias", "embedding")):
+    """Returns the warnings of two steps."""
+    with warnings.catch_warnings(record=True) as caught, contextlib.ExitStack() as stack:
+        warnings.simplefilter("always")
+        if door == "Session":
+            stack.enter_context(tf.Graph().as_default())
+        optimizer = to_keras(optimizer) if door == "to_keras" else optimizer
+        variables = [tf.Variable([1.0], name=name) for name in names]
+        for _ in range(2):
+            optimizer.apply_gradients([(tf.ones([1]), each) for each in variables])
+    return [str(each.message) for each in caught if "matches no" in str(each.message)]
+
+
+@pytest.mark.parametrize("door", ["Session", "eager", "to_keras"])
+def test_patterns_that_match_nothing_give_one_warning(door):
+    def found(cls, *args, **patterns):
+        return warnings_of_patterns(cls(0.1, *args, **patterns), door)
+
+    quiet = {"exclude_from_weight_decay": BERTS}
+    for cls in AdamWeightDecayOptimizer, functools.partial(LAMBOptimizer, bias_correction=False):
+        assert found(cls, 0.5, **quiet) == found(cls) == []
+        (text,) = found(cls, 0.5, exclude_from_weight_decay=[*BERTS, "bais"])
+        assert "exclude_from_weight_decay has 'bais', which matches no variable" in text
+        assert "LayerNorm" not in text and "'dense/bias', 'dense/kernel', 'embedding'" in text
+        (text,) = found(cls, 0.5, exclude_from_weight_decay=["LayerNorm", "layer_norm"])
+        assert "has 'LayerNorm', 'layer_norm', which" in text
+    (text,) = found(cls, exclude_from_layer_adaptation=["bais"], **quiet)
+    assert "LAMBOptimizer: exclude_from_layer_adaptation has 'bais'" in text
+    assert found(LARSOptimizer, skip_list=["bias:0", "dense/"]) == []
+    (text,) = found(LARSOptimizer, skip_list=["bias", "LayerNormalization"])
+    assert "LARSOptimizer: skip_list has 'LayerNormalization', which" in text
 
 
 @BOTH

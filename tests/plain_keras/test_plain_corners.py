@@ -4,6 +4,8 @@ to_plain_keras translates a v1 optimizer to one of Keras' own optimizers. from_p
 reverse. Each translation has a grade: "exact", "rounding" or "differs".
 """
 
+import warnings
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -25,7 +27,9 @@ def test_patterns_of_users_match_no_variable_of_the_measurement(api):
             )
             yield api.bridged(optimizer)
 
-    found = measurement.measure(make, None, rate=0.1, are_separate=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = measurement.measure(make, None, rate=0.1, are_separate=False)
     assert [(each.error, each.largest) for each in found] == [(None, 0.0)] * 4
 
 

@@ -1,6 +1,7 @@
 """Tests records of optimizers that clip gradients by their global norm."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import recorded
+from legacy_opt.recorded import counterparts
 from legacy_opt.recorded.numpy import NumpyOptimizer
 from tests.support import problems, running
 from tests.support.numpy_training import trained
@@ -72,6 +74,14 @@ def test_a_limit_without_value():
     with pytest.raises(recorded.RecordError, match="clip_norm was no number"):
         NumpyOptimizer(record, weights)
     NumpyOptimizer(record, weights, clip_norm=1.0)
+
+
+def test_no_other_library_has_the_optimizer():
+    record = recorded.load("MomentumOptimizer")._replace(clipping=recorded.records.CLIPPINGS[0])
+    state = types.SimpleNamespace(record=record)
+    with pytest.raises(recorded.RecordError, match="PyTorch itself clips") as caught:
+        counterparts.chosen(state, "PyTorch", str, counterparts.SETTINGS, str, {})
+    assert "Momentum" not in str(caught.value)
 
 
 def test_what_is_refused():

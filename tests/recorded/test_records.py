@@ -289,6 +289,8 @@ def test_another_variable_is_refused():
     optimizer = NumpyOptimizer(record, {"w": np.ones(2, np.float32)})
     with pytest.raises(recorded.RecordError, match="there is no variable 'v'"):
         optimizer.step({"v": np.ones(2, np.float32)})
+    with pytest.raises(recorded.RecordError, match="two variables are the same array"):
+        NumpyOptimizer(record, dict.fromkeys("wv", np.ones(2, np.float32)))
     group = record.groups[0]._replace(variables={"a": (2,)}, ranks=None)
     named = recorded.loads(recorded.dumps(record._replace(groups=(group,))))
     with pytest.raises(recorded.RecordError, match=r"no update for a variable 'w' .* has \['a'\]"):

@@ -196,6 +196,8 @@ class AdamWeightDecayOptimizer(tf.train.Optimizer):
     def apply_gradients(self, pairs, global_step=None, name=None): pass
 class Keras(tf.keras.optimizers.Optimizer):
     def _resource_apply_dense(self, grad, var): pass
+class Older(tf.keras.optimizers.legacy.Optimizer):
+    def get_updates(self, loss, params): pass
 """
 
 
@@ -221,9 +223,19 @@ def test_classes_over_files(uses):
             "manual",
             "tf.keras.optimizers.legacy.Optimizer",
         ),
+        "class Older(tf.keras.optimizers.Optimizer)": ("subclass", "manual", None),
         "class Child(tf.train.Optimizer)": ("subclass", "manual", None),
         "Child": ("constructor", "stays", None),
     }
+
+
+def test_advice_on_classes_that_run_in_a_graph_only(tmp_path):
+    (tmp_path / "mine.py").write_text(CUSTOM)
+    advice = {use.name.partition("(")[0]: use.advice for use in audit([str(tmp_path)])[0]}
+    assert "`legacy-opt run`" in advice["class Old"]
+    assert "disable_resource_variables()" in advice["class Old"]
+    assert "optimizer_v1.Optimizer" in advice["class Older"]
+    assert "`legacy-opt docs any_optimizer`" in advice["class Older"]
 
 
 def test_star_imports_need_manual_work_and_private_modules_a_change(uses):

@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import tempfile
+import types
 from pathlib import Path
 
 import numpy as np
@@ -373,6 +374,11 @@ def check_errors():
     refused("'learning_rate': write 'lr'", RecordedOptimizer, [group], record)
     groups = [{"params": [("w", each)]} for each in (one, other)]
     refused("two parameters have the name 'w'", RecordedOptimizer, groups, record)
+    for twice in [one, one], [("a", one), ("b", one)]:
+        refused("a parameter occurs twice in a parameter group", RecordedOptimizer, twice, record)
+    clipping = record._replace(clipping=recorded.records.CLIPPINGS[0])
+    clipped = types.SimpleNamespace(record=clipping, variables={"w": np.zeros((4, 3), "f4")})
+    refused("no optimizer of PyTorch itself clips", torch_own.from_state, clipped, {})
     integer = record._replace(
         hyperparameters=dict(
             record.hyperparameters, learning_rate=recorded.records.Scalar("int32", 1)

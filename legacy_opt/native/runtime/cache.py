@@ -70,6 +70,20 @@ def folder() -> Path:
     return path
 
 
+def kernels_in(folder_: Path) -> List[Path]:
+    """Returns the paths of this machine's kernels in a folder."""
+    return list(folder_.glob(file_name("[0-9a-f]" * 32)))
+
+
+def check_supply() -> None:
+    """Raises a NoCompilerError if there is no kernel, and none can be compiled and stored."""
+    if prebuilt_folder() is not None or kernels_in(folder()):
+        return
+    find_compiler("C", "CC", "cc")
+    if not os.access(folder(), os.W_OK):
+        raise NoCompilerError(f"{folder()} has no kernels and is read-only. Set {FOLDER_VARIABLE}.")
+
+
 @functools.lru_cache(maxsize=None)
 def _absolute(path: str) -> Path:
     # Absolute, because the program may change its working directory. Without a shell, "~" is a "~".

@@ -1,0 +1,43 @@
+"""The base class of optimizers that compare the names of variables with patterns."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, ClassVar, Tuple
+
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.types import Variable
+from legacy_opt.core.user_warnings import warn
+
+# BERT's list has two spellings of a name, and a model has one of them at most.
+_OF_BERT = {"LayerNorm", "layer_norm", "bias"}
+
+
+class PatternsOptimizer(RuleOptimizer):
+    """Warns in its first step of patterns that match none of the variables, such as "bais"."""
+
+    _pattern_attributes: ClassVar[Tuple[str, ...]]  # if lists are equal, the last one is named
+    _matches: Any = staticmethod(re.search)
+    _has_checked_patterns = False
+
+    def _name_to_match(self, variable: Variable) -> str:
+        return self.variable_name(variable)
+
+    def _prepare(self):
+        pairs = self._rule_step.pairs
+        if pairs and not self._has_checked_patterns:
+            self._has_checked_patterns = True
+            names = sorted(self._name_to_match(variable) for _, variable in pairs)
+            lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
+            for patterns, attribute in lists.items():
+                self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
+        super()._prepare()
+
+    def _warn_of_unmatched(self, argument, patterns, names):
+        unmatched = [each for each in patterns if not any(self._matches(each, n) for n in names)]
+        if len(unmatched) < len(patterns):
+            unmatched = [each for each in unmatched if each not in _OF_BERT]
+        if unmatched:
+            shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
+            text = f"{argument} has {', '.join(map(repr, unmatched))}, which matches no variable"
+            warn(f"{type(self).__name__}: {text} of this step: {shown}.", UserWarning)
