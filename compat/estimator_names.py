@@ -1,6 +1,6 @@
 """The names of `tf.compat.v1.estimator` in TensorFlow 2.15, the last TensorFlow that has them."""
 
-NAMES = """
+_NAMES = """
 BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead
 CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier
 DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec
@@ -11,7 +11,8 @@ PoissonRegressionHead ProfilerHook RegressionHead RunConfig SecondOrStepTimer Se
 SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook SummarySaverHook
 TrainSpec VocabInfo WarmStartSettings add_metrics classifier_parse_example_spec experimental export
 inputs regressor_parse_example_spec tpu train_and_evaluate
-""".split()
+"""
+NAMES = _NAMES.split()
 _OF_MODULES = {
     "experimental": """
         InMemoryEvaluatorHook KMeans LinearSDCA build_raw_supervised_input_receiver_fn call_logit_fn

@@ -276,8 +276,10 @@ FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"
 
 _NEW_NAMES = {fate.now for fate in FATES.values() if fate.kind == OURS}
 _OURS = {name.rpartition(".")[0] for name in _NEW_NAMES}  # modules that have only these old names
-_OF_NEST = "assert_same_structure flatten is_nested map_structure pack_sequence_as".split()
-_OF_NEST = {f"tf.nest.{name}" for name in _OF_NEST}
+_OF_NEST = {
+    *("tf.nest.assert_same_structure", "tf.nest.flatten", "tf.nest.is_nested"),
+    *("tf.nest.map_structure", "tf.nest.pack_sequence_as"),
+}
 
 PUBLIC_NAMES = {
     f"{package}.{module}.{name}": f"{public}.{name}"

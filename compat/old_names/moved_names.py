@@ -18,16 +18,13 @@ _IN_KERAS = (
 _OTHER_DEFAULTS = "tf.distribute.cluster_resolver has it with other defaults."
 _GONE = "There is no replacement."
 _TRAINING_OPS = "tf.python.ops.gen_training_ops"
+_TWO_PACKAGES = NEED_PACKAGES["tf.estimator"]
 ESTIMATOR = "legacy_opt.compat.estimator"
 # Advice for all new names in these modules, unless their rows have other advice.
 ADVICE = (
     ("tf_slim", SLIM),
-    (ESTIMATOR, NEED_PACKAGES["tf.estimator"]),
-    (
-        "tensorflow_estimator",
-        f"{NEED_PACKAGES['tf.estimator']} There, import {ESTIMATOR}.Estimator first, which makes "
-        "the package work.",
-    ),
+    (ESTIMATOR, _TWO_PACKAGES),
+    ("tensorflow_estimator", f"{_TWO_PACKAGES} There, import {ESTIMATOR}.Estimator first."),
     (KERAS, _IN_KERAS),
     (KERAS_OPTIMIZERS, _IN_KERAS),
     ("tf.compat.v1.layers", NEED_PACKAGES["tf.layers"]),
@@ -38,10 +35,6 @@ ADVICE = (
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
-_CONTEXTS = (
-    "tf.python.distribute.distribution_strategy_context "
-    "tf.python.training.distribution_strategy_context"
-)
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
 # Modules of which each star import gets the names of the others.
 _LAYERS = "tf.contrib.layers tf.contrib.layers.python.layers tf.contrib.slim"
@@ -129,7 +122,6 @@ NAMES = (
     ),
     ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim"),  # a module, too
     ("tf.contrib.framework.python.ops", "gen_variable_ops", None, _GONE),
-    ("tf.contrib.framework.python.ops.variables", "contrib_add_arg_scope", None, _GONE),
     ("tf.contrib.framework.python.ops.variables", "zero_initializer", None, _GONE),
     ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond"),
     ("tf.contrib.framework", "nest", "tf.python.util"),
@@ -153,24 +145,10 @@ NAMES = (
         "Adadelta Adagrad Adam Adamax Nadam Optimizer RMSprop SGD",
         KERAS_OPTIMIZERS,
     ),
-    (
-        "tf.contrib.keras.metrics",
-        "cosine_similarity",
-        None,
-        "Use tf.keras.losses.cosine_similarity.",
-    ),
-    (
-        "tf.contrib.keras.wrappers.scikit_learn",
-        "KerasClassifier KerasRegressor",
-        None,
-        "The package scikeras has it.",
-    ),
-    (
-        "tf.contrib.keras.utils",
-        "HDF5Matrix convert_all_kernels_in_model deserialize_keras_object serialize_keras_object",
-        None,
-        _GONE,
-    ),
+    ("tf.contrib.keras.metrics", "cosine_similarity", None, _GONE),
+    ("tf.contrib.keras.wrappers", "scikit_learn", None, "The package scikeras has it."),
+    ("tf.contrib.keras.utils", "HDF5Matrix convert_all_kernels_in_model", None, _GONE),
+    ("tf.contrib.keras.utils", "deserialize_keras_object serialize_keras_object", None, _GONE),
     (
         _LAYERS,
         """
@@ -192,18 +170,9 @@ NAMES = (
         None,
         _NEWER_COLUMNS,
     ),
-    (  # not those of tf.contrib.slim, which must be missing without tf_slim
-        "tf.contrib.layers tf.contrib.layers.python.layers",
-        "safe_embedding_lookup_sparse",
-        "tf.compat.v1.nn",
-    ),
+    ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn"),
     (
-        "tf.contrib.layers.python.layers",
-        "deprecated deprecated_arg_values",
-        "tf.python.util.deprecation",
-    ),
-    (
-        "tf.contrib.slim",
+        "tf.contrib.layers.python.layers tf.contrib.slim",
         "deprecated deprecated_arg_values embed_sequence safe_embedding_lookup_sparse",
         None,
         "Import it from tf.contrib.framework or tf.contrib.layers.",
@@ -281,7 +250,7 @@ NAMES = (
         "tf.contrib.tpu.python.tpu",
         "async_checkpoint keras_support keras_tpu_variables",
         None,
-        "tf.distribute.experimental.TPUStrategy trains on TPUs.",
+        _GONE,
     ),
     ("tf.contrib.tpu", "DeviceAssignment", "tf.compat.v1.tpu.experimental"),
     ("tf.contrib.tpu", "Topology", "tf.python.tpu.topology"),
@@ -314,17 +283,13 @@ NAMES = (
     ),
     # Private names of TensorFlow 1, by their modules.
     (
-        _CONTEXTS,
-        "get_distribution_strategy=get_strategy has_distribution_strategy=has_strategy",
-        "tf.compat.v1.distribute",
-    ),
-    (
-        _CONTEXTS,
-        "LazyLoader get_cross_replica_context get_strategy_and_replica_context",
+        "tf.python.distribute.distribution_strategy_context "
+        "tf.python.training.distribution_strategy_context",
+        "get_cross_replica_context get_distribution_strategy get_strategy_and_replica_context "
+        "has_distribution_strategy",
         None,
-        _GONE,
+        "Use tf.distribute.get_strategy and tf.distribute.has_strategy.",
     ),
-    ("tf.python.estimator.model_fn", "Metric", None, _GONE),
     (
         "tf.python.framework.config",
         "get_virtual_device_configuration set_virtual_device_configuration",

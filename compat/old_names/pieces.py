@@ -4,10 +4,7 @@ The rows have the form of the rows in `table.py`. A test compares them with the 
 """
 
 _PIECES = "legacy_opt.compat.contrib."
-_NEEDS_KERAS_2 = (
-    "From TensorFlow 2.16 on it needs tf-keras (pip install --no-deps tf-keras, of TensorFlow's "
-    "version)."
-)
+_KERAS_2 = "It needs Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version)."
 _MNIST = _PIECES + "learn.datasets"
 
 NAMES = (
@@ -21,7 +18,7 @@ NAMES = (
     ),
     ("tf.contrib.distribute", "MirroredStrategy", _PIECES + "distribute"),
     ("tf.contrib.framework tf.contrib.framework.python.ops", "py_func", _PIECES + "framework"),
-    ("tf.contrib.layers tf.contrib.layers.python.layers", "embed_sequence", _PIECES + "layers"),
+    ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
     (
         "tf.contrib.learn.datasets.mnist",
         "DataSet Datasets dense_to_one_hot extract_images extract_labels load_mnist read_data_sets",
@@ -53,7 +50,7 @@ NAMES = (
         OutputProjectionWrapper TimeReversedFusedRNN
         """,
         _PIECES + "rnn",
-        _NEEDS_KERAS_2,
+        _KERAS_2,
     ),
     ("tf.contrib.rnn", "stack_bidirectional_dynamic_rnn", _PIECES + "rnn"),
     ("tf.contrib.learn", "ModeKeys", _PIECES + "learn"),
@@ -68,7 +65,7 @@ NAMES = (
         "AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention "
         "LuongAttention",
         _PIECES + "seq2seq",
-        _NEEDS_KERAS_2,
+        _KERAS_2,
     ),
     (
         "tf.contrib.seq2seq",

@@ -5,15 +5,12 @@ because there is none), advice. A test compares the rows with a list of all publ
 TensorFlow 1.15, except Keras.
 """
 
-_OPTIMIZERS_OF_TPUS = {
-    **{"ADAM": "adam", "Adadelta": "adadelta", "Adagrad": "adagrad", "FTRL": "ftrl"},
-    **{"Momentum": "momentum", "ProximalAdagrad": "proximal_adagrad", "RMSProp": "rms_prop"},
-}
+_OPTIMIZERS_OF_TPUS = "ADAM Adadelta Adagrad FTRL Momentum Proximal_Adagrad RMS_Prop"
 _OPERATIONS_OF_TPUS = " ".join(
-    f"{verb}TPUEmbedding{optimizer}ParametersGradAccumDebug "
-    f"{verb.lower()}_tpu_embedding_{function}_parameters_grad_accum_debug"
+    f"{verb}TPUEmbedding{name.replace('_', '')}ParametersGradAccumDebug "
+    f"{verb.lower()}_tpu_embedding_{name.lower()}_parameters_grad_accum_debug"
     for verb in ("Load", "Retrieve")
-    for optimizer, function in _OPTIMIZERS_OF_TPUS.items()
+    for name in _OPTIMIZERS_OF_TPUS.split()
 )
 NAMES = (
     (

@@ -62,7 +62,10 @@ _KERAS = re.compile(
     r"\.(?P<name>[A-Z]\w*)$"
 )
 _PRIVATE = re.compile(r"tensorflow(?:_core)?\.python\.training\.(?:\w+\.)*(?P<name>\w+)$")
-_SLIM = re.compile(r"(?:tf_slim|tensorflow\.contrib\.slim)\.(?:\w+\.)*(?P<name>\w+)$")
+# The functions of slim.learning have other parameters than those of legacy_opt.
+_SLIM = re.compile(
+    r"(?:tf_slim|tensorflow\.contrib\.slim(?!.*\.learning))\.(?:\w+\.)*(?P<name>\w+)$"
+)
 _SLIM_HELPERS = (
     "create_train_op",
     "optimize_loss",
@@ -141,11 +144,7 @@ def _keras_verdict(name, match):
 def _slim_verdict(name, last):
     if name.startswith("tf_slim"):
         return Verdict(STAYS, name, None, _ACCEPTS_ANY)
-    public = old_names.public_name(name)
-    if ".learning." in public:  # its parameters are not those of tf.contrib.training
-        fate = old_names.find(public).fate
-        return Verdict(CHANGE, public, fate.now, old_names.advice(public))
-    return Verdict(CHANGE, public, "legacy_opt." + last, "")
+    return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 
 def _table_verdict(name):

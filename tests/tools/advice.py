@@ -70,7 +70,7 @@ def rows():
 
 def audited(*paths):
     """Returns what `audit` says about files, for a user who has not installed any package."""
-    with mock.patch.object(old_names, "is_installed", return_value=False):
+    with mock.patch.object(old_names, "is_installed", lambda package: False):
         return audit(list(paths))[0]
 
 
@@ -85,9 +85,10 @@ def needs(row):
 
 def untrue(found_rows):
     """Yields a text for each statement of the rows that is not true here."""
-    recorded = {}
+    compared = {}
     for words, text in signatures_of_tensorflow_1.recorded():
-        recorded.update(dict.fromkeys(words.split(), text))
+        if text.startswith("(") and not versions.has_contrib():
+            compared.update(dict.fromkeys(words.split(), text))
     for row in found_rows:
         for name in _FIRST.findall(row.advice):
             found(name)
@@ -95,8 +96,8 @@ def untrue(found_rows):
             value = found(name)
             if value is None and not _is_of_this_lane(row, name):
                 yield f"{row.name}: there is no {name} ({row.advice})"
-            elif name == row.instead and recorded.get(row.name, "").startswith("("):
-                old, new = recorded[row.name], signatures_of_tensorflow_1.described(value)
+            elif name == row.instead and row.name in compared:
+                old, new = compared[row.name], signatures_of_tensorflow_1.described(value)
                 verdict, text = signatures_of_tensorflow_1.verdict(row.name, old, new)
                 if verdict == "another meaning" and not re.search("arameters|by name", row.advice):
                     yield f"{row.name}: {name}: {text}"
@@ -145,9 +146,9 @@ def there_though_manual(found_rows):
         for row in found_rows:
             is_put_back = row.name.startswith(("tf.contrib.", "tf.examples.")) or NEEDS_PACKAGES
             is_of_keras = row.name.startswith("tf.contrib.keras.") and not NEEDS_PACKAGES
-            if row.status == "manual" and is_put_back and not is_of_keras:
-                if row.name.startswith("tf.") and found(row.name, "tensorflow") is not None:
-                    yield row.name
+            is_claimed = row.status == "manual" and is_put_back and not is_of_keras
+            if is_claimed and row.name.startswith("tf.") and found(row.name, "tensorflow"):
+                yield row.name
 
 
 class Blocker:

@@ -41,6 +41,7 @@ _TABLE = ROOT / "tests" / "data" / "forwarded_names.txt"
 LANE = ".".join(tf.__version__.split(".")[:2])
 _NO_NAMES = ("absolute_import", "division", "print_function", "python", "api", "tf_export")
 _NO_NAMES += ("HAS_PANDAS", "DESCRIPTOR")  # whether pandas is installed; of protocol buffers
+_NO_NAMES += ("LazyLoader", "Metric", "contrib_add_arg_scope")  # imported for the module's own use
 _P = inspect.Parameter
 _DATA, _KERAS = r"tf\.contrib\.data\.", r"tf\.contrib\.keras\."
 # Regular expressions of differences, after the name, and the reason for which a call has the old
