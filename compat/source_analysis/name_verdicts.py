@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 
 from .. import estimator_names, old_names
 from ..old_names import libraries
+from ..old_names.moved_names import ESTIMATOR
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
 # The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
@@ -209,7 +210,7 @@ def _verdict_on_package(public, entry):
         return Verdict(STAYS, public, None, entry.fate.advice)
     if public != entry.name and not estimator_names.is_known(public[len(entry.name) + 1 :]):
         return Verdict(MANUAL, public, None, "TensorFlow 1 never had this name.")
-    return Verdict(CHANGE, public, "legacy_opt.compat" + public[len("tf") :], entry.fate.advice)
+    return Verdict(CHANGE, public, ESTIMATOR + public[len(entry.name) :], entry.fate.advice)
 
 
 def _unknown_verdict(public, entry):
@@ -319,7 +320,7 @@ def verdict_on_key(key, callee):
             return Verdict(STAYS, name, None, f"It means {_CLASSES_OF_KEYS[key]}.")
         return Verdict(MANUAL, name, None, f"It is not one of {', '.join(KEYS)}.")
     if _ESTIMATOR.match(callee):
-        public = "legacy_opt.compat" + callee[len("tensorflow") :]
+        public = ESTIMATOR + callee[len("tensorflow.estimator") :]
         return Verdict(CHANGE, name, public, "TensorFlow 2's tf.estimator makes a Keras optimizer.")
     if re.search(r"(^|\.)(compile|optimizers\.get)$", callee):
         return Verdict(STAYS, name, None, "A Keras optimizer.")
