@@ -40,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> List[str]:
     is_available = versions.estimator_problem() is None
-    return dir(versions.estimator()) if is_available else estimator_names.NAMES
+    return dir(versions.estimator()) if is_available else [*estimator_names.NAMES]
 
 
 def _check_tf_config() -> None:

@@ -1,6 +1,6 @@
 """The names of `tf.compat.v1.estimator` in TensorFlow 2.15, the last TensorFlow that has them."""
 
-_NAMES: str = """
+_NAMES = """
 BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead
 CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier
 DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec

@@ -114,7 +114,7 @@ NAMES = (
         "LossScaleOptimizer LossScaleManager FixedLossScaleManager "
         "ExponentialUpdateLossScaleManager",
         None,
-        "Use tf.compat.v1.mixed_precision.enable_mixed_precision_graph_rewrite.",
+        "Use tf.compat.v1.train.experimental.enable_mixed_precision_graph_rewrite.",
     ),
     (
         "tf.contrib.estimator",

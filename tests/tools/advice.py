@@ -122,7 +122,8 @@ def _is_method(name):
 
 def _is_of_this_lane(row, name):
     """Whether code needs no replacement here, because TensorFlow or a library has the old name."""
-    if old_names.is_of_library(row.name):
+    is_own = not row.name.startswith(("tf.contrib", "tf.python"))
+    if is_own and not name.startswith("legacy_opt."):
         return found(row.name) is not None
     return versions.has_contrib() and re.match(_NOT_ON_1_15, name)
 
