@@ -38,7 +38,6 @@ _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
 # Modules of which each star import gets the names of the others.
 _LAYERS = "tf.contrib.layers tf.contrib.layers.python.layers tf.contrib.slim"
-_FRAMEWORK = "tf.contrib.framework tf.contrib.framework.python.ops"
 _NEWER_COLUMNS = "tf.feature_column has newer ones, which tf.feature_column.input_layer takes."
 
 NAMES = (
@@ -110,7 +109,7 @@ NAMES = (
         ESTIMATOR + ".experimental",
     ),
     (
-        _FRAMEWORK,
+        "tf.contrib.framework",
         "TensorSpec argsort assert_same_float_dtype assert_scalar "
         "convert_to_tensor_or_sparse_tensor is_tensor sort",
         "tf.compat.v1",
@@ -120,13 +119,14 @@ NAMES = (
         "deprecated deprecated_arg_values deprecated_args",
         "tf.python.util.deprecation",
     ),
+    ("tf.contrib.framework.python.ops", "argsort sort", "tf.compat.v1"),
     ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim"),  # a module, too
-    ("tf.contrib.framework.python.ops", "gen_variable_ops", None, _GONE),
+    ("tf.contrib.framework.python.ops", "gen_variable_ops prettyprint_ops", None, _GONE),
     ("tf.contrib.framework.python.ops.variables", "zero_initializer", None, _GONE),
     ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond"),
     ("tf.contrib.framework", "nest", "tf.python.util"),
     (
-        _FRAMEWORK,
+        "tf.contrib.framework tf.contrib.framework.python.ops",
         """
         BoundedTensorSpec RecordInput assert_scalar_int convolutional_delta_orthogonal
         convolutional_orthogonal_1d convolutional_orthogonal_2d convolutional_orthogonal_3d
@@ -416,7 +416,7 @@ _DEFINED_IN = (
         "checkpoint_utils tensor_util",
         "tf.contrib.framework",
     ),
-    ("tf.contrib.framework.python.ops", "prettyprint_ops script_ops", "tf.contrib.framework"),
+    ("tf.contrib.framework.python.ops", "script_ops", "tf.contrib.framework"),
     ("tf.contrib.layers.python.layers", "embedding_ops encoders", "tf.contrib.layers"),
     ("tf.contrib.learn.python", "learn", "tf.contrib.learn"),
     ("tf.contrib.learn.python.learn.estimators", "model_fn", "tf.contrib.learn"),
