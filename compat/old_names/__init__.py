@@ -189,12 +189,7 @@ def public_name(name: str) -> str:
 
 
 def new_name(name, found):
-    """Returns what code can write for an old name: the new name, or None.
-
-    Args:
-      name: the old name, as `public_name` returns it.
-      found: the `Found` of the name.
-    """
+    """Returns what code can write for an old name (see `public_name`) with a `Found`, or None."""
     now, attribute = found.fate.now, name[len(found.name) :]
     now = now + attribute if now else moved_names.MODULES.get(name)
     if now is None or (now.rpartition(".")[0] in _OURS and now not in _NEW_NAMES):
