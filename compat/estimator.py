@@ -18,22 +18,10 @@ from typing import Any, List
 from legacy_opt import versions
 from legacy_opt.core.nearest_names import did_you_mean
 
+from . import estimator_names
+
 # Static tools cannot determine the names, because they depend on the installed packages.
 __all__: List[str] = []
-
-# The names in the last tensorflow-estimator, for error messages if it is not installed.
-_NAMES: str = """
-BaselineClassifier BaselineEstimator BaselineRegressor BestExporter BinaryClassHead
-CheckpointSaverHook CheckpointSaverListener DNNClassifier DNNEstimator DNNLinearCombinedClassifier
-DNNLinearCombinedEstimator DNNLinearCombinedRegressor DNNRegressor Estimator EstimatorSpec EvalSpec
-Exporter FeedFnHook FinalExporter FinalOpsHook GlobalStepWaiterHook Head LatestExporter
-LinearClassifier LinearEstimator LinearRegressor LoggingTensorHook LogisticRegressionHead ModeKeys
-MultiClassHead MultiHead MultiLabelHead NanLossDuringTrainingError NanTensorHook
-PoissonRegressionHead ProfilerHook RegressionHead RunConfig SecondOrStepTimer SessionRunArgs
-SessionRunContext SessionRunHook SessionRunValues StepCounterHook StopAtStepHook SummarySaverHook
-TrainSpec VocabInfo WarmStartSettings add_metrics classifier_parse_example_spec experimental export
-inputs regressor_parse_example_spec tpu train_and_evaluate
-"""
 
 
 def __getattr__(name: str) -> Any:
@@ -42,7 +30,7 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(versions.estimator(), name)
     except (AttributeError, ImportError) as error:
-        if isinstance(error, ImportError) and name in _NAMES.split():
+        if isinstance(error, ImportError) and name in estimator_names.NAMES:
             raise
         hint = did_you_mean(name, __dir__())
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}.{hint}") from error
@@ -52,7 +40,7 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> List[str]:
     is_available = versions.estimator_problem() is None
-    return dir(versions.estimator()) if is_available else _NAMES.split()
+    return dir(versions.estimator()) if is_available else [*estimator_names.NAMES]
 
 
 def _check_tf_config() -> None:

@@ -14,6 +14,7 @@ In this package, only `patching.py` imports TensorFlow.
 import functools
 import glob
 import importlib.util
+import itertools
 import os
 import re
 from typing import NamedTuple, Optional
@@ -99,9 +100,8 @@ def find(name):
         return fate and Found(name, fate)
     while name:
         moved_to = moved_names.MODULES.get(name)
-        if moved_to is not None and wanted != name:
-            advice = (each for home, each in moved_names.ADVICE if moved_to.startswith(home))
-            return Found(wanted, Fate(moved_to + wanted[len(name) :], "".join(advice)))
+        if moved_to is not None and (wanted != name or name not in FATES):
+            return Found(wanted, _fate(moved_to + wanted[len(name) :]))
         if name in FATES:
             return Found(name, FATES[name])
         name = name.rpartition(".")[0]
@@ -160,8 +160,9 @@ def advice(name, is_missing=False):
     """
     entry = find(name)
     text = entry.fate.advice if entry else ""
-    if is_missing and entry and not (text or entry.fate.kind == NOBODYS or entry.fate.is_here):
-        return f"The package {entry.fate.package} has it (pip install {entry.fate.package})."
+    count = parameters.POSITIONS.get(public_name(name))
+    if count:
+        text = f"{text} Pass all parameters but the first {count} by name.".lstrip()
     package = re.search(r"pip install (?:--no-deps )?([\w-]+)(?![\w=-])", text)
     if package and is_installed(package.group(1).replace("-", "_")):
         if is_missing and entry.fate.now:
@@ -185,6 +186,18 @@ def public_name(name: str) -> str:
     module = moved_names.DEFINED_IN.get(home)
     public = f"{module}.{last}"
     return public if public in FATES or module in moved_names.MODULES else name
+
+
+def new_name(name, found):
+    """Returns what code can write for an old name (see `public_name`) with a `Found`, or None."""
+    now, attribute = found.fate.now, name[len(found.name) :]
+    now = now + attribute if now else moved_names.MODULES.get(name)
+    if now is None or (now.rpartition(".")[0] in _OURS and now not in _NEW_NAMES):
+        return None
+    now = FATES[now].now if now in FATES else now
+    now = now.replace(moved_names.KERAS_OPTIMIZERS, moved_names.KERAS + ".optimizers")
+    public = now.replace("tf.python.util", "tf")
+    return public if public in _OF_NEST else re.sub(r"^tf\.python\.", "tensorflow.python.", now)
 
 
 def names_in(module):
@@ -212,16 +225,22 @@ _PREFIXES = (  # applied in this order
 )
 
 
-def _full_names(module, names):
+def _full_names(modules, names):
     """Yields (old full name, new name) for the names in a row of the table."""
-    for name in names.split():
+    for module, name in itertools.product(modules.split(), names.split()):
         old, _, new = name.partition("=")
         yield f"{module}.{old}", new or old
 
 
+def _fate(now, *advice):
+    """Returns a `Fate`; the default of `advice` is the advice on the module of `now`."""
+    homes = (text for home, text in moved_names.ADVICE if f"{now}.".startswith(home + "."))
+    return Fate(now, next(iter(advice or homes), ""))
+
+
 def _fates(rows):
     return {
-        old: Fate(new_module and f"{new_module}.{new}".replace("builtins.", ""), "".join(advice))
+        old: _fate(new_module and f"{new_module}.{new}".replace("builtins.", ""), *advice)
         for module, names, new_module, *advice in rows
         for old, new in _full_names(module, names)
     }
@@ -249,6 +268,13 @@ FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"
     "legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.ShampooOptimizer)",
     "Pass mat_gbar_decay; the original gives it the value of mat_gbar_weight.",
 )
+
+_NEW_NAMES = {fate.now for fate in FATES.values() if fate.kind == OURS}
+_OURS = {name.rpartition(".")[0] for name in _NEW_NAMES}  # modules that have only these old names
+_OF_NEST = {
+    *("tf.nest.assert_same_structure", "tf.nest.flatten", "tf.nest.is_nested"),
+    *("tf.nest.map_structure", "tf.nest.pack_sequence_as"),
+}
 
 PUBLIC_NAMES = {
     f"{package}.{module}.{name}": f"{public}.{name}"

@@ -11,35 +11,33 @@ SLIM = "The package tf_slim has it (pip install tf-slim)."
 KERAS = "tf.compat.v1.keras"
 KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
 # If tf.keras is Keras 3, both are in tf_keras.
-_IN_KERAS = "It is Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version)."
+_IN_KERAS = (
+    "It is Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version; set "
+    "TF_USE_LEGACY_KERAS=1)."
+)
 _OTHER_DEFAULTS = "tf.distribute.cluster_resolver has it with other defaults."
 _GONE = "There is no replacement."
 _TRAINING_OPS = "tf.python.ops.gen_training_ops"
-# Advice for all names of a module of these packages.
+_TWO_PACKAGES = NEED_PACKAGES["tf.estimator"]
+ESTIMATOR = "legacy_opt.compat.estimator"
+# Advice for all new names in these modules, unless their rows have other advice.
 ADVICE = (
     ("tf_slim", SLIM),
-    ("tensorflow_estimator", NEED_PACKAGES["tf.estimator"]),
+    (ESTIMATOR, _TWO_PACKAGES),
+    ("tensorflow_estimator", f"{_TWO_PACKAGES} There, import {ESTIMATOR}.Estimator first."),
     (KERAS, _IN_KERAS),
+    (KERAS_OPTIMIZERS, _IN_KERAS),
+    ("tf.compat.v1.layers", NEED_PACKAGES["tf.layers"]),
+    ("tf.compat.v1.nn.rnn_cell", NEED_PACKAGES["tf.nn.rnn_cell"]),
+    ("tensorboard", "The package tensorboard has it (pip install tensorboard)."),
     (_TRAINING_OPS, "It is private: tf.raw_ops has these operations, with named arguments."),
 )
 _TRAIN = "tf.compat.v1.train"
 _BACKPROP = "tf.python.eager.backprop"
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
-# Feature columns, which tf.contrib.slim has, too.
-_COLUMNS = """
-SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY bow_encoder bucketized_column
-check_feature_columns create_feature_spec_for_parsing crossed_column
-embedding_column embedding_lookup_unique infer_real_valued_columns
-input_from_feature_columns joint_weighted_sum_from_feature_columns
-make_place_holder_tensors_for_base_features multi_class_target one_hot_column
-parse_feature_columns_from_examples parse_feature_columns_from_sequence_examples
-real_valued_column regression_target scattered_embedding_column
-sequence_input_from_feature_columns shared_embedding_columns
-sparse_column_with_hash_bucket sparse_column_with_integerized_feature
-sparse_column_with_keys sparse_column_with_vocabulary_file transform_features
-weighted_sparse_column weighted_sum_from_feature_columns
-"""
+# Modules of which each star import gets the names of the others.
+_LAYERS = "tf.contrib.layers tf.contrib.layers.python.layers tf.contrib.slim"
 _NEWER_COLUMNS = "tf.feature_column has newer ones, which tf.feature_column.input_layer takes."
 
 NAMES = (
@@ -108,7 +106,7 @@ NAMES = (
         "InMemoryEvaluatorHook build_raw_supervised_input_receiver_fn dnn_logit_fn_builder "
         "linear_logit_fn_builder make_early_stopping_hook make_stop_at_checkpoint_step_hook "
         "stop_if_higher_hook stop_if_lower_hook stop_if_no_decrease_hook stop_if_no_increase_hook",
-        "tf.compat.v1.estimator.experimental",
+        ESTIMATOR + ".experimental",
     ),
     (
         "tf.contrib.framework",
@@ -121,20 +119,23 @@ NAMES = (
         "deprecated deprecated_arg_values deprecated_args",
         "tf.python.util.deprecation",
     ),
-    ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim", SLIM),  # a module, too
-    ("tf.contrib.framework", "zero_initializer", None, _GONE),
+    ("tf.contrib.framework.python.ops", "argsort sort", "tf.compat.v1"),
+    ("tf.contrib.framework.python.ops", "arg_scope", "tf_slim"),  # a module, too
+    ("tf.contrib.framework.python.ops", "gen_variable_ops prettyprint_ops", None, _GONE),
+    ("tf.contrib.framework.python.ops.variables", "zero_initializer", None, _GONE),
     ("tf.contrib.framework", "smart_cond", "tf.python.framework.smart_cond"),
     ("tf.contrib.framework", "nest", "tf.python.util"),
     (
-        "tf.contrib.framework",
+        "tf.contrib.framework tf.contrib.framework.python.ops",
         """
         BoundedTensorSpec RecordInput assert_scalar_int convolutional_delta_orthogonal
         convolutional_orthogonal_1d convolutional_orthogonal_2d convolutional_orthogonal_3d
         fuse_op get_graph_from_inputs get_name_scope get_placeholders
         load_and_remap_matrix_initializer load_embedding_initializer
         load_linear_multiclass_bias_initializer load_variable_slot_initializer
-        prepend_name_scope reduce_sum_n remove_squeezable_dimensions smart_case
+        prepend_name_scope print_op reduce_sum_n remove_squeezable_dimensions smart_case
         smart_constant_value strip_name_scope with_same_shape with_shape
+        zero_initializer
         """,
         None,
         _GONE,
@@ -143,24 +144,46 @@ NAMES = (
         "tf.contrib.keras.optimizers",
         "Adadelta Adagrad Adam Adamax Nadam Optimizer RMSprop SGD",
         KERAS_OPTIMIZERS,
-        _IN_KERAS,
     ),
-    ("tf.contrib.keras.callbacks", "TensorBoard", None, "Use tf.keras.callbacks.TensorBoard."),
+    ("tf.contrib.keras.metrics", "cosine_similarity", None, _GONE),
+    ("tf.contrib.keras.wrappers", "scikit_learn", None, "The package scikeras has it."),
+    ("tf.contrib.keras.utils", "HDF5Matrix convert_all_kernels_in_model", None, _GONE),
     ("tf.contrib.keras.utils", "deserialize_keras_object serialize_keras_object", None, _GONE),
-    ("tf.contrib.layers", _COLUMNS, None, _NEWER_COLUMNS),
     (
-        "tf.contrib.slim",
-        _COLUMNS
-        + """
-        DataFrameColumn ProblemType binary_svm_target
-        embedding_lookup_sparse_with_distributed_aggregation get_default_binary_metrics_for_eval
-        make_all scattered_embedding_lookup scattered_embedding_lookup_sparse sparse_feature_cross
-        zero_initializer
+        _LAYERS,
+        """
+        DataFrameColumn ProblemType SPARSE_FEATURE_CROSS_DEFAULT_HASH_KEY binary_svm_target
+        bow_encoder bucketized_column check_feature_columns create_feature_spec_for_parsing
+        crossed_column embedding_column embedding_lookup_sparse_with_distributed_aggregation
+        embedding_lookup_unique get_default_binary_metrics_for_eval infer_real_valued_columns
+        input_from_feature_columns joint_weighted_sum_from_feature_columns make_all
+        make_place_holder_tensors_for_base_features multi_class_target one_hot_column
+        parse_feature_columns_from_examples parse_feature_columns_from_sequence_examples
+        real_valued_column regression_target scattered_embedding_column scattered_embedding_lookup
+        scattered_embedding_lookup_sparse sequence_input_from_feature_columns
+        shared_embedding_columns sparse_column_with_hash_bucket
+        sparse_column_with_integerized_feature sparse_column_with_keys
+        sparse_column_with_vocabulary_file sparse_feature_cross transform_features
+        weighted_sparse_column weighted_sum_from_feature_columns
+        fc feature_column feature_column_ops target_column
         """,
         None,
         _NEWER_COLUMNS,
     ),
     ("tf.contrib.layers", "safe_embedding_lookup_sparse", "tf.compat.v1.nn"),
+    (
+        "tf.contrib.layers.python.layers tf.contrib.slim",
+        "deprecated deprecated_arg_values embed_sequence safe_embedding_lookup_sparse",
+        None,
+        "Import it from tf.contrib.framework or tf.contrib.layers.",
+    ),
+    (_LAYERS, "InputLayer experimental zero_initializer", None, _GONE),
+    ("tf.contrib.layers", "summaries", "tf_slim.layers"),
+    (
+        "tf.contrib.layers.python.layers",
+        "initializers layers normalization regularizers rev_block_lib summaries utils",
+        "tf_slim.layers",
+    ),
     (
         "tf.contrib.learn.python.learn.basic_session_run_hooks",
         "CheckpointSaverHook LoggingTensorHook NanLossDuringTrainingError NanTensorHook "
@@ -215,12 +238,19 @@ NAMES = (
         "tf.compat.v1.random",
     ),
     ("tf.contrib.summary", "all_summary_ops=all_v2_summary_ops initialize", "tf.compat.v1.summary"),
+    ("tf.contrib.summary", "create_db_writer", None, _GONE),
     ("tf.contrib.summary", "graph", None, "Use tf.summary.FileWriter(folder, graph)."),
     ("tf.contrib.tensorboard.plugins", "projector", "tensorboard.plugins"),
     (
         "tf.contrib.tpu",
         "InputPipelineConfig RunConfig TPUConfig TPUEstimator TPUEstimatorSpec",
-        "tf.compat.v1.estimator.tpu",
+        ESTIMATOR + ".tpu",
+    ),
+    (
+        "tf.contrib.tpu.python.tpu",
+        "async_checkpoint keras_support keras_tpu_variables",
+        None,
+        _GONE,
     ),
     ("tf.contrib.tpu", "DeviceAssignment", "tf.compat.v1.tpu.experimental"),
     ("tf.contrib.tpu", "Topology", "tf.python.tpu.topology"),
@@ -237,9 +267,9 @@ NAMES = (
         "StopAfterNEvalsHook SummaryAtEndHook checkpoints_iterator evaluate_repeatedly "
         "get_or_create_eval_step wait_for_new_checkpoint",
         "tf_slim.evaluation",
-        SLIM,
     ),
-    ("tf.contrib.training", "train", "tf_slim.training", SLIM),
+    ("tf.contrib.training", "train", "tf_slim.training"),
+    ("tf.contrib.training.HParams", "from_proto to_proto", None, "Use parse_json and to_json."),
     (
         "tf.contrib.training",
         "bucket",
@@ -252,6 +282,14 @@ NAMES = (
         "tf.compat.v1",
     ),
     # Private names of TensorFlow 1, by their modules.
+    (
+        "tf.python.distribute.distribution_strategy_context "
+        "tf.python.training.distribution_strategy_context",
+        "get_cross_replica_context get_distribution_strategy get_strategy_and_replica_context "
+        "has_distribution_strategy",
+        None,
+        "Use tf.distribute.get_strategy and tf.distribute.has_strategy.",
+    ),
     (
         "tf.python.framework.config",
         "get_virtual_device_configuration set_virtual_device_configuration",
@@ -324,13 +362,14 @@ MODULES = {
     "tf.contrib.framework.python.ops.ops": "tf_slim.ops.framework_ops",
     "tf.contrib.framework.python.ops.variables": "tf_slim.ops.variables",
     "tf.contrib.keras": KERAS,
+    "tf.contrib.keras.callbacks": KERAS + ".callbacks",
     "tf.contrib.keras.layers": KERAS + ".layers",
     "tf.contrib.keras.models": KERAS + ".models",
     "tf.contrib.keras.optimizers": KERAS + ".optimizers",
     "tf.contrib.keras.preprocessing.image": KERAS + ".preprocessing.image",
     "tf.contrib.keras.utils": KERAS + ".utils",
     "tf.contrib.layers": "tf_slim",
-    "tf.contrib.layers.python.layers": "tf_slim.layers",
+    "tf.contrib.layers.python.layers": "tf_slim",
     "tf.contrib.learn.python.learn.datasets.mnist": _MNIST,
     "tf.contrib.learn.python.learn.monitored_session": _TRAIN,
     "tf.contrib.learn.python.learn.session_run_hook": _TRAIN,
@@ -377,7 +416,8 @@ _DEFINED_IN = (
         "checkpoint_utils tensor_util",
         "tf.contrib.framework",
     ),
-    ("tf.contrib.layers.python.layers", "encoders", "tf.contrib.layers"),
+    ("tf.contrib.framework.python.ops", "script_ops", "tf.contrib.framework"),
+    ("tf.contrib.layers.python.layers", "embedding_ops encoders", "tf.contrib.layers"),
     ("tf.contrib.learn.python", "learn", "tf.contrib.learn"),
     ("tf.contrib.learn.python.learn.estimators", "model_fn", "tf.contrib.learn"),
     ("tf.contrib.learn.python.learn", "preprocessing", "tf.contrib.learn.preprocessing"),

@@ -77,6 +77,7 @@ _IMAGE = "tf.contrib.keras.preprocessing.image."
 # {function, method or class: the number of parameters that have their old positions}
 POSITIONS = {
     "tf.contrib.eager.function": 3,
+    "tf.contrib.keras.callbacks.TensorBoard": 2,
     "tf.contrib.keras.layers.ConvLSTM2D": 21,
     "tf.contrib.keras.layers.GRU": 16,
     "tf.contrib.keras.layers.LSTM": 17,

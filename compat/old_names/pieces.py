@@ -4,6 +4,7 @@ The rows have the form of the rows in `table.py`. A test compares them with the 
 """
 
 _PIECES = "legacy_opt.compat.contrib."
+_KERAS_2 = "It needs Keras 2 (TensorFlow 2.16+: pip install --no-deps tf-keras, of its version)."
 _MNIST = _PIECES + "learn.datasets"
 
 NAMES = (
@@ -16,7 +17,7 @@ NAMES = (
         _PIECES + "crf",
     ),
     ("tf.contrib.distribute", "MirroredStrategy", _PIECES + "distribute"),
-    ("tf.contrib.framework", "py_func", _PIECES + "framework"),
+    ("tf.contrib.framework tf.contrib.framework.python.ops", "py_func", _PIECES + "framework"),
     ("tf.contrib.layers", "embed_sequence", _PIECES + "layers"),
     (
         "tf.contrib.learn.datasets.mnist",
@@ -47,10 +48,11 @@ NAMES = (
         AttentionCellWrapper CoupledInputForgetGateLSTMCell EmbeddingWrapper HighwayWrapper
         InputProjectionWrapper LSTMBlockCell LSTMBlockFusedCell LayerNormBasicLSTMCell NASCell
         OutputProjectionWrapper TimeReversedFusedRNN
-        stack_bidirectional_dynamic_rnn
         """,
         _PIECES + "rnn",
+        _KERAS_2,
     ),
+    ("tf.contrib.rnn", "stack_bidirectional_dynamic_rnn", _PIECES + "rnn"),
     ("tf.contrib.learn", "ModeKeys", _PIECES + "learn"),
     (  # names of a private module
         "tf.contrib.rnn.python.ops.core_rnn_cell",
@@ -60,11 +62,15 @@ NAMES = (
     ("tf.contrib.rnn.python.ops.rnn_cell", "_Linear=Linear", _PIECES + "rnn_linear"),
     (
         "tf.contrib.seq2seq",
-        """
-        AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention BasicDecoder
-        BasicDecoderOutput Decoder GreedyEmbeddingHelper Helper LuongAttention
-        TrainingHelper dynamic_decode sequence_loss
-        """,
+        "AttentionMechanism AttentionWrapper AttentionWrapperState BahdanauAttention "
+        "LuongAttention",
+        _PIECES + "seq2seq",
+        _KERAS_2,
+    ),
+    (
+        "tf.contrib.seq2seq",
+        "BasicDecoder BasicDecoderOutput Decoder GreedyEmbeddingHelper Helper TrainingHelper "
+        "dynamic_decode sequence_loss",
         _PIECES + "seq2seq",
     ),
     ("tf.contrib.training", "HParams bucket_by_sequence_length parse_values", _PIECES + "training"),

@@ -5,11 +5,12 @@ because there is none), advice. A test compares the rows with a list of all publ
 TensorFlow 1.15, except Keras.
 """
 
-_OPTIMIZERS_OF_TPUS = "ADAM Adadelta Adagrad FTRL Momentum ProximalAdagrad RMSProp"
+_OPTIMIZERS_OF_TPUS = "ADAM Adadelta Adagrad FTRL Momentum Proximal_Adagrad RMS_Prop"
 _OPERATIONS_OF_TPUS = " ".join(
-    f"{verb}TPUEmbedding{optimizer}ParametersGradAccumDebug"
+    f"{verb}TPUEmbedding{name.replace('_', '')}ParametersGradAccumDebug "
+    f"{verb.lower()}_tpu_embedding_{name.lower()}_parameters_grad_accum_debug"
     for verb in ("Load", "Retrieve")
-    for optimizer in _OPTIMIZERS_OF_TPUS.split()
+    for name in _OPTIMIZERS_OF_TPUS.split()
 )
 NAMES = (
     (
@@ -26,7 +27,7 @@ NAMES = (
     ),
     ("tf.config", "experimental_list_devices", None, "Use tf.config.list_logical_devices."),
     (
-        "tf.data.experimental",
+        "tf.data.experimental tf.contrib.data",
         "CheckpointInputPipelineHook",
         None,
         "Save the iterator with a Saver: tf.data.experimental.make_saveable_from_iterator.",
@@ -44,7 +45,7 @@ NAMES = (
         "Use TensorFlow's profiler, which measures input pipelines.",
     ),
     (
-        "tf.estimator",
+        "tf.estimator tf.python.estimator.estimator_lib",
         "BoostedTreesClassifier BoostedTreesEstimator BoostedTreesRegressor",
         None,
         "TensorFlow Decision Forests does that.",
@@ -56,7 +57,7 @@ NAMES = (
         "Use tf.lite.experimental.Analyzer of TensorFlow 2.",
     ),
     (
-        "tf.raw_ops",
+        "tf.raw_ops tf.contrib.tpu.python.ops.tpu_ops",
         "CompareAndBitpack " + _OPERATIONS_OF_TPUS,
         None,
         "TensorFlow 2 no longer has this operation.",
@@ -84,16 +85,16 @@ MODULES = {
     "tf.contrib.distribute": "It moved to tf.distribute and tf.distribute.experimental.",
     "tf.contrib.distributions": "TensorFlow Probability has it.",
     "tf.contrib.eager": "Most of it moved to tf and tf.train.",
-    "tf.contrib.estimator": "Some of it moved to tf.estimator and tf.estimator.experimental, which "
-    "newer TensorFlows lack (`legacy-opt docs estimators`).",
+    "tf.contrib.estimator": "Some of it is in legacy_opt.compat.estimator and its module "
+    "experimental (`legacy-opt docs estimators`).",
     "tf.contrib.feature_column": "It moved to tf.feature_column.",
     "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
     "readers moved to tf.train, nest to tf.nest.",
     "tf.contrib.gan": "The package tensorflow-gan has it.",
     "tf.contrib.image": "tfa.image has it, in " + _ADDONS,
     "tf.contrib.kfac": "The package kfac has it.",
-    "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
-    "tf.contrib.learn": "Use tf.estimator; from TensorFlow 2.16 on, legacy_opt.compat.estimator.",
+    "tf.contrib.layers": "tf_slim has most of it (pip install tf-slim).",
+    "tf.contrib.learn": "Use legacy_opt.compat.estimator (`legacy-opt docs estimators`).",
     "tf.contrib.legacy_seq2seq": "Encode with tf.nn.static_rnn, and decode with its rnn_decoder.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
     "tf.contrib.lite": "It moved to tf.lite.",
@@ -113,7 +114,8 @@ MODULES = {
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
     "tf.contrib.tensorboard": "The package tensorboard has it (pip install tensorboard): "
     "tensorboard.plugins.projector.",
-    "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
+    "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and legacy_opt.compat.estimator.tpu "
+    "(`legacy-opt docs estimators`).",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim).",
     "tf.contrib.util": "Use tf.make_tensor_proto, tf.make_ndarray, and tf.get_static_value in "

@@ -3,8 +3,8 @@
 _PARAMETER_SERVERS = "With parameter servers, use any optimizer, or tf.train.SyncReplicasOptimizer."
 _T2T = "tensor2tensor.utils."
 
-# Each row contains the old module, its names (old=new if the new name differs), the new module or
-# None, and the advice, if there is any (see `Fate`).
+# Each row contains the old module or modules, their names (old=new if the new name differs), the
+# new module or None, and the advice, if there is any (see `Fate`).
 NAMES = (
     # Names that TensorFlow still has in tf.compat.v1.train.
     (
@@ -114,7 +114,7 @@ NAMES = (
         "LossScaleOptimizer LossScaleManager FixedLossScaleManager "
         "ExponentialUpdateLossScaleManager",
         None,
-        "Use tf.compat.v1.mixed_precision.enable_mixed_precision_graph_rewrite.",
+        "Use tf.compat.v1.train.experimental.enable_mixed_precision_graph_rewrite.",
     ),
     (
         "tf.contrib.estimator",

@@ -6,8 +6,9 @@ import functools
 import re
 from typing import NamedTuple, Optional
 
-from .. import old_names
+from .. import estimator_names, old_names
 from ..old_names import libraries
+from ..old_names.moved_names import ESTIMATOR
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
 # The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
@@ -62,7 +63,10 @@ _KERAS = re.compile(
     r"\.(?P<name>[A-Z]\w*)$"
 )
 _PRIVATE = re.compile(r"tensorflow(?:_core)?\.python\.training\.(?:\w+\.)*(?P<name>\w+)$")
-_SLIM = re.compile(r"(?:tf_slim|tensorflow\.contrib\.slim)\.(?:\w+\.)*(?P<name>\w+)$")
+# The functions of slim.learning have other parameters than those of legacy_opt.
+_SLIM = re.compile(
+    r"(?:tf_slim|tensorflow\.contrib\.slim(?!.*\.learning))\.(?:\w+\.)*(?P<name>\w+)$"
+)
 _SLIM_HELPERS = (
     "create_train_op",
     "optimize_loss",
@@ -115,7 +119,7 @@ def verdict(name):
         return _keras_verdict(name, keras)
     if last in _REMOVED and ".python." in name and name.startswith("tensorflow"):
         advice = "Private to Estimators: call the optimizer's class."
-        return Verdict(MANUAL, name, None, advice)
+        return Verdict(CHANGE, name, None, advice)
     slim = _SLIM.match(name)
     if slim and slim.group("name") in _SLIM_HELPERS:
         return _slim_verdict(name, slim.group("name"))
@@ -124,7 +128,10 @@ def verdict(name):
 
 def _keras_verdict(name, match):
     public = f"tf.keras.optimizers.{match.group('name')}"
-    if re.search(r"\.(python|src|contrib)\.", name):
+    if ".contrib." in name:
+        advice = "It is another class: pass the learning rate, whose default may differ, by name."
+        return Verdict(CHANGE, public, public, advice)
+    if re.search(r"\.(python|src)\.", name):
         return Verdict(CHANGE, public, public, "This module path is private to Keras.")
     if match.group("name") in ("Optimizer", "OptimizerV2"):
         return Verdict(STAYS, public, None, "Keras' base class.")
@@ -158,12 +165,13 @@ def _table_verdict(name):
     fate = entry.fate
     if fate.kind == old_names.NOBODYS:
         return Verdict(MANUAL, public, None, fate.advice)
-    if fate.kind == old_names.TENSORFLOWS and _V1.match(name):
+    if _V1.match(name) and fate.now == public.replace("tf", "tf.compat.v1", 1):
         return Verdict(STAYS, public, None, fate.advice)
     advice = "This module path is private to TensorFlow." if private else ""
     if public.startswith("tf.contrib.opt.") and fate.now in WITH_DECAY:
         advice = DECAY_RACE
-    return Verdict(CHANGE, public, fate.now, fate.advice or advice)
+    advice = old_names.advice(public) or advice
+    return Verdict(CHANGE, public, old_names.new_name(public, entry), advice)
 
 
 def _last_two_parts(public):
@@ -188,12 +196,21 @@ def verdict_on_removed(name):
     A module is no manual work: each use of a name in the module has its own verdict.
     """
     public, entry = old_names.public_name(name), old_names.find(name)
+    if entry.name in old_names.NEED_PACKAGES:
+        return _verdict_on_package(public, entry)
     is_module = public in old_names.MODULES or old_names.is_put_back(name)
-    now = entry.fate.now if entry.name == public else None
-    status = STAYS if entry.name in old_names.NEED_PACKAGES else MANUAL
-    if status == MANUAL and (now or is_module or name in libraries.GIVEN_BACK):
-        status = CHANGE
+    now = old_names.new_name(public, entry)
+    status = CHANGE if now or is_module or name in libraries.GIVEN_BACK else MANUAL
     return Verdict(status, public, now, old_names.advice(name))
+
+
+def _verdict_on_package(public, entry):
+    """Judges a name of a module that needs other packages from TensorFlow 2.16 on."""
+    if entry.name != "tf.estimator":
+        return Verdict(STAYS, public, None, entry.fate.advice)
+    if public != entry.name and not estimator_names.is_known(public[len(entry.name) + 1 :]):
+        return Verdict(MANUAL, public, None, "TensorFlow 1 never had this name.")
+    return Verdict(CHANGE, public, ESTIMATOR + public[len(entry.name) :], entry.fate.advice)
 
 
 def _unknown_verdict(public, entry):
@@ -303,7 +320,7 @@ def verdict_on_key(key, callee):
             return Verdict(STAYS, name, None, f"It means {_CLASSES_OF_KEYS[key]}.")
         return Verdict(MANUAL, name, None, f"It is not one of {', '.join(KEYS)}.")
     if _ESTIMATOR.match(callee):
-        public = "tf.compat.v1" + callee[len("tensorflow") :]
+        public = ESTIMATOR + callee[len("tensorflow.estimator") :]
         return Verdict(CHANGE, name, public, "TensorFlow 2's tf.estimator makes a Keras optimizer.")
     if re.search(r"(^|\.)(compile|optimizers\.get)$", callee):
         return Verdict(STAYS, name, None, "A Keras optimizer.")

@@ -118,7 +118,7 @@ def test_of_two_imports_of_an_optimizer_the_one_with_less_work_counts(uses):
         ("tf.contrib.opt.LazyAdamOptimizer(1)", "change", "legacy_opt.LazyAdamOptimizer"),
         ("tf.contrib.layers.optimize_loss(1)", "change", "legacy_opt.optimize_loss"),
         ("tf.contrib.training.create_train_op(1)", "change", "legacy_opt.create_train_op"),
-        ("tf.contrib.slim.learning.create_train_op(1)", "change", "legacy_opt.create_train_op"),
+        ("tf.contrib.slim.learning.create_train_op", "change", "tf_slim.learning.create_train_op"),
         ("tf.contrib.opt.GGTOptimizer(1)", "manual", None),
         ("tf.contrib.strange.StrangeOptimizer(1)", "manual", None),
         ("tf.train.StrangeOptimizer(1)", "manual", None),
@@ -140,12 +140,12 @@ def test_of_two_imports_of_an_optimizer_the_one_with_less_work_counts(uses):
         (
             "tf.estimator.DNNClassifier(optimizer='Adagrad')",
             "change",
-            "tf.compat.v1.estimator.DNNClassifier",
+            "legacy_opt.compat.estimator.DNNClassifier",
         ),
         (
             "tf.estimator.LinearEstimator(h, f, d, 'Ftrl')",
             "change",
-            "tf.compat.v1.estimator.LinearEstimator",
+            "legacy_opt.compat.estimator.LinearEstimator",
         ),
         ("tf.compat.v1.estimator.DNNClassifier(optimizer='lion')", "manual", None),
     ],
@@ -246,6 +246,7 @@ def test_star_imports_need_manual_work_and_private_modules_a_change(uses):
     assert [(use[0], use[3]) for use in found] == [
         ("star import", "manual"),
         ("constructor", "change"),
+        ("removed", "change"),
         ("removed", "change"),
     ]
 

@@ -80,7 +80,7 @@ WAYS_TO_WRITE_IT = {
         "3:1 change tf.python.pywrap_tensorflow.NewCheckpointReader"
     ],
     "tf.layers.dense(x, 3)": ["2:1 stays tf.layers.dense"],
-    "tf.compat.v1.estimator.Estimator(f)": ["2:1 stays tf.estimator.Estimator"],
+    "tf.compat.v1.estimator.Estimator(f)": ["2:1 change tf.estimator.Estimator"],
     "from tensorflow import *\ncontrib.layers.conv2d(contrib)": [
         "3:1 change tf.contrib.layers.conv2d",
         "3:23 change tf.contrib",
@@ -90,7 +90,7 @@ WAYS_TO_WRITE_IT = {
     "from tensorflow import *\nstr.contrib; print.x; no_such.contrib": [],
     "from tensorflow.examples.tutorials.mnist import input_data as i\ni.read_data_sets(x)": [
         "2:49 change tf.examples.tutorials.mnist.input_data",
-        "3:1 manual tf.examples.tutorials.mnist.input_data.read_data_sets",
+        "3:1 change tf.examples.tutorials.mnist.input_data.read_data_sets",
     ],
     "from tensorflow.contrib.opt.python.training import weight_decay_optimizers as w\nw.x": [
         "2:52 change tf.contrib.opt.python.training.weight_decay_optimizers",

@@ -35,7 +35,8 @@ ALLOWED = {
     ".beta_powers": [],
     ".contrib": ["versions", "core"],
     ".embedding_rows": ["versions", "core"],
-    ".estimator": ["versions", "core"],
+    ".estimator": ["versions", "core", ".estimator_names"],
+    ".estimator_names": [],
     ".messages": [],
     ".plain_text": [],
     ".quiet": [],
@@ -73,8 +74,10 @@ ALLOWED = {
         ],
         *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents", ".keras_adapters"],
     ],
-    ".old_names": ["legacy_opt", "optimizers", "versions", ".contrib"],
-    ".source_analysis": [".file_endings", ".plain_text", ".special_files", ".old_names"],
+    ".old_names": ["legacy_opt", "optimizers", "versions", ".contrib", ".estimator"],
+    ".source_analysis": [
+        *[".estimator_names", ".file_endings", ".plain_text", ".special_files", ".old_names"],
+    ],
     ".script_runner": [
         *["versions", "core", "public", ".special_files", ".old_names", ".source_analysis"],
     ],

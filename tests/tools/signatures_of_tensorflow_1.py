@@ -40,7 +40,8 @@ _RECORDED = ROOT / "tests" / "data" / "signatures_tf115.txt"
 _TABLE = ROOT / "tests" / "data" / "forwarded_names.txt"
 LANE = ".".join(tf.__version__.split(".")[:2])
 _NO_NAMES = ("absolute_import", "division", "print_function", "python", "api", "tf_export")
-_NO_NAMES += ("HAS_PANDAS",)  # whether pandas is installed
+_NO_NAMES += ("HAS_PANDAS", "DESCRIPTOR")  # whether pandas is installed; of protocol buffers
+_NO_NAMES += ("LazyLoader", "Metric", "contrib_add_arg_scope")  # imported for the module's own use
 _P = inspect.Parameter
 _DATA, _KERAS = r"tf\.contrib\.data\.", r"tf\.contrib\.keras\."
 # Regular expressions of differences, after the name, and the reason for which a call has the old
@@ -48,15 +49,17 @@ _DATA, _KERAS = r"tf\.contrib\.data\.", r"tf\.contrib\.keras\."
 REASONS = (
     (r"tf\.contrib\.opt\..*\.(minimize|compute_gradients): .*", "All arguments are passed on."),
     (r"tf\.contrib\.eager\.function: .*_shapes=False is None", "None means False."),
-    (r"tf\.contrib\.layers\.\w+: combiner=None is 'mean'", "None means 'mean'."),
+    (r"tf\.contrib\.(layers|slim)\..*: combiner=None is 'mean'", "None means 'mean'."),
     (r".*\.set_virtual_device_configuration: (no )?virtual_dev.*", "Only a name is new."),
-    (r"tf\.python\.util\.nest\.is_sequence: .*", "Only a name is new."),
+    (r".*\.nest\.is_sequence(_or_composite)?: .*", "Only a name is new."),
     (r"tf\.contrib\.rnn\.RNNCell\.build: _ is input_shape|.*: no _", "Only a name is new."),
     (r"tf\.contrib\.rnn\.LSTMBlockFusedCell\.build: .*", "Only a name is new."),
     (r"tf\.python\.estimator\.estimator_lib\.DNNL\w+: .*", "TensorFlow's own, up to 2.15."),
     (r".*\.BoostedTrees\w+: \w+=object\(\) is [12]", "The object meant this number."),
     (r".*\.EventsWriter[.:].*", "The same methods, whose signature Python cannot read."),
-    (r".*\.mnist\.read_data_sets: source_url=.*", "It downloads nothing, and says so."),
+    (r".*\.projector\.visualize_embeddings: summary_writer.*", "It takes a FileWriter, too."),
+    (r".*\.projector\..*: = Generated.*", "The same methods of a protocol buffer."),
+    (r".*\.read_data_sets: source_url=.*", "It downloads nothing, and says so."),
     (_DATA + r".*: (cycle|block)_length=-?1 is None", "None means the old default."),
     (_DATA + r".*: reshuffle_each_iteration=None is True", "None means True."),
     (_DATA + r".*\.zip: datasets is in \*args", "It takes a tuple of datasets, too."),
@@ -65,6 +68,7 @@ REASONS = (
     (r"tf\.contrib\.tpu\.python\.ops\..*", "Of other types: an error, and on TPUs only."),
     (r".*\.scale_gradient: inputs is before .*", "1.15's decorator hides these arguments."),
     (_KERAS + r"applications\..*: \w+ is before .*", "1.15's decorator hides these arguments."),
+    (_KERAS + r"callbacks\.TensorBoard: log_dir=.*", "It is the same folder."),
     (_KERAS + r"layers\.Input\w*: \w+=False is None", "None means False."),
     (_KERAS + r"layers\.(GRU|LSTM): no implementation", "It is in **kwargs, with this default."),
     (_KERAS + r"regularizers\.l(.): (l is l\1|no l)", "l is in **kwargs."),
@@ -81,7 +85,9 @@ def forwarded():
     """Yields the forwarded names that the installed TensorFlow 1 has, with their objects."""
     for name, fate in old_names.FATES.items():
         value = found(name) if fate.now and name.startswith("tf.") else None
-        if value is not None and not isinstance(value, types.ModuleType):
+        if isinstance(value, types.ModuleType):
+            yield from _in_module(name, value)
+        elif value is not None:
             yield name, value
     for module in moved_names.MODULES:
         yield from _in_module(module, found(module))
@@ -90,8 +96,10 @@ def forwarded():
 def _in_module(path, module):
     for name in dir(module):
         full_name = f"{path}.{name}"
-        is_row = old_names.find(full_name).name != full_name or full_name in old_names.FATES
-        if is_row or full_name in moved_names.MODULES or not _is_name(name):
+        public = old_names.public_name(full_name)
+        is_forwarded = old_names.new_name(public, old_names.find(public)) is not None
+        is_row = full_name in old_names.FATES or full_name in moved_names.MODULES
+        if is_row or not (is_forwarded and _is_name(name)):
             continue
         value = getattr(module, name)
         if not str(getattr(value, "__module__", "tensorflow")).startswith("tensorflow"):
@@ -318,7 +326,7 @@ def verdicts():
                     yield name + method, "refused", why or "There is no such name.", old, ""
                 else:
                     new = described(value, method[1:])
-                    yield (name + method, *_verdict(name + method, old, new), old, new)
+                    yield (name + method, *verdict(name + method, old, new), old, new)
 
 
 def _is_here(name):
@@ -327,7 +335,8 @@ def _is_here(name):
     return fate.now is not None and fate.is_here
 
 
-def _verdict(name, old, new):
+def verdict(name, old, new):
+    """Returns the verdict on a new signature, and the text of its differences."""
     meanings, errors, additions = differences(old, new)
     text = ", ".join(meanings + errors + additions)
     reasons = {

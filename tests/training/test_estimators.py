@@ -32,7 +32,7 @@ def test_names_are_tensorflows_own_or_the_packages():
         assert home == "tensorflow_estimator.python.estimator.estimator"
         assert not hasattr(tf, "estimator")
         public = {name for name in dir(estimator) if not name.startswith("_")}
-        assert public == set(estimator._NAMES.split())
+        assert public == set(estimator.estimator_names.NAMES)
     else:
         assert estimator.Estimator is v1.estimator.Estimator
     with pytest.raises(AttributeError, match="compat.estimator' .* 'RunConfg'. .* 'RunConfig'"):
