@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from legacy_opt.compat import estimator
+from legacy_opt.compat import estimator, estimator_names
 from tests.support.pages import python_blocks
 from tests.support.paths import ROOT
 from tests.tools import public_api
@@ -40,7 +40,7 @@ def is_public(name):
         return True
     module, _, word = name.rpartition(".")
     if name.startswith(estimator.__name__ + "."):
-        return name.split(".")[3] in estimator._NAMES.split()
+        return name.split(".")[3] in estimator_names.NAMES
     if module in PUBLIC:
         return word in PUBLIC[module]
     home, _, owner = module.rpartition(".")
