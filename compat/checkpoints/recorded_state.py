@@ -2,8 +2,8 @@
 
 A slot's name is the variable's name, "/" and the suffix that the record has. All other tensors are
 variables, except shared variables and the global step. Slots, shared variables and the step may be
-in a scope. If there are slots of other optimizers, the name map chooses. Nothing here needs
-TensorFlow.
+in one scope. If there are slots of other optimizers, the name map chooses: slots of one optimizer
+with the shared variables of another would train wrongly, unnoticed. Nothing here needs TensorFlow.
 """
 
 import collections
@@ -155,10 +155,10 @@ class _Planner:
             for slash in re.finditer("/", name):
                 self._ends[name[slash.end() :]].append(name)
         self._mangled = partitions.mangled_names(self._tensors, self._tensors)
-        by_new_name = {new: name for name, new in name_map.items()}
-        self._sources = {
-            name: by_new_name.get(name) or self._with_scope(name) for name in (STEP, *record.shared)
-        }
+        self._new = {new: name for name, new in name_map.items()}
+        self._scopes = collections.defaultdict(set)  # of the slots, by the variables' names
+        self._has_several_optimizers = False
+        self._sources = {name: self._source(name) for name in record.shared}
         self._suffixes = {slot.suffix for group in record.groups for slot in group.slots.values()}
 
     def _refuse(self, problem):
@@ -170,16 +170,12 @@ class _Planner:
     def plan(self):
         """Returns the `Plan`."""
         items = [self._shared(name) for name in self._record.shared]
-        step = self._sources[STEP] if self._sources[STEP] in self._tensors else None
-        if step is not None and self._tensors[step].shape:
-            self._refuse(f"{step!r} is no scalar")
-        if self._record.global_step is not None and step is None:
-            self._is_of_another_rule(f"it has no {STEP!r}{self._hint(STEP)}")
         others = [name for name in self._tensors if name not in self._sources.values()]
         slots = {name: self._slots(name) for name in others}
+        step = self._step()
         taken = {piece.tensor for its in slots.values() for item in its for piece in item.pieces}
-        variables = [name for name in others if name not in taken]
-        new_names = self._new_names(variables, slots)
+        variables = [name for name in others if name not in taken and name != step]
+        new_names = self._new_names(variables, slots, step)
         trained, untrained, left_out = [], [], []
         for name, new_name in new_names.items():
             info = self._tensors[name]
@@ -195,6 +191,36 @@ class _Planner:
             self._is_of_another_rule("no variable has its slots")
         return Plan(tuple(items), step, tuple(trained), tuple(untrained), tuple(left_out))
 
+    def _source(self, name):
+        """Returns the tensor of a scalar: the map's, that without a scope, or that of one scope."""
+        found = [each for each in self._ends[name] if each not in self._map]
+        is_here = name in self._tensors and name not in self._map
+        return self._new.get(name) or (found[0] if len(found) == 1 and not is_here else name)
+
+    def _step(self):
+        """Returns the tensor of the global step, in the scope of the optimizer, if at all; or None.
+
+        A step in another scope may be that of another network.
+        """
+        source, found = self._source(STEP), [e for e in self._ends[STEP] if e not in self._map]
+        if source not in self._tensors and len(found) > 1:
+            self._refuse(
+                f"there are {quoted(found)}: with the name map, map one to {STEP!r}, or all to null"
+            )
+        scopes = {tensor[: -len(name)] for name, tensor in self._sources.items()}
+        scopes.update(*self._scopes.values())
+        is_chosen = STEP in self._new or source[: -len(STEP)] in {"", *scopes}
+        step = source if is_chosen and source in self._tensors else None
+        if STEP not in self._new and step in self._map:  # the map leaves it out
+            step = None
+        if step is not None:
+            info = self._tensors[step]
+            if info.shape or not str(info.dtype).startswith(("int", "uint")):
+                self._refuse(f"{step!r} is no scalar integer")
+        if self._record.global_step is not None and step is None:
+            self._is_of_another_rule(f"it has no {STEP!r}{self._hint(STEP)}")
+        return step
+
     def _shared(self, name):
         dtype, source = self._record.shared[name].dtype, self._sources[name]
         info = self._tensors.get(source)
@@ -202,14 +228,17 @@ class _Planner:
             self._is_of_another_rule(
                 f"it has no scalar {source!r} of the dtype {dtype}{self._hint(name)}"
             )
-        numbered = re.compile(f"(.*/)?{re.escape(name)}_\\d+")
+        same = re.compile(f"(.*/)?{re.escape(name)}(_\\d+)?")
         for other in self._tensors:
-            if numbered.fullmatch(other) and other not in self._map:
-                self._refuse(
-                    f"there are {source!r} and {other!r}: the graph had several optimizers. Choose "
-                    f"with the name map: map those of the others, and their variables, to null; or "
-                    f"{source!r} to null and {other!r} to {name!r}"
-                )
+            if other != source and same.fullmatch(other):
+                self._has_several_optimizers = True
+                if other not in self._map:
+                    self._refuse(
+                        f"there are {source!r} and {other!r}: the graph had several optimizers. "
+                        f"Choose with the name map: map {other!r} to null, or {source!r} to null "
+                        f"and {other!r} to {name!r}; and map each variable to its new name, or to "
+                        "null if the other optimizer trained it"
+                    )
         return self._item(state_files.SHARED + name, dtype, source)
 
     def _hint(self, name):
@@ -246,25 +275,31 @@ class _Planner:
             for key, slot in group.slots.items()
         ]
 
-    def _with_scope(self, name, variable=""):
-        """Returns a tensor's name, with the scope before it if the tensor is only in one scope."""
-        found = []
-        for each in () if name in self._tensors else self._ends.get(name, ()):
+    def _with_scopes(self, variable, suffix):
+        """Returns the names of a slot's tensors, with and without scopes; usually only one."""
+        name = f"{variable}/{suffix}"
+        found = [name] if name in self._tensors else []
+        for each in self._ends[name]:
             words = each[: -len(name)].split("/")
             longer = ("/".join(words[start:]) + variable for start in range(len(words) - 1))
             if self._tensors.keys().isdisjoint(longer):  # else it is a slot of another variable
                 found.append(each)
-        return found[0] if len(found) == 1 else name
+        return found
 
     def _pieces(self, name, slot):
         """Returns the pieces of a slot: one tensor, or one of each part; () if there are none."""
-        whole = self._with_scope(f"{name}/{slot.suffix}", name)
-        mangled = self._mangled.get((name, slot.suffix), ())
-        if len(mangled) == 1 and whole not in self._tensors:
-            whole = mangled[0]
-        if whole in self._tensors:
-            shape = self._tensors[whole].shape
-            return (Piece(whole, *arrays.whole(shape)),)
+        found = self._with_scopes(name, slot.suffix)
+        self._scopes[name].update(each[: -len(f"{name}/{slot.suffix}")] for each in found)
+        if len(found) > 1:
+            self._refuse(
+                f"{quoted(found)} are slots of {name!r}: several optimizers trained it. Map it to "
+                "null with the name map"
+            )
+        if not found and len(self._mangled.get((name, slot.suffix), ())) == 1:
+            found = self._mangled[name, slot.suffix]
+        if found:
+            shape = self._tensors[found[0]].shape
+            return (Piece(found[0], *arrays.whole(shape)),)
         info = self._tensors[name]
         parts = sorted(info.parts, key=lambda part: part[1])
         for names in _names_of_parts(name, info.shape, parts):
@@ -296,14 +331,14 @@ class _Planner:
                 )
         return Item(key, slot.dtype, shape, pieces, stored, counts)
 
-    def _new_names(self, variables, slots):
+    def _new_names(self, variables, slots, step):
         """Returns a dict from the names of the variables to new names; None leaves a tensor out.
 
         Raises:
           CheckpointError: there are slots of other optimizers, and the map does not choose; the map
             has an unknown name; or two variables would have the same name.
         """
-        unknown = sorted(set(self._map) - {*variables, *self._sources.values()})
+        unknown = sorted(set(self._map) - {*variables, *self._sources.values(), step})
         if unknown:
             self._refuse(f"the name map has {unknown[0]!r}, but there is no such variable")
         new_names, undecided = {name: self._map.get(name, name) for name in variables}, []
@@ -313,7 +348,19 @@ class _Planner:
                 undecided += [name] if new_names[owner] is not None else []
                 new_names[name] = None
         named = {name for name in variables if self._map.get(name) is not None}
-        if undecided and not named:
+        unnamed = [name for name in variables if slots[name] and name not in self._map]
+        if self._has_several_optimizers and unnamed:
+            self._refuse(
+                "the graph had several optimizers: the name map must have each variable, with its "
+                f"new name, or null if the other optimizer trained it. It lacks {quoted(unnamed)}"
+            )
+        scopes = set().union(*(self._scopes[name] for name in new_names if new_names[name]))
+        if len(scopes) > 1:
+            self._refuse(
+                f"slots are in the scopes {quoted(sorted(scopes))}, of several optimizers. Map the "
+                "variables of the others to null with the name map"
+            )
+        if undecided and (self._has_several_optimizers or not named):
             self._is_of_another_rule(
                 f"it has {quoted(undecided)}, slots of another optimizer. If the graph had several,"
                 ' choose with the name map: {"variable": "its new name"} for each variable to '

@@ -21,6 +21,7 @@ ADAM = {
     "beta2_power": np.float32(0.99),
     "global_step": np.int64(7),
 }
+STEP = np.int64(5)
 OPTIMIZERS = {
     "Adam": lambda: v1.train.AdamOptimizer(0.01),
     "GradientDescent": lambda: v1.train.GradientDescentOptimizer(0.01),
@@ -136,6 +137,10 @@ def test_two_optimizers_in_one_graph(rules, screen, tmp_path):
     first, second = dict.fromkeys([*powers, "v"]), {"w": None, "v": "moved"}
     for name in "beta1_power", "beta2_power":
         second.update({name: None, name + "_1": name})
+    name_map.write_text(json.dumps(first))  # does not say which optimizer has trained w
+    error = screen.refused(*command, "--name-map", name_map)
+    assert "must have each variable" in error and "It lacks 'w'" in error
+    first["w"] = "w"
     for chosen, variable, source, power in (
         (first, "w", "w", ADAM["beta1_power"]),
         (second, "moved", "v", 0.5),
@@ -155,6 +160,48 @@ def test_two_optimizers_in_one_graph(rules, screen, tmp_path):
         for name, value in tensors(new).items():
             np.testing.assert_array_equal(value, expected.pop(name), name)
         assert not expected
+
+
+def test_optimizers_in_scopes(rules, screen, tmp_path):
+    """Slots and powers belong to one optimizer, and a step in another scope to another network."""
+    powers = {name: ADAM[name] for name in ("beta1_power", "beta2_power")}
+    of_v = {"v": ADAM["w"], "fine/v/Adam": ADAM["w"], "fine/v/Adam_1": ADAM["w"]}
+    again = {"fine/w/Adam": ADAM["w"], "fine/w/Adam_1": ADAM["w"]}
+    in_fine = {f"fine/{name}": value for name, value in powers.items()}
+    not_here = dict.fromkeys(powers)
+    no_powers, to_fine = dict.fromkeys(in_fine), {f"fine/{name}": name for name in powers}
+    out, name_map = tmp_path / "s.npz", tmp_path / "map.json"
+    command = "export", "--rule", rules["Adam"], "--out", out, "--name-map", name_map, "--overwrite"
+    for changes, chosen, words in (
+        ({**of_v, **in_fine}, {}, "'beta1_power' and 'fine/beta1_power'"),
+        ({**of_v, **in_fine}, no_powers, "It lacks 'v', 'w'"),
+        ({**of_v, **in_fine}, {**no_powers, "w": "w", "v": "v"}, "in the scopes '', 'fine/'"),
+        ({**of_v, **in_fine, **not_here}, {}, "in the scopes '', 'fine/'"),
+        ({**again, **in_fine}, {**no_powers, "w": "w"}, "several optimizers trained it"),
+        (
+            {"w/Adam_2": ADAM["w"], "beta1_power_1": np.float32(0.5)},
+            {"beta1_power": None, "beta1_power_1": "beta1_power", "w": "w"},
+            "'w/Adam_2', slots of another optimizer",
+        ),
+        ({"global_step": np.float32(7)}, {}, "no scalar integer"),
+        ({"global_step": None, "a/global_step": STEP, "b/global_step": STEP}, {}, "or all to null"),
+    ):
+        path = checkpoint(tmp_path, **changes)
+        name_map.write_text(json.dumps(chosen))
+        assert words in screen.refused(command[0], path, *command[1:]), (changes, chosen)
+    one_scope = {**of_v, **in_fine, **not_here, "w/Adam": None, "w/Adam_1": None}
+    for changes, chosen, step, names in (
+        ({**of_v, **in_fine}, {**to_fine, **not_here, "w": None, "v": "v"}, 7, ["v"]),
+        ({**one_scope, "global_step": None, "fine/global_step": STEP}, {"w": None}, 5, ["v"]),
+        ({"global_step": None, "other/global_step": STEP}, {}, 0, ["other/global_step", "w"]),
+        ({}, {"global_step": None}, 0, ["w"]),
+        ({"global_step": None, "a/global_step": STEP}, {"a/global_step": "global_step"}, 5, ["w"]),
+    ):
+        path = checkpoint(tmp_path, **changes)
+        name_map.write_text(json.dumps(chosen))
+        screen.json(command[0], path, *command[1:])
+        state = state_files.read(out)
+        assert (state.global_step, sorted(state.variables)) == (step, names), (changes, chosen)
 
 
 def test_names_that_look_like_slots(rules, screen, tmp_path):
