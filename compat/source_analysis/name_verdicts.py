@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 from .. import estimator_names, old_names
 from ..old_names import libraries
 from ..old_names.moved_names import ESTIMATOR
+from ..old_names.removed_names import SLIM_NEEDS
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
 # The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
@@ -144,7 +145,7 @@ def _keras_verdict(name, match):
 
 def _slim_verdict(name, last):
     if name.startswith("tf_slim"):
-        return Verdict(STAYS, name, None, _ACCEPTS_ANY)
+        return Verdict(STAYS, name, None, f"{_ACCEPTS_ANY} {SLIM_NEEDS}")
     return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat.old_names import patching
+from legacy_opt.compat.old_names import moved_names, patching
 from legacy_opt.compat.source_analysis import missing_names, script_modules
 from tests.support import estimators
 
@@ -249,9 +249,9 @@ if not versions.has_contrib():
     def test_the_advice_says_if_a_package_is_installed(missing):
         code = "import tensorflow.contrib.slim as slim\nslim.conv2d"
         assert missing(code) == ["1 tf.contrib.slim", "2 tf.contrib.slim.conv2d"]
-        assert missing.advice == {"The package tf_slim has it (pip install tf-slim)."}
+        assert missing.advice == {moved_names.SLIM}
         # A folder of the user is not imported.
         missing(code, {"tf_slim/__init__.py": "raise SystemExit('imported')"})
-        assert missing.advice == {"The package tf_slim has it (pip install tf-slim)."}
+        assert missing.advice == {moved_names.SLIM}
         missing(code, {"tf_slim/__init__.py": "", "tf_slim-1.1.0.dist-info/METADATA": ""})
         assert missing.advice == {"tf_slim has no conv2d."}
