@@ -219,8 +219,8 @@ def _judge_keras(ancestry):
     if ".legacy." in ancestry.base or not ancestry.methods & _RESOURCE:
         return Verdict(STAYS, ancestry.root.name, None, "It extends Keras' base class.")
     last = ancestry.root.name.rpartition(".")[2]
-    base = f"tf.keras.optimizers.legacy.{last if last in KERAS_LEGACY else 'Optimizer'}"
+    base = f"tf.keras.optimizers.legacy.{last if last in KERAS_LEGACY.split() else 'Optimizer'}"
     text = "From TensorFlow 2.11 on, extend this base class. Keras 3 has no such base class."
     if ".python." not in ancestry.base:
-        text += " With Keras 2 it runs unchanged (`legacy-opt run`; TensorFlow 2.16+: with tf-keras)."
+        text += " With Keras 2 (tf-keras), `legacy-opt run` runs it unchanged."
     return Verdict(MANUAL, ancestry.root.name, base, text)

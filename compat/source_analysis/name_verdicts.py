@@ -65,10 +65,10 @@ _KERAS = re.compile(
     r"\.(?P<name>[A-Z]\w*)$"
 )
 # The names in `tf.keras.optimizers.legacy`, and others in `tf.keras.optimizers` of any version.
-KERAS_LEGACY = tuple("Adadelta Adagrad Adam Adamax Ftrl Nadam Optimizer RMSprop SGD".split())
-_NEWER_KERAS = tuple(
+KERAS_LEGACY = "Adadelta Adagrad Adam Adamax Ftrl Nadam Optimizer RMSprop SGD"
+_NEWER_KERAS = (
     "Adafactor AdamW Lamb Lion LossScaleOptimizer MultiOptimizer Muon OptimizerMap "
-    "ScheduleFreeAdamW".split()
+    "ScheduleFreeAdamW"
 )
 _KERAS_3 = "If tf.keras is Keras 3, use tf_keras."
 _LEGACY = (
@@ -153,15 +153,15 @@ def _keras_verdict(name, match):
         return Verdict(CHANGE, public, "legacy_opt.compat.to_keras", advice)
     is_of_keras_1 = re.search(r"\.contrib\.|optimizer_v1|\.python\.keras\.optimizers\.", name)
     has_newer = not (is_of_keras_1 or match.group("legacy"))
-    if last not in KERAS_LEGACY + (_NEWER_KERAS if has_newer else ()):
+    if last not in f"{KERAS_LEGACY} {_NEWER_KERAS if has_newer else ''}".split():
         return Verdict(MANUAL, public, None, "Keras has no such optimizer.")
     if is_of_keras_1:
         if last == "Optimizer":
-            return Verdict(MANUAL, public, None, KERAS_1)
+            return Verdict(CHANGE, public, None, KERAS_1)
         advice = "It is another class: pass the learning rate, whose default may differ, by name."
         return Verdict(CHANGE, public, public, advice)
     private = "This module path is private to Keras."
-    if "optimizer_v2" in name and last in KERAS_LEGACY:
+    if "optimizer_v2" in name and last in KERAS_LEGACY.split():
         advice = (
             f"{private} Up to TensorFlow 2.10, use {public}, which is another class from 2.11 on. "
             f"{_KERAS_3}"
