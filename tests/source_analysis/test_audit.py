@@ -163,7 +163,7 @@ def test_status_and_replacement(uses, code, status, instead):
     assert (status, instead) in {(use[3], use[5]) for use in found}
 
 
-KERAS = {  # name: (status, what to write instead, a part of the advice)
+NAMES = {  # name: (status, what to write instead, a part of the advice)
     "tensorflow.keras.optimizers.Adam": ("stays", None, "A Keras optimizer."),
     "tensorflow.keras.optimizers.Optimizer": ("stays", None, "Keras' base class."),
     "tensorflow.keras.optimizers.legacy.Adam": ("stays", None, "in optimizers.legacy"),
@@ -185,14 +185,15 @@ KERAS = {  # name: (status, what to write instead, a part of the advice)
     "tensorflow.python.keras.optimizers.Optimizer": ("change", None, "before OptimizerV2"),
     "tensorflow.python.keras.optimizers.SGD": ("change", "tf.keras.optimizers.SGD", "another"),
     "tensorflow.python.keras.optimizers.TFOptimizer": ("change", "legacy_opt.compat.to_keras", ""),
+    "tensorflow.estimator.tpu.CrossShardOptimizer": ("manual", None, "TensorFlow 1 never had this"),
     "mine.keras.optimizers.Adam": ("manual", None, "legacy-opt does not know this name"),
 }
 
 
-@pytest.mark.parametrize("name", KERAS)
-def test_advice_on_keras(name):
+@pytest.mark.parametrize("name", NAMES)
+def test_advice_on_names(name):
     verdict = name_verdicts.verdict(name)
-    status, instead, advice = KERAS[name]
+    status, instead, advice = NAMES[name]
     assert (verdict.status, verdict.instead) == (status, instead) and advice in verdict.advice
 
 
