@@ -14,6 +14,7 @@ inputs regressor_parse_example_spec tpu train_and_evaluate
 """
 NAMES = _NAMES.split()
 _OF_MODULES = {
+    "ModeKeys": "EVAL PREDICT TRAIN",
     "experimental": """
         InMemoryEvaluatorHook KMeans LinearSDCA build_raw_supervised_input_receiver_fn call_logit_fn
         dnn_logit_fn_builder linear_logit_fn_builder make_early_stopping_hook

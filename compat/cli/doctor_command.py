@@ -59,7 +59,9 @@ def _lines(facts):
         if problem["fix"]:
             yield "  fix: " + problem["fix"]
     if not facts["problems"]:
-        yield "No problems found."
+        missing = facts["tensorflow"].get("estimator")
+        note = " Estimators are missing (see above): only tf.estimator needs them."
+        yield "No problems found." + (note if missing else "")
 
 
 def _recorded_text(facts, name):

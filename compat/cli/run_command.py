@@ -146,9 +146,12 @@ def _warn_of_races(modules, native):
 def _report(missing, force):
     """Prints the missing names. Returns whether they prevent the script from running."""
     certain = [each for each in missing if each.is_certain]
+    printed = set()
     for each in missing:
         kind = "" if each.is_certain else "legacy-opt run: warning: "
-        print(kind + each.text, file=sys.stderr)
+        shown = each._replace(advice="see above") if each.advice in printed else each
+        print(kind + shown.text, file=sys.stderr)
+        printed.add(each.advice)
     if certain:
         places = plain_text.counted(len(certain), "place")
         text = f"legacy-opt run: the script uses missing names in {places}"

@@ -5,9 +5,8 @@ that have their names. Each target is the same object on TensorFlow 1.15, or its
 the package tf_slim (tests compare them).
 """
 
-from .removed_names import NEED_PACKAGES
+from .removed_names import NEED_PACKAGES, SLIM
 
-SLIM = "The package tf_slim has it (pip install tf-slim)."
 KERAS = "tf.compat.v1.keras"
 KERAS_OPTIMIZERS = "tf.python.keras.optimizer_v1"
 # If tf.keras is Keras 3, both are in tf_keras.

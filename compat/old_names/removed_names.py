@@ -70,6 +70,12 @@ NAMES = (
     ),
 )
 
+# Its batch_norm, smart_cond and functions of gradients use names that newer TensorFlows removed.
+SLIM_NEEDS = (
+    "From TensorFlow 2.11 on, call legacy_opt.compat.patch_tensorflow() first (`legacy-opt run` "
+    "does)."
+)
+SLIM = f"The package tf_slim has it (pip install tf-slim). {SLIM_NEEDS}"
 _ADDONS = "TensorFlow Addons, whose last release is for TensorFlow 2.15 and Python 3.11."
 # Modules that were removed. An entry applies to all names of the module, except for names with a
 # row.
@@ -93,7 +99,7 @@ MODULES = {
     "tf.contrib.gan": "The package tensorflow-gan has it.",
     "tf.contrib.image": "tfa.image has it, in " + _ADDONS,
     "tf.contrib.kfac": "The package kfac has it.",
-    "tf.contrib.layers": "tf_slim has most of it (pip install tf-slim).",
+    "tf.contrib.layers": f"tf_slim has most of it (pip install tf-slim). {SLIM_NEEDS}",
     "tf.contrib.learn": "Use legacy_opt.compat.estimator (`legacy-opt docs estimators`).",
     "tf.contrib.legacy_seq2seq": "Encode with tf.nn.static_rnn, and decode with its rnn_decoder.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
@@ -109,7 +115,7 @@ MODULES = {
     "tf.contrib.rnn": "The common cells are in tf.nn.rnn_cell and tf.keras.layers, others in "
     "tfa.rnn of " + _ADDONS,
     "tf.contrib.seq2seq": "tfa.seq2seq has it, in " + _ADDONS,
-    "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
+    "tf.contrib.slim": SLIM,
     "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
     "tf.contrib.tensorboard": "The package tensorboard has it (pip install tensorboard): "

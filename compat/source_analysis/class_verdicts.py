@@ -6,7 +6,7 @@ A `Verdict` says whether a class can stay, must be changed or needs manual work.
 import ast
 
 from . import name_verdicts
-from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
+from .name_verdicts import CHANGE, KERAS_1, KERAS_LEGACY, MANUAL, STAYS, WRITE_A_RULE, Verdict
 from .scopes import text_of
 
 _REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
@@ -18,9 +18,6 @@ _UNKNOWN_BASE = Verdict(
     None,
     "A guess: the base class is known only at run time. Check whether it is an optimizer.",
     is_guess=True,
-)
-_WRITE_A_RULE = (
-    "Write it as one rule: legacy_opt.RuleOptimizer (`legacy-opt docs write_an_optimizer`)."
 )
 
 
@@ -199,7 +196,7 @@ def _judge(ancestry):
         text = (
             f"It {problem} for resource variables (_resource_apply_dense), TensorFlow 2's default. "
             "In a graph with ref variables it runs unchanged (`legacy-opt run`, or "
-            f"tf.compat.v1.disable_resource_variables()). {_WRITE_A_RULE}"
+            f"tf.compat.v1.disable_resource_variables()). {WRITE_A_RULE}"
         )
         return Verdict(MANUAL, root.name, None, text)
     overrides_apply = "apply_gradients" in methods
@@ -218,12 +215,12 @@ def _judge(ancestry):
 
 def _judge_keras(ancestry):
     if "get_updates" in ancestry.methods and not ancestry.methods & _RESOURCE:
-        text = (
-            "An optimizer of Keras before OptimizerV2: it needs Keras 2's private base class "
-            f"optimizer_v1.Optimizer, in a graph (`legacy-opt docs any_optimizer`). {_WRITE_A_RULE}"
-        )
-        return Verdict(MANUAL, ancestry.root.name, None, text)
+        return Verdict(MANUAL, ancestry.root.name, None, KERAS_1)
     if ".legacy." in ancestry.base or not ancestry.methods & _RESOURCE:
         return Verdict(STAYS, ancestry.root.name, None, "It extends Keras' base class.")
+    last = ancestry.root.name.rpartition(".")[2]
+    base = f"tf.keras.optimizers.legacy.{last if last in KERAS_LEGACY.split() else 'Optimizer'}"
     text = "From TensorFlow 2.11 on, extend this base class. Keras 3 has no such base class."
-    return Verdict(MANUAL, ancestry.root.name, "tf.keras.optimizers.legacy.Optimizer", text)
+    if ".python." not in ancestry.base:
+        text += " With Keras 2 (tf-keras), `legacy-opt run` runs it unchanged."
+    return Verdict(MANUAL, ancestry.root.name, base, text)

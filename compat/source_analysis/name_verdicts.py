@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 from .. import estimator_names, old_names
 from ..old_names import libraries
 from ..old_names.moved_names import ESTIMATOR
+from ..old_names.removed_names import SLIM_NEEDS
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
 # The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
@@ -58,9 +59,27 @@ _OPTIMIZERS = re.compile(r"(^|[._])optim(izers?|ization)?$")
 _OTHER_FRAMEWORKS = ("flax", "jax", "optax", "scipy", "tf", "torch")
 _V1 = re.compile(r"(?:tensorflow|tensorflow_core)\.compat\.v1\.|legacy_opt\.")
 _KERAS = re.compile(
+    r"(?=(?:tensorflow(?:_core)?|keras|tf_keras)\.)"
     r"(?P<home>tensorflow(?:_core)?(?:\.compat\.v2)?|(?:\w+\.)*(?:tf_)?keras(?:\.\w+)*?)\."
     r"optimizers?(?:_v[12])?(?:\.(?P<legacy>legacy))?(?:\.(?!schedules)[a-z]\w*)*"
     r"\.(?P<name>[A-Z]\w*)$"
+)
+# The names in `tf.keras.optimizers.legacy`, and others in `tf.keras.optimizers` of any version.
+KERAS_LEGACY = "Adadelta Adagrad Adam Adamax Ftrl Nadam Optimizer RMSprop SGD"
+_NEWER_KERAS = (
+    "Adafactor AdamW Lamb Lion LossScaleOptimizer MultiOptimizer Muon OptimizerMap "
+    "ScheduleFreeAdamW"
+)
+_KERAS_3 = "If tf.keras is Keras 3, use tf_keras."
+_LEGACY = (
+    f"From TensorFlow 2.11 on, Keras 2 has its old optimizers in optimizers.legacy. {_KERAS_3}"
+)
+WRITE_A_RULE = (
+    "Write it as one rule: legacy_opt.RuleOptimizer (`legacy-opt docs write_an_optimizer`)."
+)
+KERAS_1 = (
+    "An optimizer of Keras before OptimizerV2: it needs Keras 2's private base class "
+    f"optimizer_v1.Optimizer, in a graph (`legacy-opt docs any_optimizer`). {WRITE_A_RULE}"
 )
 _PRIVATE = re.compile(r"tensorflow(?:_core)?\.python\.training\.(?:\w+\.)*(?P<name>\w+)$")
 # The functions of slim.learning have other parameters than those of legacy_opt.
@@ -127,24 +146,37 @@ def verdict(name):
 
 
 def _keras_verdict(name, match):
-    public = f"tf.keras.optimizers.{match.group('name')}"
-    if ".contrib." in name:
+    last = match.group("name").replace("OptimizerV2", "Optimizer")
+    public = f"tf.keras.optimizers.{last}"
+    if last == "TFOptimizer":
+        advice = "It wraps a TensorFlow 1 optimizer for Keras."
+        return Verdict(CHANGE, public, "legacy_opt.compat.to_keras", advice)
+    is_of_keras_1 = re.search(r"\.contrib\.|optimizer_v1|\.python\.keras\.optimizers\.", name)
+    has_newer = not (is_of_keras_1 or match.group("legacy"))
+    if last not in f"{KERAS_LEGACY} {_NEWER_KERAS if has_newer else ''}".split():
+        return Verdict(MANUAL, public, None, "Keras has no such optimizer.")
+    if is_of_keras_1:
+        if last == "Optimizer":
+            return Verdict(CHANGE, public, None, KERAS_1)
         advice = "It is another class: pass the learning rate, whose default may differ, by name."
         return Verdict(CHANGE, public, public, advice)
+    private = "This module path is private to Keras."
+    if "optimizer_v2" in name and last in KERAS_LEGACY.split():
+        advice = (
+            f"{private} Up to TensorFlow 2.10, use {public}, which is another class from 2.11 on. "
+            f"{_KERAS_3}"
+        )
+        return Verdict(CHANGE, public, f"tf.keras.optimizers.legacy.{last}", advice)
     if re.search(r"\.(python|src)\.", name):
-        return Verdict(CHANGE, public, public, "This module path is private to Keras.")
-    if match.group("name") in ("Optimizer", "OptimizerV2"):
+        return Verdict(CHANGE, public, public, private)
+    if last == "Optimizer":
         return Verdict(STAYS, public, None, "Keras' base class.")
-    legacy = (
-        "From TensorFlow 2.11 on, Keras 2 has its old optimizers in optimizers.legacy. If tf.keras "
-        "is Keras 3, use tf_keras."
-    )
-    return Verdict(STAYS, public, None, legacy if match.group("legacy") else "A Keras optimizer.")
+    return Verdict(STAYS, public, None, _LEGACY if match.group("legacy") else "A Keras optimizer.")
 
 
 def _slim_verdict(name, last):
     if name.startswith("tf_slim"):
-        return Verdict(STAYS, name, None, _ACCEPTS_ANY)
+        return Verdict(STAYS, name, None, f"{_ACCEPTS_ANY} {SLIM_NEEDS}")
     return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 
@@ -223,6 +255,8 @@ def _unknown_verdict(public, entry):
     if module == "tf.train":
         advice = "Neither TensorFlow nor DeepRec has it: find out which package defines it."
         return Verdict(MANUAL, public, None, advice)
+    if entry is not None and entry.name in old_names.NEED_PACKAGES:
+        return _verdict_on_package(public, entry)
     if entry is not None:
         return Verdict(MANUAL, public, None, entry.fate.advice)
     root = public.partition(".")[0]

@@ -9,6 +9,7 @@ import tensorflow as tf
 import tf_slim as slim
 
 import legacy_opt
+from legacy_opt import compat
 
 # tf-slim's layers use a deprecated method of Keras.
 pytestmark = pytest.mark.filterwarnings("ignore:.layer.apply. is deprecated:UserWarning")
@@ -103,6 +104,69 @@ def test_create_train_op_trains_as_the_optimizer_by_itself(name):
     assert np.mean(losses[-5:]) < 0.9 * np.mean(losses[:5])
     updates = STEPS // 2 if name.startswith("accumulated") else STEPS
     assert variables["global_step"] == updates
+
+
+def pairs(change):
+    """Returns a function that computes a gradient and passes it to a function of slim.learning."""
+
+    def build(loss, w, optimizer):
+        found = getattr(slim.learning, change)(
+            optimizer.compute_gradients(loss), *ARGUMENTS[change](w)
+        )
+        return [each[0] if isinstance(each, tuple) else each for each in found]
+
+    return build
+
+
+def train_op(**settings):
+    return lambda loss, w, optimizer: slim.learning.create_train_op(loss, optimizer, **settings)
+
+
+def convolved(x, **settings):
+    return slim.conv2d(tf.reshape(x, [1, 1, 1, 2]), 2, [1, 1], **settings)
+
+
+ARGUMENTS = {
+    "clip_gradient_norms": lambda w: [1.0],
+    "multiply_gradients": lambda w: [{w: 2.0}],
+    "add_gradients_summaries": lambda w: [],
+}
+# Functions of tf-slim that need names that newer TensorFlows removed, and functions that do not.
+NEED_NAMES = {
+    **{name: pairs(name) for name in ARGUMENTS},
+    "batch_norm": lambda loss, w, optimizer: slim.batch_norm(tf.reshape(w, [2, 1])),
+    "normalizer_fn": lambda loss, w, optimizer: convolved(w, normalizer_fn=slim.batch_norm),
+    "clip_gradient_norm": train_op(clip_gradient_norm=1.0),
+    "summarize_gradients": train_op(summarize_gradients=True),
+    "smart_cond": lambda loss, w, optimizer: slim.layers.utils.smart_cond(
+        tf.constant(True), lambda: w, lambda: -w
+    ),
+    "optimize_loss": lambda loss, w, optimizer: slim.optimize_loss(
+        loss, v1.train.get_global_step(), 0.1, optimizer
+    ),
+}
+NEED_NONE = {"create_train_op": train_op(), "conv2d": lambda loss, w, optimizer: convolved(w)}
+IS_NEWER = tuple(int(each) for each in tf.__version__.split(".")[:2]) > (2, 10)
+
+
+@pytest.mark.parametrize("name", [*NEED_NAMES, *NEED_NONE])
+def test_functions_that_need_the_names_of_patch_tensorflow(name):
+    def build():
+        with tf.Graph().as_default(), v1.Session() as session:
+            w = v1.get_variable("w", initializer=[1.0, 2.0])
+            v1.train.get_or_create_global_step()
+            optimizer = legacy_opt.AdamAsyncOptimizer(0.01)
+            tensors = {**NEED_NAMES, **NEED_NONE}[name](tf.reduce_sum(w * w), w, optimizer)
+            session.run(v1.global_variables_initializer())
+            session.run(tensors)
+
+    with compat.patch_tensorflow():
+        build()
+    if IS_NEWER and name in NEED_NAMES:
+        with pytest.raises((AttributeError, ImportError)):
+            build()
+    else:
+        build()
 
 
 # The threads of slim's Supervisor need the model in the global default graph, because

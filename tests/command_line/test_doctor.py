@@ -150,6 +150,13 @@ def test_libraries_that_run_recorded_rules(diagnosed):
     assert "torch         not installed" in lines
 
 
+def test_missing_estimators_show_in_the_last_line(diagnosed):
+    for missing, end in ("No package.", "only tf.estimator needs them."), (None, "problems found."):
+        tensorflow = dict(diagnosed["tensorflow"], estimator=missing)
+        lines = list(doctor_command._lines(dict(diagnosed, tensorflow=tensorflow, problems=[])))
+        assert lines[-1].startswith("No problems found.") and lines[-1].endswith(end)
+
+
 def test_healthy_has_no_problem():
     assert list(diagnosis._problems(facts())) == []
 

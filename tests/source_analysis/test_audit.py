@@ -11,13 +11,16 @@ import sys
 import textwrap
 
 import pytest
+import tensorflow as tf
 
+from legacy_opt.compat.source_analysis import name_verdicts
 from legacy_opt.compat.source_analysis.optimizer_uses import audit
 from tests.support.processes.command_line import ROOT, Screen
 
 pytestmark = pytest.mark.once
 
 V1 = "tf.compat.v1.train."
+LEGACY = "tf.keras.optimizers.legacy."
 
 
 @pytest.fixture
@@ -136,6 +139,9 @@ def test_of_two_imports_of_an_optimizer_the_one_with_less_work_counts(uses):
         ("getattr(tf.train, name + 'Optimizer')(1)", "manual", None),
         ("x.swapping_saver()", "stays", None),
         ("model.compile('adam')", "stays", None),
+        ("tf.estimator.tpu.CrossShardOptimizer(1)", "manual", None),
+        ("tf.estimator.ModeKeys.INFER", "manual", None),
+        ("tf.estimator.ModeKeys.EVAL", "change", "legacy_opt.compat.estimator.ModeKeys.EVAL"),
         ("slim.optimize_loss(1, 2, optimizer='Nonsense')", "manual", None),
         (
             "tf.estimator.DNNClassifier(optimizer='Adagrad')",
@@ -155,6 +161,51 @@ def test_status_and_replacement(uses, code, status, instead):
     imports += "from bert import optimization\n"
     found = uses(a=imports + code)
     assert (status, instead) in {(use[3], use[5]) for use in found}
+
+
+NAMES = {  # name: (status, what to write instead, a part of the advice)
+    "tensorflow.keras.optimizers.Adam": ("stays", None, "A Keras optimizer."),
+    "tensorflow.keras.optimizers.Optimizer": ("stays", None, "Keras' base class."),
+    "tensorflow.keras.optimizers.legacy.Adam": ("stays", None, "in optimizers.legacy"),
+    "tensorflow.keras.optimizers.Strange": ("manual", None, "Keras has no such optimizer."),
+    "tensorflow.keras.optimizers.legacy.Lion": ("manual", None, "Keras has no such optimizer."),
+    "tensorflow.contrib.keras.optimizers.Lion": ("manual", None, "Keras has no such optimizer."),
+    "tensorflow.contrib.keras.optimizers.Optimizer": ("change", None, "before OptimizerV2"),
+    "keras.optimizers.Lion": ("stays", None, "A Keras optimizer."),
+    "keras.optimizers.TFOptimizer": ("change", "legacy_opt.compat.to_keras", "wraps"),
+    "keras.src.optimizers.adam.Adam": ("change", "tf.keras.optimizers.Adam", "private"),
+    "keras.optimizer_v2.adam.Adam": ("change", LEGACY + "Adam", "another class from 2.11 on"),
+    "tensorflow.python.keras.optimizer_v2.adam.Adam": ("change", LEGACY + "Adam", "another class"),
+    "tensorflow.python.keras.optimizer_v2.optimizer_v2.OptimizerV2": (
+        "change",
+        LEGACY + "Optimizer",
+        "Up to TensorFlow 2.10, use tf.keras.optimizers.Optimizer",
+    ),
+    "tensorflow.python.keras.optimizer_v1.Optimizer": ("change", None, "before OptimizerV2"),
+    "tensorflow.python.keras.optimizers.Optimizer": ("change", None, "before OptimizerV2"),
+    "tensorflow.python.keras.optimizers.SGD": ("change", "tf.keras.optimizers.SGD", "another"),
+    "tensorflow.python.keras.optimizers.TFOptimizer": ("change", "legacy_opt.compat.to_keras", ""),
+    "tensorflow.estimator.tpu.CrossShardOptimizer": ("manual", None, "TensorFlow 1 never had this"),
+    "mine.keras.optimizers.Adam": ("manual", None, "legacy-opt does not know this name"),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_advice_on_names(name):
+    verdict = name_verdicts.verdict(name)
+    status, instead, advice = NAMES[name]
+    assert (verdict.status, verdict.instead) == (status, instead) and advice in verdict.advice
+
+
+@pytest.mark.every_lane
+def test_every_optimizer_of_keras_is_known():
+    homes = {"": tf.keras.optimizers, "legacy.": getattr(tf.keras.optimizers, "legacy", None)}
+    names = [prefix + name for prefix, home in homes.items() for name in dir(home)]
+    names = [name for name in names if re.match(r"(legacy\.)?[A-Z]", name)]
+    statuses = {
+        name_verdicts.verdict("tensorflow.keras.optimizers." + name).status for name in names
+    }
+    assert statuses == {"stays"}, names
 
 
 @pytest.mark.parametrize(
@@ -183,6 +234,7 @@ def test_an_unknown_optimizer_is_reported_only_in_a_file_that_mentions_tensorflo
 
 CUSTOM = """
 import tensorflow.compat.v1 as tf
+from tensorflow.python.keras.optimizer_v2.optimizer_v2 import OptimizerV2
 class Old(tf.train.Optimizer):
     def _apply_dense(self, grad, var): pass
 class Both(tf.train.Optimizer):
@@ -195,6 +247,12 @@ class Wrapper(tf.train.Optimizer):
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
     def apply_gradients(self, pairs, global_step=None, name=None): pass
 class Keras(tf.keras.optimizers.Optimizer):
+    def _resource_apply_dense(self, grad, var): pass
+class KerasAdam(tf.keras.optimizers.Adam):
+    def _resource_apply_dense(self, grad, var): pass
+class Lion(tf.keras.optimizers.Lion):
+    def _resource_apply_dense(self, grad, var): pass
+class Private(OptimizerV2):
     def _resource_apply_dense(self, grad, var): pass
 class Older(tf.keras.optimizers.legacy.Optimizer):
     def get_updates(self, loss, params): pass
@@ -221,8 +279,16 @@ def test_classes_over_files(uses):
         "class Keras(tf.keras.optimizers.Optimizer)": (
             "subclass",
             "manual",
-            "tf.keras.optimizers.legacy.Optimizer",
+            LEGACY + "Optimizer",
         ),
+        "class KerasAdam(tf.keras.optimizers.Adam)": ("subclass", "manual", LEGACY + "Adam"),
+        "class Lion(tf.keras.optimizers.Lion)": ("subclass", "manual", LEGACY + "Optimizer"),
+        "class Private(tf.keras.optimizers.Optimizer)": (
+            "subclass",
+            "manual",
+            LEGACY + "Optimizer",
+        ),
+        "tf.keras.optimizers.Optimizer": ("import", "change", LEGACY + "Optimizer"),
         "class Older(tf.keras.optimizers.Optimizer)": ("subclass", "manual", None),
         "class Child(tf.train.Optimizer)": ("subclass", "manual", None),
         "Child": ("constructor", "stays", None),
@@ -234,6 +300,8 @@ def test_advice_on_classes_that_run_in_a_graph_only(tmp_path):
     advice = {use.name.partition("(")[0]: use.advice for use in audit([str(tmp_path)])[0]}
     assert "`legacy-opt run`" in advice["class Old"]
     assert "disable_resource_variables()" in advice["class Old"]
+    assert "`legacy-opt run` runs it unchanged" in advice["class KerasAdam"]
+    assert "`legacy-opt run`" not in advice["class Private"]
     assert "optimizer_v1.Optimizer" in advice["class Older"]
     assert "`legacy-opt docs any_optimizer`" in advice["class Older"]
 

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat.old_names import patching
+from legacy_opt.compat.cli import run_command
+from legacy_opt.compat.old_names import moved_names, patching
 from legacy_opt.compat.source_analysis import missing_names, script_modules
 from tests.support import estimators
 
@@ -38,6 +39,7 @@ def missing(tmp_path, monkeypatch):
         with compat.patch_tensorflow():
             root = tf if versions.speaks_v1() else v1
             found = missing_names.find(script_modules.read(str(script), "__main__"), root)
+        find.found = found
         find.advice = {each.advice for each in found}
         assert all(advice.endswith(".") for advice in find.advice)
         return [
@@ -246,12 +248,20 @@ if not versions.has_contrib():
             "9 tf.contrib.layers.fully_connected",
         ]
 
+    def test_run_prints_each_advice_once(missing, capsys):
+        missing(f"import tensorflow as tf\n{GONE}\n{GONE}\nx = lambda: {GONE}")
+        assert run_command._report(missing.found, force=False)
+        first, second, third, _ = capsys.readouterr().err.splitlines()
+        assert "Only DeepRec has EmbeddingVariables" in first
+        assert second.endswith(f"script.py:3: {GONE}: see above")
+        assert "warning" in third and third.endswith(f"script.py:4: {GONE}: see above")
+
     def test_the_advice_says_if_a_package_is_installed(missing):
         code = "import tensorflow.contrib.slim as slim\nslim.conv2d"
         assert missing(code) == ["1 tf.contrib.slim", "2 tf.contrib.slim.conv2d"]
-        assert missing.advice == {"The package tf_slim has it (pip install tf-slim)."}
+        assert missing.advice == {moved_names.SLIM}
         # A folder of the user is not imported.
         missing(code, {"tf_slim/__init__.py": "raise SystemExit('imported')"})
-        assert missing.advice == {"The package tf_slim has it (pip install tf-slim)."}
+        assert missing.advice == {moved_names.SLIM}
         missing(code, {"tf_slim/__init__.py": "", "tf_slim-1.1.0.dist-info/METADATA": ""})
         assert missing.advice == {"tf_slim has no conv2d."}
