@@ -376,6 +376,18 @@ def check_errors():
     refused("two parameters have the name 'w'", RecordedOptimizer, groups, record)
     for twice in [one, one], [("a", one), ("b", one)]:
         refused("a parameter occurs twice in a parameter group", RecordedOptimizer, twice, record)
+    optimizer = RecordedOptimizer([("w", one)], record)
+    for problem, params in (
+        ("a parameter occurs twice in a parameter group", [("a", other), ("b", other)]),
+        ("two parameters have the name 'w'", [("w", other)]),
+        ("float64", [("d", torch.nn.Parameter(torch.ones(2, dtype=torch.float64)))]),
+    ):
+        refused(problem, optimizer.add_param_group, {"params": params})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": [("a", other)]})
+    one.grad, other.grad = torch.ones(2), torch.ones(2)
+    optimizer.step()
+    assert torch.equal(one, other) and (one < 1).all()
     clipping = record._replace(clipping=recorded.records.CLIPPINGS[0])
     clipped = types.SimpleNamespace(record=clipping, variables={"w": np.zeros((4, 3), "f4")})
     refused("no optimizer of PyTorch itself clips", torch_own.from_state, clipped, {})
