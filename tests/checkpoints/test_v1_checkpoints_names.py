@@ -5,6 +5,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
+from legacy_opt.compat.checkpoint_files import CheckpointError
+from legacy_opt.compat.checkpoint_files.plain_reader import PlainCheckpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
     PARTS,
@@ -162,6 +164,9 @@ def test_slots_with_mangled_names(name, parts, scope, api, tmp_path):
     path, state = trained_in_parts(tmp_path / "model", problem(), make, number=parts, **options)
     names = {each for each, _ in tf.train.list_variables(path)}
     assert MANGLED[scope] + name in names
+    if parts > 1:
+        with pytest.raises(CheckpointError, match="some parts of .* optimizer is in a scope"):
+            PlainCheckpoint(path)
     expected = continued_from(state, problem(), make)
     assert_goes_on(path, KerasTraining(problem(), make, api), expected)
 
