@@ -13,14 +13,7 @@ from legacy_opt.core.user_warnings import warn
 # BERT's list has two spellings of a name, and a model has one of them at most.
 _OF_BERT = {"LayerNorm", "layer_norm", "bias"}
 # A subclass that overrides one of these methods may use the patterns in any way.
-_HOOKS = (
-    "_do_use_weight_decay",
-    "_do_layer_adaptation",
-    "_get_variable_name",
-    "_name_to_match",
-    "compute_lr",
-    "hyper_for",
-)
+_HOOKS = "_do_use_weight_decay _do_layer_adaptation _get_variable_name hyper_for compute_lr".split()
 
 
 class PatternsOptimizer(RuleOptimizer):
@@ -40,19 +33,15 @@ class PatternsOptimizer(RuleOptimizer):
             hooks = [getattr(self, each, None) for each in _HOOKS]
             homes = {str(getattr(each, "__module__", "")) for each in hooks if each is not None}
             if all(each.startswith("legacy_opt.") for each in homes):
-                self._check_patterns([variable for _, variable in pairs])
+                with contextlib.suppress(TypeError, re.error):  # such patterns may be unused
+                    self._check_patterns([variable for _, variable in pairs])
         super()._prepare()
 
     def _check_patterns(self, variables):
         names = sorted(map(self._name_to_match, variables))
-        lists = {}
-        for attribute in self._pattern_attributes:
-            patterns = getattr(self, attribute)
-            if isinstance(patterns, (list, tuple)) and all(isinstance(x, str) for x in patterns):
-                lists[tuple(patterns)] = attribute.lstrip("_")
-        for patterns, argument in lists.items():
-            with contextlib.suppress(re.error):  # with a rate of 0, no pattern is used
-                self._warn_of_unmatched(argument, patterns, names)
+        lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
+        for patterns, attribute in lists.items():
+            self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
 
     def _warn_of_unmatched(self, argument, patterns, names):
         unmatched = [each for each in patterns if not any(self._matches(each, n) for n in names)]
