@@ -13,7 +13,8 @@ from legacy_opt.core.user_warnings import warn
 # BERT's list has two spellings of a name, and a model has one of them at most.
 _OF_BERT = {"LayerNorm", "layer_norm", "bias"}
 # A subclass that overrides one of these methods may use the patterns in any way.
-_HOOKS = "_do_use_weight_decay _do_layer_adaptation _get_variable_name hyper_for compute_lr".split()
+_HOOKS = ("_do_use_weight_decay", "_do_layer_adaptation", "_get_variable_name")
+_HOOKS += ("hyper_for", "compute_lr")
 
 
 class PatternsOptimizer(RuleOptimizer):

@@ -108,15 +108,16 @@ def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool
         raise RecordError(
             f"the state has no variable {name!r}, but {quoted(sorted(state.variables))}"
         )
+    value = state.variables[name]
     if not is_trained:
-        value = state.variables[name]
-        return check_array(repr(name), variable, value.dtype, value.shape)
+        check_array(repr(name), variable, value.dtype, value.shape)
+        return
     if name not in state.slots:
         raise RecordError(f"the state has no slots of {name!r}: the variable was not trained")
-    found = state.variables[name].shape
-    if found != tuple(variable.shape):
+    found, shape = value.shape, tuple(variable.shape)
+    if found != shape:
         raise RecordError(
-            f"{name!r} has the shape {list(variable.shape)}, but the shape {list(found)} in the state"
+            f"{name!r} has the shape {list(shape)}, but the shape {list(found)} in the state"
         )
     check_slots(name, state.record.group_of(name, found), found, state.slots[name])
 
