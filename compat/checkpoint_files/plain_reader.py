@@ -118,6 +118,12 @@ class PlainCheckpoint:
             width = np.dtype(dtype).itemsize
             sizes = [_count(shape) * width for shape, _ in parts]
             fits = fits and sizes == [each.nbytes for each in places]
+            if fits and sum(sizes) < _count(entry.shape) * width:
+                raise CheckpointError(
+                    f"{self.path!r} has only some parts of {name!r}. A Saver writes such slots of "
+                    "partitioned variables if their optimizer is in a scope. Load the checkpoint "
+                    "with load_v1_checkpoint, and write another with save_v1_checkpoint."
+                )
             fits = fits and sum(sizes) == _count(entry.shape) * width
         if not fits:
             raise CheckpointError(

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from legacy_opt.core.shortened import quoted
+
 from .. import plain_text
 from ..checkpoint_contents import adagrad_decay_counts, partitions
 from ..checkpoint_contents.partitions import PART
@@ -108,29 +110,29 @@ def as_named(tensor):
     return Match(tensor, new_tensor(tensor.name, tensor.dtype, tensor.shape))
 
 
-def match(tensors, infos):
+def match(tensors, infos, ignore=()):
     """Finds the tensors of a Keras model and its optimizer in a checkpoint.
 
     Args:
       tensors: a list of `StateTensor`.
       infos: the checkpoint's tensors, a dict from names to `TensorInfo`.
+      ignore: compiled patterns of names that are no global step in a scope.
 
     Returns:
       A pair: a list of `Match`, and a list of `Misfit`.
     """
-    slots, shared, step = (
-        [tensor for tensor in tensors if tensor.kind == kind] for kind in (SLOT, SHARED, STEP)
+    slots, shared = (
+        [tensor for tensor in tensors if tensor.kind == kind] for kind in (SLOT, SHARED)
     )
     shapes = {tensor.name: tensor.shape for tensor in tensors if tensor.kind == VARIABLE}
     names = _Names(infos, shapes)
     slot_scopes = _scopes(slots, names, prefer=[])
-    scopes = {
-        SLOT: slot_scopes,
-        SHARED: _scopes(shared, names, prefer=slot_scopes),
-        STEP: _scopes(step, names, prefer=["", *slot_scopes]),
-    }
+    scopes = {SLOT: slot_scopes, SHARED: _scopes(shared, names, prefer=slot_scopes)}
+    others = [name for name in infos if not any(each.match(name) for each in ignore)]
     results = [
-        _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
+        _find_step(tensor, scopes.values(), names, others)
+        if tensor.kind == STEP
+        else _find(tensor, scopes.get(tensor.kind, [""]), names, shapes.get(tensor.variable))
         for tensor in tensors
     ]
     claims = collections.Counter(name for each in results for name in _claimed_names(each))
@@ -220,6 +222,24 @@ def _scopes(tensors, names, prefer):
         if scope in best:
             return [scope]
     return best
+
+
+def _find_step(step, scopes, names, others):
+    """Returns the `Match` of the global step, or a `Misfit`; another network may have a step, too.
+
+    Args:
+      step: the `StateTensor`.
+      scopes: the lists of possible scopes of slots and of shared variables.
+      names: the checkpoint's `_Names`.
+      others: the names among which a step in a scope may be.
+    """
+    steps = sorted(name for name in others if name.endswith("/" + step.name))
+    own = [each[0] for each in scopes if len(each) == 1 and each[0] + step.name in steps]
+    result = _find(step, [""] if step.name in names.infos else own[:1] or [""], names, None)
+    if isinstance(result, Match) or result.names or not steps:
+        return result
+    why = f"{result.why}; if it is any of {quoted(steps)}, choose it with name_map"
+    return result._replace(why=why)
 
 
 def _find(tensor, scopes, names, variable_shape):

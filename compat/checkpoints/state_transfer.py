@@ -93,8 +93,7 @@ def _check(state, values, plan, items):
         if state_files.VARIABLE + name not in wanted:
             raise RecordError(f"the checkpoint has no variable {name!r}, which the state file has")
     for name in plan.trained:
-        shape = wanted[state_files.VARIABLE + name].shape
-        state_files.check_variable(state, name, shape)
+        state_files.check_variable(state, name, wanted[state_files.VARIABLE + name])
     for key, item in wanted.items():
         if values[key].shape != item.shape or values[key].dtype != item.dtype:
             raise RecordError(

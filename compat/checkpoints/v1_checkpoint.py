@@ -77,7 +77,7 @@ def load_v1_checkpoint(
     ignore = _patterns(ignore)
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
-    matches, misfits = matching.match(state.tensors, checkpoint.tensors)
+    matches, misfits = matching.match(state.tensors, checkpoint.tensors, ignore)
     left_in_model = [_leftover(misfit) for misfit in _relevant_misfits(misfits, state)]
     report = Report(
         tuple(_load_transfer(match) for match in matches),

@@ -108,12 +108,15 @@ def execute(arguments):
         return terminal.MANUAL_WORK
     missing_errors.install(missing, tensorflow)
     sys.argv = list(arguments.argv)
+    have_kernels = {}
+    if arguments.native:
+        from legacy_opt.native.updates import one_step
+
+        one_step.have_kernels = have_kernels
     try:
         return outcome(functools.partial(run_module if is_module else run_file, script))
     finally:  # also if the script calls sys.exit
         if arguments.native:
-            from legacy_opt.native.updates.one_step import have_kernels
-
             updates = plain_text.counted(len(have_kernels), "update")
             text = f"{sum(have_kernels.values())} of {updates} have native kernels"
             print(f"legacy-opt run: {text}", file=sys.stderr)

@@ -46,7 +46,7 @@ def enable(
     except UnsupportedError as error:
         text = f"this process cannot run native kernels: {str(error).rstrip('.')}"
         if "build-kernels" not in text:
-            text += ". Then run `legacy-opt build-kernels`"
+            text += ". Once that is mended, run `legacy-opt build-kernels`"
         kernel_choice.go_on_without(text, setting)
     before = settings.current()
     _, target_before, by_name_before = before

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from typing import Any, ClassVar, Tuple
 
@@ -11,6 +12,9 @@ from legacy_opt.core.user_warnings import warn
 
 # BERT's list has two spellings of a name, and a model has one of them at most.
 _OF_BERT = {"LayerNorm", "layer_norm", "bias"}
+# A subclass that overrides one of these methods may use the patterns in any way.
+_HOOKS = ("_do_use_weight_decay", "_do_layer_adaptation", "_get_variable_name")
+_HOOKS += ("hyper_for", "compute_lr")
 
 
 class PatternsOptimizer(RuleOptimizer):
@@ -27,11 +31,18 @@ class PatternsOptimizer(RuleOptimizer):
         pairs = self._rule_step.pairs
         if pairs and not self._has_checked_patterns:
             self._has_checked_patterns = True
-            names = sorted(self._name_to_match(variable) for _, variable in pairs)
-            lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
-            for patterns, attribute in lists.items():
-                self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
+            hooks = [getattr(self, each, None) for each in _HOOKS]
+            homes = {str(getattr(each, "__module__", "")) for each in hooks if each is not None}
+            if all(each.startswith("legacy_opt.") for each in homes):
+                with contextlib.suppress(TypeError, re.error):  # such patterns may be unused
+                    self._check_patterns([variable for _, variable in pairs])
         super()._prepare()
+
+    def _check_patterns(self, variables):
+        names = sorted(map(self._name_to_match, variables))
+        lists = {tuple(getattr(self, each) or ()): each for each in self._pattern_attributes}
+        for patterns, attribute in lists.items():
+            self._warn_of_unmatched(attribute.lstrip("_"), patterns, names)
 
     def _warn_of_unmatched(self, argument, patterns, names):
         unmatched = [each for each in patterns if not any(self._matches(each, n) for n in names)]

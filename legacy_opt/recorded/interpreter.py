@@ -331,7 +331,8 @@ def given_hyperparameters(
         values[name] = value
     for name, value in values.items():
         if value is None:
-            raise RecordError(f"{name} was no number when it was recorded: pass {name}=…")
+            ways = f"{name}=…, or --set {name}=… on the command line"
+            raise RecordError(f"{name} was no number when it was recorded: pass {ways}")
         must_be_number = not functions or name in {*record.fixed, *record.nonzero}
         if must_be_number or not callable(value):
             _check_number(record, name, value)

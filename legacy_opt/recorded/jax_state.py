@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from legacy_opt.recorded.interpreter import check_array, check_slots
+from legacy_opt.recorded.interpreter import check_slots
 from legacy_opt.recorded.jax import State, leaves_of
 from legacy_opt.recorded.jax_library import dtype_of
 from legacy_opt.recorded.records import Record, RecordError
@@ -94,10 +94,8 @@ def load_state(
     states = _own(record, state)
     found = _parameters(record, states, params, names)
     for _, name, value, own in found:
-        if own is not None:
-            check_variable(saved, name, value.shape)
-        elif name in saved.variables:
-            check_array(repr(name), saved.variables[name], value.dtype, value.shape)
+        if own is not None or name in saved.variables or name in (names or {}):
+            check_variable(saved, name, value, own is not None)
     name_of = {path: name for path, name, *_ in found}
     shared = {name: _loaded(value) for name, value in saved.shared.items()}
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Iterator, Mapping, Optional, Tuple
 
 import keras
 import numpy as np
 
 from legacy_opt.recorded.keras import RecordedOptimizer
 from legacy_opt.recorded.records import RecordError
-from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, distinct
+from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, named_variables
 
 
 def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = None) -> SavedState:
@@ -31,8 +31,10 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
       RecordError: the optimizer is not built, or two variables have the same name.
     """
     record, variables, slots = optimizer.record, {}, {}
-    for name, variable in _named(optimizer, names):
+    for name, variable, is_trained in _named(optimizer, names):
         variables[name] = _array(variable)
+        if not is_trained:
+            continue
         layouts = record.group_of(variable.path, variable.shape, record.dtype).slots
         slots[name] = {
             slot: _array(each).astype(layouts[slot].dtype)
@@ -56,11 +58,11 @@ def load_state(
     """
     check_rule(state, optimizer.record)
     found = list(_named(optimizer, names))
-    for name, variable in found:
-        check_variable(state, name, variable.shape)
-    for name, variable in found:
+    for name, variable, is_trained in found:
+        check_variable(state, name, variable, bool(is_trained))
+    for name, variable, is_trained in found:
         variable.assign(state.variables[name])
-        for slot, each in optimizer.slots(variable).items():
+        for slot, each in (optimizer.slots(variable) if is_trained else {}).items():
             each.assign(state.slots[name][slot])
     for name, variable in optimizer.shared.items():
         variable.assign(state.shared[name])
@@ -70,13 +72,10 @@ def load_state(
 def _named(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[Any, ...]]:
-    """Returns the names and the variables of Keras."""
+    """Returns the names, the variables of Keras, and whether they are trained."""
     if not optimizer.built:
         raise RecordError("the optimizer has no state: call optimizer.build(variables)")
-    given: Dict[int, str] = {id(variable): name for name, variable in (names or {}).items()}
-    return distinct(
-        (given.get(id(variable)) or str(variable.path), variable) for variable in optimizer.trained
-    )
+    return named_variables(((str(each.path), each, True) for each in optimizer.trained), names)
 
 
 def _array(variable: Any) -> Any:

@@ -5,6 +5,7 @@ The results have the bits of native kernels (`legacy-opt docs native`), in float
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, Dict, Mapping, NamedTuple, Tuple, Union
 
 import numpy as np
@@ -186,7 +187,7 @@ class NumpyOptimizer:
       state: the `State`.
 
     Raises:
-      RecordError: the record does not fit the variables, two of them are the same array, or a
+      RecordError: the record does not fit the variables, two of them share memory, or a
         hyperparameter has no value.
     """
 
@@ -199,8 +200,6 @@ class NumpyOptimizer:
     ) -> None:
         self.record = record
         self.variables = dict(variables)
-        if len(set(map(id, self.variables.values()))) < len(self.variables):
-            raise RecordError("two variables are the same array")
         self.hyperparameters = given_hyperparameters(record, hyperparameters)
         self._library = NumpyLibrary(flush_denormals)
         start, slots = started(record, self.hyperparameters), {}
@@ -210,6 +209,9 @@ class NumpyOptimizer:
                 slot_name: np.full(stored_shape(slot.layout, array.shape), slot.initial, slot.dtype)
                 for slot_name, slot in group.slots.items()
             }
+        for (one, x), (other, y) in itertools.combinations(self.variables.items(), 2):
+            if np.shares_memory(x, y):
+                raise RecordError(f"the variables {one!r} and {other!r} share memory")
         shared = {
             name: self._library.constant(scalar.value, scalar.dtype)
             for name, scalar in start.shared.items()

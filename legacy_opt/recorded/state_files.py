@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import zipfile
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def load_into(optimizer: NumpyOptimizer, state: SavedState) -> None:
     """
     check_rule(state, optimizer.record)
     for name, array in optimizer.variables.items():
-        check_variable(state, name, array.shape)
+        check_variable(state, name, array)
     for name, array in optimizer.variables.items():
         array[...] = state.variables[name]
         for slot, value in optimizer.state.slots[name].items():
@@ -98,8 +98,8 @@ def check_rule(state: SavedState, record: Record) -> None:
         )
 
 
-def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
-    """Checks that a state has a variable of this shape, and slots that fit it.
+def check_variable(state: SavedState, name: str, variable: Any, is_trained: bool = True) -> None:
+    """Checks that a state has a variable of this shape, and slots that fit it if it is trained.
 
     Raises:
       RecordError: it has not.
@@ -108,14 +108,31 @@ def check_variable(state: SavedState, name: str, shape: Iterable[int]) -> None:
         raise RecordError(
             f"the state has no variable {name!r}, but {quoted(sorted(state.variables))}"
         )
+    value = state.variables[name]
+    if not is_trained:
+        check_array(repr(name), variable, value.dtype, value.shape)
+        return
     if name not in state.slots:
         raise RecordError(f"the state has no slots of {name!r}: the variable was not trained")
-    found = state.variables[name].shape
-    if found != tuple(shape):
+    found, shape = value.shape, tuple(variable.shape)
+    if found != shape:
         raise RecordError(
             f"{name!r} has the shape {list(shape)}, but the shape {list(found)} in the state"
         )
     check_slots(name, state.record.group_of(name, found), found, state.slots[name])
+
+
+def named_variables(
+    trained: Iterable[Tuple[Any, Any, Any]], names: Optional[Mapping[str, Any]]
+) -> Iterator[Tuple[Any, Any, Any]]:
+    """Yields tuples (name, variable, group) with the names of `names`; see `distinct`.
+
+    Its variables that are not in `trained`, such as moving averages, follow with the group None.
+    """
+    left = {id(each): name for name, each in (names or {}).items()}
+    found = [(left.pop(id(each), name), each, group) for name, each, group in trained]
+    others = [(name, each, None) for name, each in (names or {}).items() if id(each) in left]
+    return distinct(found + others)
 
 
 def distinct(named: Iterable[Tuple[Any, ...]]) -> Iterator[Tuple[Any, ...]]:

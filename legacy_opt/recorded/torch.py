@@ -112,7 +112,7 @@ class RecordedOptimizer(torch.optim.Optimizer):
         Raises:
           RecordError: the record does not fit a parameter, a parameter or a name occurs twice, or
             the group has another key than hyperparameters which the record follows (the rate is
-            "lr").
+            "lr"). Nothing has been added.
         """
         if _RATE in param_group and self._key(_RATE) != _RATE:
             raise RecordError(f"a parameter group has {_RATE!r}: write {_NAME_OF_RATE!r}")
@@ -121,7 +121,13 @@ class RecordedOptimizer(torch.optim.Optimizer):
         values = self._values({**self.defaults, **param_group})
         given_hyperparameters(self.record, {**values, **others})
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
+        try:
+            self._check_and_start(self.param_groups[-1])
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _check_and_start(self, group: Dict[str, Any]) -> None:
         if len(set(group["params"])) < len(group["params"]):  # PyTorch only warns
             raise RecordError("a parameter occurs twice in a parameter group")
         # Tensors, because torch.compile would compile the step again for each number.

@@ -68,7 +68,7 @@ def from_state(
         much; or a parameter does not fit. Nothing has been changed.
     """
     for name, parameter in parameters.items():
-        check_variable(state, name, parameter.shape)
+        check_variable(state, name, parameter)
         check_array(repr(name), state.variables[name], parameter.dtype, parameter.shape)
     setting, grade = counterparts.chosen(
         state, "PyTorch", "PyTorch's {}".format, counterparts.SETTINGS, _train, hyperparameters

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, Mapping, Optional, Tuple
+from typing import Any, Iterator, Mapping, Optional, Tuple
 
 import torch
 
 from legacy_opt.recorded.records import RecordError
-from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, distinct
+from legacy_opt.recorded.state_files import SavedState, check_rule, check_variable, named_variables
 from legacy_opt.recorded.torch import RecordedOptimizer, in_tensorflow, named
 
 __all__ = ["load_state", "state_of"]
@@ -26,18 +26,20 @@ def state_of(optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]] = 
     Args:
       optimizer: the `RecordedOptimizer`.
       names: a dict from names of variables to parameters. It is not necessary if the optimizer was
-        created with names.
+        created with names. Tensors that the optimizer does not train, such as moving averages, must
+        have the axes of the TensorFlow variables.
 
     Raises:
       RecordError: a parameter has no name, or parameter groups have completed different steps.
     """
     record = optimizer.record
     variables, slots = {}, {}
-    for name, parameter, axes in _named_parameters(optimizer, names):
-        variables[name] = _array(in_tensorflow(parameter, axes))
-        slots[name] = {
-            slot: _array(value) for slot, value in optimizer.slots(parameter, name).items()
-        }
+    for name, parameter, view, is_trained in _named_parameters(optimizer, names):
+        variables[name] = _array(view)
+        if is_trained:
+            slots[name] = {
+                slot: _array(value) for slot, value in optimizer.slots(parameter, name).items()
+            }
     keys = ["global_step", *record.shared]
     first, *others = optimizer.param_groups
     if any(not torch.equal(other[key], first[key]) for other in others for key in keys):
@@ -58,11 +60,11 @@ def load_state(
     """
     check_rule(state, optimizer.record)
     found = list(_named_parameters(optimizer, names))
-    for name, parameter, axes in found:
-        check_variable(state, name, in_tensorflow(parameter, axes).shape)
-    for name, parameter, axes in found:
-        in_tensorflow(parameter, axes).copy_(torch.tensor(state.variables[name]))
-        for slot, value in optimizer.slots(parameter, name).items():
+    for name, _, view, is_trained in found:
+        check_variable(state, name, view, is_trained)
+    for name, parameter, view, is_trained in found:
+        view.copy_(torch.tensor(state.variables[name]))
+        for slot, value in (optimizer.slots(parameter, name) if is_trained else {}).items():
             value.copy_(torch.tensor(state.slots[name][slot]))
     for group in optimizer.param_groups:
         group["global_step"].fill_(state.global_step)
@@ -73,13 +75,14 @@ def load_state(
 def _named_parameters(
     optimizer: RecordedOptimizer, names: Optional[Mapping[str, Any]]
 ) -> Iterator[Tuple[Any, ...]]:
-    """Returns the name, the parameter and the axes of each parameter."""
-    given: Dict[int, str] = {id(parameter): name for name, parameter in (names or {}).items()}
-    return distinct(
-        (given.get(id(parameter), name), parameter, group["axes"])
+    """Yields a name, a tensor, a view with TensorFlow's axes, and whether the tensor is trained."""
+    trained = (
+        (name, parameter, group)
         for group in optimizer.param_groups
         for name, parameter in named(group)
     )
+    for name, tensor, group in named_variables(trained, names):
+        yield name, tensor, in_tensorflow(tensor, group and group["axes"]), group is not None
 
 
 def _array(tensor: Any) -> Any:

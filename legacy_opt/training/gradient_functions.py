@@ -165,8 +165,8 @@ def _multipliers(multipliers, pairs, name_of):
         missing = [key for key in missing if key not in existing]
     if missing:
         raise ValueError(
-            f"gradient_multipliers has {quoted(missing)}, but there is no such variable. The "
-            f"trained variables are {quoted(names)}.{did_you_mean(missing[0], names)}"
+            f"gradient_multipliers has {quoted(missing)}, but there is no such variable. "
+            f"Trained variables: {quoted(names) or 'none'}.{did_you_mean(missing[0], names)}"
         )
     return [
         by_identity.get(id(variable), by_name.get(name)) for variable, name in zip(variables, names)

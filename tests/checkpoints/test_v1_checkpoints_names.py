@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import load_v1_checkpoint, to_keras
+from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
+from legacy_opt.compat.checkpoint_files import CheckpointError
+from legacy_opt.compat.checkpoint_files.plain_reader import PlainCheckpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
     PARTS,
@@ -72,12 +74,34 @@ def test_variables_in_different_scopes(api, tmp_path):
     assert_goes_on(path, training, expected)
 
 
-@pytest.mark.in_turn(scope=list(SCOPES), api=APIS)
-def test_a_global_step_in_a_scope_is_found(scope, api, tmp_path):
-    options = {"scope": SCOPES[scope], "step": "train/global_step"}
+# A name scope has no effect on the names of slots.
+@pytest.mark.in_turn(scope=[each for each in SCOPES if each != "name scope"], api=APIS)
+def test_a_global_step_in_the_scope_of_slots_is_found(scope, api, tmp_path):
+    options = {"scope": SCOPES[scope], "step": "OptimizeLoss/global_step"}
     make = CASES["AdagradDecay"].make
     round_trip(tmp_path / "model", problem(), make, api, options)
     assert "global_step" not in tensors(tmp_path / "model")
+
+
+@pytest.mark.parametrize("scope", ["train/", "other/"])
+@EVERY_API
+def test_the_global_step_of_another_network_is_not_taken(scope, api, tmp_path):
+    powers = {"train/beta1_power": np.float32(0.9), "train/beta2_power": np.float32(0.99)}
+    slots = {"w/Adam": ONE, "w/Adam_1": ONE, "other/q": ONE}
+    values = {"w": ONE, scope + "global_step": np.int64(77), **slots, **powers}
+    path = write_tensors(tmp_path / "model", values)
+    variables = {"w": tf.Variable(ONE)}
+    arguments = path, variables, to_keras(v1.train.AdamOptimizer(0.1), api=api)
+    report = str(load_v1_checkpoint(*arguments, ignore=["other/"]))
+    assert int(arguments[2].iterations) == (77 if scope == "train/" else 0)
+    assert ("The checkpoint has no global step" in report) == (scope == "other/")
+    report = str(load_v1_checkpoint(*arguments, strict=False))
+    assert ("any of 'other/global_step', choose it with name_map" in report) == (scope == "other/")
+    arguments[2].iterations.assign(5)
+    save_v1_checkpoint(tmp_path / "new", *arguments[1:], like=path)
+    assert tensors(tmp_path / "new")[scope + "global_step"] == (5 if scope == "train/" else 77)
+    load_v1_checkpoint(*arguments, {"global_step": scope + "global_step"}, ignore=["other/q"])
+    assert int(arguments[2].iterations) == 77
 
 
 @EVERY_API
@@ -140,6 +164,9 @@ def test_slots_with_mangled_names(name, parts, scope, api, tmp_path):
     path, state = trained_in_parts(tmp_path / "model", problem(), make, number=parts, **options)
     names = {each for each, _ in tf.train.list_variables(path)}
     assert MANGLED[scope] + name in names
+    if parts > 1:
+        with pytest.raises(CheckpointError, match="some parts of .* optimizer is in a scope"):
+            PlainCheckpoint(path)
     expected = continued_from(state, problem(), make)
     assert_goes_on(path, KerasTraining(problem(), make, api), expected)
 

@@ -12,6 +12,7 @@ from legacy_opt import compat
 from legacy_opt.core.user_warnings import NativeKernelWarning
 from legacy_opt.native import accelerate, settings
 from legacy_opt.native.runtime import cache, tensorflow_operations
+from legacy_opt.native.updates import one_step
 from tests.support import problems, running
 from tests.support.processes import programs
 
@@ -218,6 +219,11 @@ def test_a_script_with_native_kernels(options, tmp_path, kernels_folder):
     assert done.stdout.split()[-1] == str(bool(options)), done.stderr
     said = "legacy-opt run: 1 of 2 updates have native kernels\n" in done.stderr
     assert said == bool(options), done.stderr
+
+
+def test_updates_are_counted_only_in_the_command():
+    trained(lambda: accelerate(MAKERS["Adam"](), require=True))
+    assert one_step.have_kernels is None
 
 
 def test_without_an_operations_library_training_goes_on(fresh, tmp_path):

@@ -214,6 +214,38 @@ def test_patterns_that_match_nothing_give_one_warning(door):
     assert "LARSOptimizer: skip_list has 'LayerNormalization', which" in text
 
 
+class Named(AdamWeightDecayOptimizer):
+    def _get_variable_name(self, param_name):
+        return (len(param_name), param_name) if len(param_name) > 9 else None
+
+    def _do_use_weight_decay(self, param_name):
+        return param_name is None
+
+
+class Globs(AdamWeightDecayOptimizer):
+    def _do_use_weight_decay(self, param_name):
+        return self.exclude_from_weight_decay is None
+
+
+class OwnRates(LARSOptimizer):
+    def compute_lr(self, grad, var):
+        return self.hyper_for(var).learning_rate, grad
+
+
+@pytest.mark.filterwarnings("error:.*matches no variable")
+def test_subclasses_with_other_patterns_or_names_train_without_a_check():
+    def trains(optimizer, patterns=None):
+        if patterns is not None:
+            optimizer.exclude_from_weight_decay = patterns
+        assert warnings_of_patterns(optimizer, "eager") == []
+
+    trains(Named(0.1, 0.5, exclude_from_weight_decay=["bais"]))
+    for patterns in ["*b"], [["bias"], ["x"]], lambda name: True, 3:
+        trains(Globs(0.1, 0.5), patterns)
+    trains(AdamWeightDecayOptimizer(0.1), ["*b"])  # unused: the rate is 0
+    trains(OwnRates(0.1, skip_list=["bais"]))
+
+
 @BOTH
 def test_a_sparse_gradient_moves_every_row(optimizer):
     with tf.Graph().as_default():

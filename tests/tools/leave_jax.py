@@ -368,6 +368,13 @@ def check_errors():
     refused("sparse gradients: no rows", JaxOptimizer(dense).step, params, state, rows)
 
     saved = jax_state.state_of(record, state, params)
+    masked = optax.masked(optimizer, {"w": True, "m": False})
+    both = dict(params, m=ones(2))
+    names = {"moving_mean": "m"}
+    averages = jax_state.state_of(record, masked.init(both), both, names)
+    assert set(averages.variables) == {"w", "moving_mean"}
+    problem = "the state has no variable 'moving_mean'"
+    refused(problem, jax_state.load_state, record, saved, masked.init(both), both, names)
     other = recorded.load("MomentumOptimizer")
     refused("belongs to another rule", jax_state.load_state, other, saved, state, params)
     refused("state has 'w', but", jax_state.load_state, record, saved, state, {"x": params["w"]})

@@ -240,6 +240,14 @@ def check_errors():
     optimizer = RecordedOptimizer(record)
     two = [keras.Variable(np.ones(2, "f4"), name=name) for name in "ab"]
     optimizer.build(two)
+    mean = keras.Variable(np.full(2, 7, "f4"), name="mean", trainable=False)
+    state = keras_state.state_of(optimizer, {"moving_mean": mean})
+    assert set(state.slots) == {"a", "b"}
+    mean.assign(np.zeros(2, "f4"))
+    keras_state.load_state(optimizer, state, {"moving_mean": mean})
+    assert np.array_equal(keras.ops.convert_to_numpy(mean), [7, 7])
+    names = {"average": mean}
+    refused("no variable 'average'", keras_state.load_state, optimizer, state, names)
     names = {"b": two[0]}
     refused("two parameters have the name 'b'", keras_state.state_of, optimizer, names)
     refused("tables has 'x'", RecordedOptimizer(record, tables=["x"]).build, pair[:1])

@@ -103,6 +103,32 @@ def check_state_files():
         assert np.array_equal(array, weights[name])
 
 
+def check_variables_that_are_not_trained():
+    """Moving averages are in a state, if they have names."""
+    layer, norm = torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)
+    record = recorded.load("LazyAdamOptimizer")
+    optimizer = RecordedOptimizer([("w", layer.weight)], record)
+    names = {"net/moving_mean": norm.running_mean, "kernel": layer.weight, "b": layer.bias}
+    norm.running_mean.fill_(7)
+    state = torch_state.state_of(optimizer, names)
+    assert set(state.slots) == {"kernel"} and set(state.variables) == set(names)
+    for tensor in names.values():
+        tensor.detach().zero_()
+    torch_state.load_state(optimizer, state, names)
+    for name, tensor in names.items():
+        assert np.array_equal(tensor.detach().numpy(), state.variables[name])
+    assert norm.running_mean.tolist() == [7] * 4
+    for problem, name, tensor in (
+        ("the state has no variable 'x'", "x", norm.running_mean),
+        ("'b' is float32 of the shape [3], expected float32 of the shape [4]", "b", torch.ones(3)),
+        ("'b' is float64", "b", torch.ones(4, dtype=torch.float64)),
+    ):
+        wrong = {"kernel": layer.weight, name: tensor}
+        refused(problem, torch_state.load_state, optimizer, state, wrong)
+    wrong = {"w": norm.running_mean}
+    refused("two parameters have the name 'w'", torch_state.state_of, optimizer, wrong)
+
+
 def check_integers():
     """Counts keep their dtype, although PyTorch casts all state to the parameter's."""
     record = recorded.load("AdagradDecayOptimizer")
@@ -376,6 +402,18 @@ def check_errors():
     refused("two parameters have the name 'w'", RecordedOptimizer, groups, record)
     for twice in [one, one], [("a", one), ("b", one)]:
         refused("a parameter occurs twice in a parameter group", RecordedOptimizer, twice, record)
+    optimizer = RecordedOptimizer([("w", one)], record)
+    for problem, params in (
+        ("a parameter occurs twice in a parameter group", [("a", other), ("b", other)]),
+        ("two parameters have the name 'w'", [("w", other)]),
+        ("float64", [("d", torch.nn.Parameter(torch.ones(2, dtype=torch.float64)))]),
+    ):
+        refused(problem, optimizer.add_param_group, {"params": params})
+    assert len(optimizer.param_groups) == 1
+    optimizer.add_param_group({"params": [("a", other)]})
+    one.grad, other.grad = torch.ones(2), torch.ones(2)
+    optimizer.step()
+    assert torch.equal(one, other) and (one < 1).all()
     clipping = record._replace(clipping=recorded.records.CLIPPINGS[0])
     clipped = types.SimpleNamespace(record=clipping, variables={"w": np.zeros((4, 3), "f4")})
     refused("no optimizer of PyTorch itself clips", torch_own.from_state, clipped, {})
@@ -409,6 +447,7 @@ if __name__ == "__main__":
         [
             check_saved_state,
             check_state_files,
+            check_variables_that_are_not_trained,
             check_integers,
             check_sparse_gradients,
             check_native_level,

@@ -197,6 +197,8 @@ def test_errors_of_functions_of_gradients(stepping):
             call(0)
     with pytest.raises(TypeError, match="multiply_gradients takes a list of .gradient, variable"):
         legacy_opt.multiply_gradients([stepping.w], {"w": 2})
+    with pytest.raises(ValueError, match="no such variable. Trained variables: none."):
+        legacy_opt.multiply_gradients([], {"nothing": 2})
     with pytest.raises(ValueError, match="has 'w:0', but there is no such variable.* are 'w'"):
         legacy_opt.multiply_gradients(pairs, {"w:0": 2})
     with pytest.raises(ValueError, match="has 'w', which has no gradient"):

@@ -26,8 +26,9 @@ from legacy_opt.native.updates.scaling import identity_of, split_factors
 # limit, because the operation locks all these variables and waits for all their gradients.
 GROUP_BYTES = 4 << 20
 
-# For the (id, name) of each variable and average that was updated, whether a kernel did it.
-have_kernels: Dict[Tuple[int, str], bool] = {}
+# For the (id, name) of each variable and average that was updated, whether a kernel did it. None
+# unless `legacy-opt run --native` counts them.
+have_kernels: Optional[Dict[Tuple[int, str], bool]] = None
 
 
 class _Update(NamedTuple):
@@ -96,8 +97,9 @@ class NativeKernels(Kernels):
         if pairs is None or tf.distribute.has_strategy():
             pairs = ()
         self._waiting = [(grad, variable) for grad, variable in pairs if grad is not None]
-        for _, variable in self._waiting:
-            have_kernels.setdefault((id(variable), variable.name), False)
+        if have_kernels is not None:
+            for _, variable in self._waiting:
+                have_kernels.setdefault((id(variable), variable.name), False)
         self.has_started = not self._waiting
         self._done = {}
 
@@ -272,7 +274,8 @@ def _run(updates: List[_Update]) -> Any:
     library = tensorflow_operations.load()
     variables = []
     for update in updates:
-        have_kernels[id(update.variable), update.variable.name] = True
+        if have_kernels is not None:
+            have_kernels[id(update.variable), update.variable.name] = True
         variables.append(update.variable)
         for slot in kernel.program.all_slots:
             variables.append(optimizer.get_slot(update.variable, slot.name))
