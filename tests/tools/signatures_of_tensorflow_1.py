@@ -99,7 +99,7 @@ def _in_module(path, module):
         public = old_names.public_name(full_name)
         is_forwarded = old_names.new_name(public, old_names.find(public)) is not None
         is_row = full_name in old_names.FATES or full_name in moved_names.MODULES
-        if is_row or not (is_forwarded and _is_name(name)):
+        if is_row or not (is_forwarded and is_name(name)):
             continue
         value = getattr(module, name)
         if not str(getattr(value, "__module__", "tensorflow")).startswith("tensorflow"):
@@ -110,7 +110,7 @@ def _in_module(path, module):
             yield from _in_module(full_name, value)
 
 
-def _is_name(name):
+def is_name(name):
     return not (name.startswith("_") or name in _NO_NAMES or name.endswith("_eager_fallback"))
 
 
