@@ -22,7 +22,7 @@ from typing import NamedTuple, Optional
 
 from . import libraries, moved_names, parameters, pieces, removed_names, table
 
-# Each line has a module, and the names (with dots: of submodules) that it has now and had on 1.15.
+# Each line has a module and its names that 1.15 had, there or in the module that it replaces.
 KNOWN_NAMES_FILE = pathlib.Path(__file__).with_name("known_names.txt")
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -116,12 +116,11 @@ def find(name):
 
 def _is_known(now):
     """Whether TensorFlow 1.15 had a name, given its new name; True if nobody has recorded that."""
-    for root, names in KNOWN_NAMES.items():
-        if now.startswith(root + "."):
-            name = now[len(root) + 1 :] + "."
-            return "_" in name.split(".")[-2][:1] or any(
-                name.startswith(each + ".") or each.startswith(name) for each in names
-            )
+    home, _, last = now.rpartition(".")
+    while home:
+        if home in KNOWN_NAMES:
+            return last in KNOWN_NAMES[home] or last.startswith("_")
+        home, _, last = home.rpartition(".")
     return True
 
 
@@ -263,9 +262,9 @@ def _fates(rows):
     }
 
 
-UNKNOWN = Fate(None, "TensorFlow 1.15 has no such name.")
+UNKNOWN = Fate(None, "TensorFlow 1.15 has no such public name.")
 _LINES = map(str.split, KNOWN_NAMES_FILE.read_text(encoding="utf-8").splitlines())
-KNOWN_NAMES = {root: names for root, *names in _LINES}
+KNOWN_NAMES = {home: names for home, *names in _LINES}
 FATES = _fates(table.NAMES + moved_names.NAMES + pieces.NAMES + removed_names.NAMES)
 _ADAPTED = _fates(parameters.NAMES)
 FATES.update((old, Fate(fate.now, parameters.ADVICE)) for old, fate in _ADAPTED.items())

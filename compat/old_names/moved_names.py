@@ -33,6 +33,7 @@ ADVICE = (
     (_TRAINING_OPS, "It is private: tf.raw_ops has these operations, with named arguments."),
 )
 _TRAIN = "tf.compat.v1.train"
+_METRIC_LEARNING = "tf_slim.losses.metric_learning"
 _BACKPROP = "tf.python.eager.backprop"
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
@@ -178,6 +179,7 @@ NAMES = (
         "Import it from tf.contrib.framework or tf.contrib.layers.",
     ),
     (_LAYERS, "InputLayer experimental zero_initializer", None, _GONE),
+    ("tf.contrib.layers.python", "ops", None, _GONE),
     ("tf.contrib.layers", "summaries", "tf_slim.layers"),
     (
         "tf.contrib.layers.python.layers",
@@ -214,11 +216,11 @@ NAMES = (
         "Make a table with index_to_string_table_from_tensor or index_table_from_tensor.",
     ),
     (
-        "tf.contrib.metrics",
+        "tf.contrib.metrics tf.contrib.slim.metrics",
         "set_difference=difference set_intersection=intersection set_size set_union=union",
         "tf.compat.v1.sets",
     ),
-    ("tf.contrib.metrics", "confusion_matrix", "tf.compat.v1"),
+    ("tf.contrib.metrics tf.contrib.slim.metrics", "confusion_matrix", "tf.compat.v1"),
     ("tf.contrib.nn", "conv1d_transpose", "tf.compat.v1.nn"),
     (
         "tf.contrib.rnn",
@@ -376,6 +378,8 @@ MODULES = {
     "tf.contrib.losses": "tf_slim.losses",
     "tf.contrib.losses.metric_learning": "tf_slim.losses",
     "tf.contrib.losses.python.losses": "tf_slim.losses",
+    "tf.contrib.losses.python.metric_learning": _METRIC_LEARNING,
+    "tf.contrib.losses.python.metric_learning.metric_loss_ops": _METRIC_LEARNING,
     "tf.contrib.metrics": "tf_slim.metrics",
     "tf.contrib.signal": "tf.compat.v1.signal",
     "tf.contrib.slim": "tf_slim",
@@ -389,6 +393,7 @@ MODULES = {
     "tf.python.distribute.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.estimator": _ESTIMATOR,
     "tf.python.estimator.estimator_lib": _ESTIMATOR + ".estimator_lib",
+    "tf.python.estimator.keras": _ESTIMATOR + ".keras_lib",
     "tf.python.training.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.training.gen_training_ops": _TRAINING_OPS,
     "tf.python.training.training_ops": _TRAINING_OPS,

@@ -374,7 +374,7 @@ else:
             assert parallel_reader is tf_slim.data.parallel_reader
             for name, why in (
                 ("flatten", "tf_slim has no flatten"),
-                ("nothing", "TensorFlow 1.15 has no such name"),
+                ("nothing", "TensorFlow 1.15 has no such public name"),
             ):
                 try:
                     getattr(slim, name)
