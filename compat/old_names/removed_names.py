@@ -116,7 +116,7 @@ MODULES = {
     "tfa.rnn has some others, in " + _ADDONS,
     "tf.contrib.seq2seq": "legacy_opt.compat.contrib.seq2seq has the common names; tfa.seq2seq has "
     "most others (a Helper is a Sampler there), in " + _ADDONS,
-    "tf.contrib.slim": "The package tf_slim has most of it (pip install tf-slim).",
+    "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
     "tf.contrib.summary": "Most of it moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
     "tf.contrib.tensorboard": "The package tensorboard has it (pip install tensorboard): "
