@@ -154,7 +154,7 @@ def _is_moved(found):
 
 
 def is_put_back(name):
-    """Returns whether `patch_tensorflow` provides a name of tf.contrib, by the table.
+    """Returns whether `patch_tensorflow` provides a name of a removed module, by the table.
 
     Args:
       name: the full name of an object or a module; see `find`.
@@ -304,7 +304,7 @@ PUBLIC_NAMES = {
 
 
 def _with_parent_modules(name):
-    while name.startswith("tf.contrib"):
+    while name.startswith(("tf.contrib", "tf.examples", "tf.pywrap_tensorflow")):
         yield name
         name = name.rpartition(".")[0]
 
