@@ -200,6 +200,8 @@ def public_name(name: str) -> str:
         return known
     home, _, last = name.rpartition(".")
     module = moved_names.DEFINED_IN.get(home)
+    if home.startswith("tfa.optimizers."):
+        module = "tfa.optimizers"
     public = f"{module}.{last}"
     return public if public in FATES or module in moved_names.MODULES else name
 

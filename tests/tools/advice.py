@@ -112,7 +112,12 @@ def _lacking(row):
     """Returns the modules that do not have a name of the row, but all names, as its advice says."""
     entry = old_names.find(row.name)
     claim = _HAS_ALL.search(row.advice)
-    if claim is None or row.instead or entry.name not in old_names.MODULES or row.name == entry.name:
+    if (
+        claim is None
+        or row.instead
+        or entry.name not in old_names.MODULES
+        or row.name == entry.name
+    ):
         return []
     last = row.name.rpartition(".")[2]
     homes = _NAME.findall(claim.group())
