@@ -6,7 +6,7 @@ helpers), `moved_names.py` (other names that live elsewhere now), `parameters.py
 parameters there), `pieces.py` (names that live in `compat.contrib`), `removed_names.py` (names that
 are gone) and `libraries.py` (names of NumPy and others). Old names of TensorFlow begin with
 `tf`, its usual alias. The entry of a module applies to all names in the module, except for names
-that have their own entry.
+that have their own entry. `known_names.txt` has the names that 1.15 had in modules that moved.
 
 In this package, only `patching.py` imports TensorFlow.
 """
@@ -16,11 +16,14 @@ import glob
 import importlib.util
 import itertools
 import os
+import pathlib
 import re
 from typing import NamedTuple, Optional
 
 from . import libraries, moved_names, parameters, pieces, removed_names, table
 
+# Each line has a module and its names that 1.15 had, there or in the module that it replaces.
+KNOWN_NAMES_FILE = pathlib.Path(__file__).with_name("known_names.txt")
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
 
@@ -101,11 +104,24 @@ def find(name):
     while name:
         moved_to = moved_names.MODULES.get(name)
         if moved_to is not None and (wanted != name or name not in FATES):
-            return Found(wanted, _fate(moved_to + wanted[len(name) :]))
+            now = moved_to + wanted[len(name) :]
+            return Found(wanted, _fate(now) if _is_known(now) else UNKNOWN)
+        if name in NEED_PACKAGES and not _is_known(wanted):
+            return Found(wanted, UNKNOWN)
         if name in FATES:
             return Found(name, FATES[name])
         name = name.rpartition(".")[0]
     return None
+
+
+def _is_known(now):
+    """Whether TensorFlow 1.15 had a name, given its new name; True if nobody has recorded that."""
+    home, _, last = now.rpartition(".")
+    while home:
+        if home in KNOWN_NAMES:
+            return last in KNOWN_NAMES[home] or last.startswith("_")
+        home, _, last = home.rpartition(".")
+    return True
 
 
 def is_of_library(name):
@@ -138,7 +154,7 @@ def _is_moved(found):
 
 
 def is_put_back(name):
-    """Returns whether `patch_tensorflow` provides a name of tf.contrib, by the table.
+    """Returns whether `patch_tensorflow` provides a name of a removed module, by the table.
 
     Args:
       name: the full name of an object or a module; see `find`.
@@ -184,6 +200,8 @@ def public_name(name: str) -> str:
         return known
     home, _, last = name.rpartition(".")
     module = moved_names.DEFINED_IN.get(home)
+    if home.startswith("tfa.optimizers."):
+        module = "tfa.optimizers"
     public = f"{module}.{last}"
     return public if public in FATES or module in moved_names.MODULES else name
 
@@ -246,6 +264,9 @@ def _fates(rows):
     }
 
 
+UNKNOWN = Fate(None, "TensorFlow 1.15 has no such public name.")
+_LINES = map(str.split, KNOWN_NAMES_FILE.read_text(encoding="utf-8").splitlines())
+KNOWN_NAMES = {home: names for home, *names in _LINES}
 FATES = _fates(table.NAMES + moved_names.NAMES + pieces.NAMES + removed_names.NAMES)
 _ADAPTED = _fates(parameters.NAMES)
 FATES.update((old, Fate(fate.now, parameters.ADVICE)) for old, fate in _ADAPTED.items())
@@ -285,7 +306,7 @@ PUBLIC_NAMES = {
 
 
 def _with_parent_modules(name):
-    while name.startswith("tf.contrib"):
+    while name.startswith(("tf.contrib", "tf.examples", "tf.pywrap_tensorflow")):
         yield name
         name = name.rpartition(".")[0]
 

@@ -32,6 +32,7 @@ ADVICE = (
     (_TRAINING_OPS, "It is private: tf.raw_ops has these operations, with named arguments."),
 )
 _TRAIN = "tf.compat.v1.train"
+_METRIC_LEARNING = "tf_slim.losses.metric_learning"
 _BACKPROP = "tf.python.eager.backprop"
 _ESTIMATOR = "tensorflow_estimator.python.estimator"
 _MNIST = "legacy_opt.compat.contrib.learn.datasets.mnist"
@@ -56,12 +57,17 @@ NAMES = (
     ("tf.contrib.compiler.xla", "compile", "tf.compat.v1.xla.experimental"),
     (
         "tf.contrib.data",
-        "sloppy_interleave batch_and_drop_remainder padded_batch_and_drop_remainder "
-        "sliding_window_batch reduce_dataset LMDBDataset assert_element_shape "
-        "read_batch_features",
+        "sloppy_interleave sliding_window_batch reduce_dataset LMDBDataset read_batch_features",
         None,
         "Use the methods of tf.data.Dataset and the functions of tf.data.experimental.",
     ),
+    (
+        "tf.contrib.data",
+        "batch_and_drop_remainder padded_batch_and_drop_remainder",
+        None,
+        "Call the dataset's method batch or padded_batch with drop_remainder=True.",
+    ),
+    ("tf.contrib.data", "assert_element_shape", None, "Call tf.ensure_shape in Dataset.map."),
     (
         "tf.contrib.distribute",
         "CrossDeviceOps DistributionStrategy=Strategy OneDeviceStrategy ReplicaContext "
@@ -177,11 +183,24 @@ NAMES = (
         "Import it from tf.contrib.framework or tf.contrib.layers.",
     ),
     (_LAYERS, "InputLayer experimental zero_initializer", None, _GONE),
+    ("tf.contrib.layers.python", "ops", None, _GONE),
     ("tf.contrib.layers", "summaries", "tf_slim.layers"),
     (
         "tf.contrib.layers.python.layers",
         "initializers layers normalization regularizers rev_block_lib summaries utils",
         "tf_slim.layers",
+    ),
+    (
+        "tf.contrib.feature_column",
+        "sequence_input_layer",
+        None,
+        "The layer SequenceFeatures of Keras 2 (in keras.experimental) does that.",
+    ),
+    (
+        "tf.contrib.learn",
+        "infer_real_valued_columns_from_input infer_real_valued_columns_from_input_fn",
+        None,
+        "Call tf.feature_column.numeric_column for each feature.",
     ),
     (
         "tf.contrib.learn.python.learn.basic_session_run_hooks",
@@ -201,16 +220,19 @@ NAMES = (
     ),
     (
         "tf.contrib.lookup",
-        "FastHashSpec HasherSpec IdTableWithHashBuckets MutableHashTable StrongHashSpec "
+        "FastHashSpec HasherSpec IdTableWithHashBuckets InitializableLookupTableBase "
+        "LookupInterface MutableHashTable StrongHashSpec TableInitializerBase "
         "TextFileIdTableInitializer TextFileStringTableInitializer index_table_from_file "
         "index_to_string_table_from_file",
         "tf.python.ops.lookup_ops",
     ),
     (
         "tf.contrib.lookup",
-        "index_to_string string_to_index",
+        "index_to_string string_to_index string_to_index_table_from_file "
+        "string_to_index_table_from_tensor",
         None,
-        "Make a table with index_to_string_table_from_tensor or index_table_from_tensor.",
+        "Make a table with index_table_from_file, index_table_from_tensor or "
+        "index_to_string_table_from_tensor.",
     ),
     (
         "tf.contrib.metrics",
@@ -218,6 +240,12 @@ NAMES = (
         "tf.compat.v1.sets",
     ),
     ("tf.contrib.metrics", "confusion_matrix", "tf.compat.v1"),
+    (
+        "tf.contrib.slim.metrics",
+        "confusion_matrix set_difference set_intersection set_size set_union",
+        None,
+        "Import it from tf.contrib.metrics.",
+    ),
     ("tf.contrib.nn", "conv1d_transpose", "tf.compat.v1.nn"),
     (
         "tf.contrib.rnn",
@@ -230,6 +258,7 @@ NAMES = (
         "MultiRNNCell RNNCell ResidualWrapper",
         "tf.compat.v1.nn.rnn_cell",
     ),
+    ("tf.contrib.staging", "StagingArea", "tf.python.ops.data_flow_ops"),
     (
         "tf.contrib.stateless",
         "stateless_multinomial stateless_random_normal=stateless_normal "
@@ -347,6 +376,12 @@ NAMES = (
     ("tf.python.training.tracking.util", "CheckpointV1=Checkpoint", _TRAIN),
     ("tf.python.util.nest", "is_sequence=is_nested", "tf.python.util.nest"),
     # Names that had been removed before 1.15.
+    ("tf.contrib.hooks", "ProfilerHook", _TRAIN),
+    (
+        "tf.contrib.nccl",
+        "all_max all_min all_prod all_sum broadcast reduce_sum",
+        "tf.python.ops.nccl_ops",
+    ),
     ("tf", "histogram_summary=histogram", "tf.compat.v1.summary", "Its first argument is a tag."),
 )
 
@@ -375,6 +410,8 @@ MODULES = {
     "tf.contrib.losses": "tf_slim.losses",
     "tf.contrib.losses.metric_learning": "tf_slim.losses",
     "tf.contrib.losses.python.losses": "tf_slim.losses",
+    "tf.contrib.losses.python.metric_learning": _METRIC_LEARNING,
+    "tf.contrib.losses.python.metric_learning.metric_loss_ops": _METRIC_LEARNING,
     "tf.contrib.metrics": "tf_slim.metrics",
     "tf.contrib.signal": "tf.compat.v1.signal",
     "tf.contrib.slim": "tf_slim",
@@ -388,6 +425,7 @@ MODULES = {
     "tf.python.distribute.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.estimator": _ESTIMATOR,
     "tf.python.estimator.estimator_lib": _ESTIMATOR + ".estimator_lib",
+    "tf.python.estimator.keras": _ESTIMATOR + ".keras_lib",
     "tf.python.training.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.training.gen_training_ops": _TRAINING_OPS,
     "tf.python.training.training_ops": _TRAINING_OPS,

@@ -77,50 +77,57 @@ SLIM_NEEDS = (
 )
 SLIM = f"The package tf_slim has it (pip install tf-slim). {SLIM_NEEDS}"
 _ADDONS = "TensorFlow Addons, whose last release is for TensorFlow 2.15 and Python 3.11."
+_DATASETS = "scikit-learn and tf.keras.datasets load such data."
 # Modules that were removed. An entry applies to all names of the module, except for names with a
 # row.
 MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
-    "tf.contrib.bayesflow": "TensorFlow Probability has it.",
+    "tf.contrib.bayesflow": "TensorFlow Probability has some of it.",
     "tf.contrib.boosted_trees": "TensorFlow Decision Forests does that.",
     "tf.contrib.cluster_resolver": "It moved to tf.distribute.cluster_resolver.",
-    "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization has it.",
-    "tf.contrib.crf": "tfa.text has it, in " + _ADDONS,
+    "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization does that.",
+    "tf.contrib.crf": "legacy_opt.compat.contrib.crf has its functions; tfa.text has one of its "
+    "cells, in " + _ADDONS,
     "tf.contrib.cudnn_rnn": "tf.keras.layers.LSTM and GRU use cuDNN by themselves.",
-    "tf.contrib.data": "It moved to tf.data and tf.data.experimental.",
-    "tf.contrib.distribute": "It moved to tf.distribute and tf.distribute.experimental.",
-    "tf.contrib.distributions": "TensorFlow Probability has it.",
-    "tf.contrib.eager": "Most of it moved to tf and tf.train.",
+    "tf.contrib.data": "Most of it moved to tf.data and tf.data.experimental.",
+    "tf.contrib.distribute": "Some of it moved to tf.distribute and tf.distribute.experimental.",
+    "tf.contrib.distributions": "TensorFlow Probability has most of it.",
+    "tf.contrib.eager": "Some of it moved to tf and tf.train.",
     "tf.contrib.estimator": "Some of it is in legacy_opt.compat.estimator and its module "
     "experimental (`legacy-opt docs estimators`).",
-    "tf.contrib.feature_column": "It moved to tf.feature_column.",
+    "tf.contrib.feature_column": "Most of it moved to tf.feature_column.",
     "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
     "readers moved to tf.train, nest to tf.nest.",
-    "tf.contrib.gan": "The package tensorflow-gan has it.",
-    "tf.contrib.image": "tfa.image has it, in " + _ADDONS,
-    "tf.contrib.kfac": "The package kfac has it.",
+    "tf.contrib.gan": "The package tensorflow-gan has most of it.",
+    "tf.contrib.image": "tfa.image has some of it, in " + _ADDONS,
+    "tf.contrib.kfac": "The package kfac has most of it.",
     "tf.contrib.layers": f"tf_slim has most of it (pip install tf-slim). {SLIM_NEEDS}",
-    "tf.contrib.learn": "Use legacy_opt.compat.estimator (`legacy-opt docs estimators`).",
-    "tf.contrib.legacy_seq2seq": "Encode with tf.nn.static_rnn, and decode with its rnn_decoder.",
+    "tf.contrib.learn": "legacy_opt.compat.estimator has its common Estimators, with other "
+    "arguments (`legacy-opt docs estimators`).",
+    "tf.contrib.learn.datasets": _DATASETS,
+    "tf.contrib.learn.python.learn.datasets": _DATASETS,
+    "tf.contrib.legacy_seq2seq": "legacy_opt.compat.contrib.legacy_seq2seq has most of it: encode "
+    "with tf.nn.static_rnn, and decode with its rnn_decoder.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
-    "tf.contrib.lite": "It moved to tf.lite.",
-    "tf.contrib.lookup": "It moved to tf.lookup.",
-    "tf.contrib.losses": "It moved to tf.losses.",
+    "tf.contrib.lite": "Most of it moved to tf.lite.",
+    "tf.contrib.lookup": "tf.lookup and tensorflow.python.ops.lookup_ops have most of it.",
+    "tf.contrib.losses": "Most of it moved to tf.losses.",
     "tf.contrib.metrics": "tf_slim.metrics has most of it (pip install tf-slim).",
     "tf.contrib.model_pruning": "TensorFlow Model Optimization does that.",
     "tf.contrib.opt": "`legacy-opt docs from_to` lists the replacement of each optimizer.",
     "tf.contrib.optimizer_v2": "Use the optimizers of tf.train; their slots have other names.",
     "tf.contrib.predictor": "Load the model with tf.saved_model.load.",
     "tf.contrib.quantize": "TensorFlow Model Optimization does that.",
-    "tf.contrib.rnn": "The common cells are in tf.nn.rnn_cell and tf.keras.layers, others in "
-    "tfa.rnn of " + _ADDONS,
-    "tf.contrib.seq2seq": "tfa.seq2seq has it, in " + _ADDONS,
+    "tf.contrib.rnn": "legacy_opt.compat.contrib.rnn and tf.nn.rnn_cell have the common cells; "
+    "tfa.rnn has some others, in " + _ADDONS,
+    "tf.contrib.seq2seq": "legacy_opt.compat.contrib.seq2seq has the common names; tfa.seq2seq has "
+    "most others (a Helper is a Sampler there), in " + _ADDONS,
     "tf.contrib.slim": SLIM,
-    "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
+    "tf.contrib.summary": "Most of it moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
     "tf.contrib.tensorboard": "The package tensorboard has it (pip install tensorboard): "
     "tensorboard.plugins.projector.",
-    "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and legacy_opt.compat.estimator.tpu "
+    "tf.contrib.tpu": "Some of it moved to tf.compat.v1.tpu and legacy_opt.compat.estimator.tpu "
     "(`legacy-opt docs estimators`).",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
     "tf-slim).",

@@ -105,7 +105,9 @@ def _is_missing_in_library(name):
     Also true if the library has the name again, with another meaning.
     """
     entry = old_names.find(name)
-    if entry is None or name in libraries.GIVEN_BACK or (entry.fate.now and not entry.fate.advice):
+    if entry is None or name in libraries.GIVEN_BACK:
+        return False
+    if entry.fate.now and ("." in entry.fate.now or not entry.fate.advice):
         return False
     home, _, last = name.rpartition(".")
     try:

@@ -225,12 +225,12 @@ def _concerns_optimizers(public):
 def verdict_on_removed(name):
     """Judges a name for which `old_names.is_removed` is true; returns a `Verdict`.
 
-    A module is no manual work: each use of a name in the module has its own verdict.
+    A module with replaced names is no manual work: each use of a name has its own verdict.
     """
     public, entry = old_names.public_name(name), old_names.find(name)
     if entry.name in old_names.NEED_PACKAGES:
         return _verdict_on_package(public, entry)
-    is_module = public in old_names.MODULES or old_names.is_put_back(name)
+    is_module = old_names.is_put_back(name)
     now = old_names.new_name(public, entry)
     status = CHANGE if now or is_module or name in libraries.GIVEN_BACK else MANUAL
     return Verdict(status, public, now, old_names.advice(name))

@@ -68,6 +68,20 @@ EXAMPLES = {
     "tf.contrib.framework.python.ops.variables": "tf_slim.ops.variables",
     "tf.contrib.slim.learning.create_train_op": "tf_slim.learning.create_train_op",
     "tf.contrib.keras.optimizers.Adam": "tf.keras.optimizers.Adam",
+    # Names that 1.15 did not have.
+    "tf.contrib.data.foo": None,
+    "tf.contrib.framework.CriticalSection": None,
+    "tf.contrib.keras.layers.foo": None,
+    "tf.contrib.layers.foo": None,
+    "tf.contrib.losses.foo": None,
+    "tf.contrib.metrics.foo": None,
+    "tf.contrib.signal.foo": None,
+    "tf.contrib.slim.foo": None,
+    "tf.contrib.slim.learning.foo": None,
+    "tf.contrib.slim.nest.flatten": None,
+    "tf.contrib.summary.foo": None,
+    "tf.layers.Foo": None,
+    "tf.nn.rnn_cell.Foo": None,
 }
 
 

@@ -7,8 +7,9 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat.old_names import parameters, patching
+from legacy_opt.compat.old_names import KNOWN_NAMES, parameters, patching
 from legacy_opt.compat.source_analysis import missing_names
+from tests.tools import known_names
 from tests.tools import signatures_of_tensorflow_1 as signatures
 
 v1 = tf.compat.v1
@@ -32,6 +33,11 @@ if versions.has_contrib():
 
     def test_the_signatures_of_tensorflow_1_are_recorded():
         assert signatures.record() == signatures.recorded(), f"on lane 1.15: {COMMAND} record"
+
+    def test_the_names_that_moved_with_their_modules_are_recorded():
+        for home, names in known_names.names().items():
+            if not home.startswith("tf_slim"):  # it may not be installed
+                assert names == KNOWN_NAMES[home]
 
 else:
 

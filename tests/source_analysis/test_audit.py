@@ -129,6 +129,7 @@ def test_of_two_imports_of_an_optimizer_the_one_with_less_work_counts(uses):
         ("tf.keras.optimizers.Adam(lr=0.1)", "change", None),
         ("tf.keras.optimizers.Adam(0.1, decay=0.1)", "change", None),
         ("tfa.optimizers.AdamW(1)", "change", "legacy_opt.AdamWOptimizer"),
+        ("tfa.optimizers.lamb.LAMB(1)", "change", "legacy_opt.LAMBOptimizer"),
         ("tfa.optimizers.Strange(1)", "manual", None),
         (
             "optimization.AdamWeightDecayOptimizer(1)",

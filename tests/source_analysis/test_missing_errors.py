@@ -18,7 +18,7 @@ ODD = {
     "tf.get_embedding_variable": "tf.get_embedding_variable: Only DeepRec has EmbeddingVariables",
     "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: Only DeepRec",
     "tf.contrib.no_such_thing.at_all": "tf.contrib.no_such_thing.at_all: TensorFlow 2 has no",
-    "tf.layers.no_such_layer": "tf.layers.no_such_layer: From TensorFlow 2.16 on it needs",
+    "tf.layers.no_such_layer": "tf.layers.no_such_layer: TensorFlow 1.15 has no such",
     "tf.keras.no_such_thing": "tf.keras.no_such_thing: This TensorFlow has no such name",
     "from tensorflow.contrib import no_such": "tf.contrib.no_such: TensorFlow 2 has no tf.contrib",
     "import tensorflow.no_such.thing as x": "tf.no_such.thing: This TensorFlow has no such name",

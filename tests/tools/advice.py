@@ -30,6 +30,8 @@ PACKAGES = {
     "tensorboard": r"pip install tensorboard",
 }
 _NAME = re.compile(r"\b(?:tf|legacy_opt|tf_slim|tensorboard|scipy|numpy)(?:\.\w+)+")
+# What advice says about all names of a module.
+_HAS_ALL = re.compile(r"\bIt moved to [^;]*|[^.;]*(?:\.\w+)*(?<!some) has it\b.*")
 # Attributes and names that our scripts use, and that the table of old names does not list.
 _USED = """
 scipy.sparse.linalg.eigen.arpack.eigsh tf.contrib.learn.ModeKeys.INFER
@@ -50,6 +52,7 @@ def rows():
     """Returns a `Row` for each verdict of `audit` on an old name, for a user without packages."""
     names = {name for name in names_of_tensorflow_1.recorded() if old_names.is_removed(name)}
     names.update(old_names.FATES, old_names.PUBLIC_NAMES, old_names.LIBRARIES)
+    names.update(names_of_tensorflow_1.recorded_of_contrib())
     names.update(moved_names.MODULES, moved_names.DEFINED_IN, _USED.split())
     for words, _ in signatures_of_tensorflow_1.recorded():
         owners = owners if words.startswith(".") else words.split()  # noqa: F821
@@ -92,6 +95,8 @@ def untrue(found_rows):
     for row in found_rows:
         for name in _FIRST.findall(row.advice):
             found(name)
+        for claim in _lacking(row):
+            yield f"{row.name}: it is not there, but {claim}"
         for name in _names(row):
             value = found(name)
             if value is None and not _is_of_this_lane(row, name):
@@ -101,6 +106,23 @@ def untrue(found_rows):
                 verdict, text = signatures_of_tensorflow_1.verdict(row.name, old, new)
                 if verdict == "another meaning" and not re.search("arameters|by name", row.advice):
                     yield f"{row.name}: {name}: {text}"
+
+
+def _lacking(row):
+    """Returns the modules that do not have a name of the row, but all names, as its advice says."""
+    entry = old_names.find(row.name)
+    claim = _HAS_ALL.search(row.advice)
+    if (
+        claim is None
+        or row.instead
+        or entry.name not in old_names.MODULES
+        or row.name == entry.name
+    ):
+        return []
+    last = row.name.rpartition(".")[2]
+    homes = _NAME.findall(claim.group())
+    is_there = any(found(f"{home}.{last}") is not None for home in homes)
+    return [] if is_there else [claim.group()]
 
 
 def _names(row):

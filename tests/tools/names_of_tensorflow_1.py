@@ -1,4 +1,4 @@
-"""Records the public names of TensorFlow 1.15, except tf.contrib and Keras.
+"""Records the public names of TensorFlow 1.15, except Keras; those of tf.contrib apart.
 
 From the checkout's root::
 
@@ -13,14 +13,20 @@ import tensorflow as tf
 from tests.support.paths import ROOT
 
 _FILE = ROOT / "tests" / "data" / "names_tf115.txt"
+_FILE_OF_CONTRIB = ROOT / "tests" / "data" / "names_of_contrib_tf115.txt"
 _LEFT_OUT = ("compat", "keras", "v1", "v2", "absolute_import", "division", "print_function")
 
 
-def recorded():
+def recorded(file=_FILE):
     """Returns the recorded names, a set; all begin with "tf."."""
-    lines = _FILE.read_text(encoding="utf-8").splitlines()
+    lines = file.read_text(encoding="utf-8").splitlines()
     rows = (line.split(": ") for line in lines)
     return {f"{module}.{name}" for module, names in rows for name in names.split()}
+
+
+def recorded_of_contrib():
+    """Returns the recorded names that are directly in the modules of tf.contrib."""
+    return recorded(_FILE_OF_CONTRIB)
 
 
 def names():
@@ -39,15 +45,26 @@ def _walk(module, path):
             yield from _walk(value, f"{path}.{name}")
 
 
-def _write():
+def _walk_contrib():
+    for name in dir(tf.contrib):
+        module = getattr(tf.contrib, name)
+        if isinstance(module, types.ModuleType) and ".contrib." in module.__name__:
+            for each in dir(module):
+                is_module = isinstance(getattr(module, each), types.ModuleType)
+                if not (is_module or each.startswith("_") or each in _LEFT_OUT):
+                    yield f"tf.contrib.{name}", each
+
+
+def _write(file, found):
     rows = {}
-    for module, name in sorted(_walk(tf, "tf")):
+    for module, name in sorted(found):
         rows.setdefault(module, []).append(name)
-    lines = [f"{module}: {' '.join(found)}\n" for module, found in rows.items()]
-    _FILE.write_text("".join(lines), encoding="utf-8")
+    lines = [f"{module}: {' '.join(names)}\n" for module, names in rows.items()]
+    file.write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":
     if sys.argv[1:] != ["write"]:
         sys.exit(__doc__)
-    _write()
+    _write(_FILE, _walk(tf, "tf"))
+    _write(_FILE_OF_CONTRIB, _walk_contrib())

@@ -40,7 +40,7 @@ _RECORDED = ROOT / "tests" / "data" / "signatures_tf115.txt"
 _TABLE = ROOT / "tests" / "data" / "forwarded_names.txt"
 LANE = ".".join(tf.__version__.split(".")[:2])
 _NO_NAMES = ("absolute_import", "division", "print_function", "python", "api", "tf_export")
-_NO_NAMES += ("HAS_PANDAS", "DESCRIPTOR")  # whether pandas is installed; of protocol buffers
+_NO_NAMES += ("HAS_PANDAS", "HAS_SKLEARN", "DESCRIPTOR")  # what is installed; protocol buffers
 _NO_NAMES += ("LazyLoader", "Metric", "contrib_add_arg_scope")  # imported for the module's own use
 _P = inspect.Parameter
 _DATA, _KERAS = r"tf\.contrib\.data\.", r"tf\.contrib\.keras\."
@@ -99,7 +99,7 @@ def _in_module(path, module):
         public = old_names.public_name(full_name)
         is_forwarded = old_names.new_name(public, old_names.find(public)) is not None
         is_row = full_name in old_names.FATES or full_name in moved_names.MODULES
-        if is_row or not (is_forwarded and _is_name(name)):
+        if is_row or not (is_forwarded and is_name(name)):
             continue
         value = getattr(module, name)
         if not str(getattr(value, "__module__", "tensorflow")).startswith("tensorflow"):
@@ -110,7 +110,7 @@ def _in_module(path, module):
             yield from _in_module(full_name, value)
 
 
-def _is_name(name):
+def is_name(name):
     return not (name.startswith("_") or name in _NO_NAMES or name.endswith("_eager_fallback"))
 
 
