@@ -425,7 +425,7 @@ MODULES = {
     "tf.python.distribute.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.estimator": _ESTIMATOR,
     "tf.python.estimator.estimator_lib": _ESTIMATOR + ".estimator_lib",
-    "tf.python.estimator.keras": _ESTIMATOR + ".keras_lib",
+    "tf.python.estimator.keras": _ESTIMATOR + ".estimator_lib",
     "tf.python.training.distribution_strategy_context": "tf.compat.v1.distribute",
     "tf.python.training.gen_training_ops": _TRAINING_OPS,
     "tf.python.training.training_ops": _TRAINING_OPS,

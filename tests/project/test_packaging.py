@@ -101,7 +101,8 @@ def sources(checkout):
     """Returns the paths that the package's files have in the wheel."""
     files = [path for folder in ("legacy_opt", "compat") for path in (checkout / folder).rglob("*")]
     names = {path.relative_to(checkout).as_posix() for path in files if path.is_file()}
-    names = {name for name in names if name.endswith((".py", "py.typed", ".cc", ".h", ".json", ".txt"))}
+    endings = (".py", "py.typed", ".cc", ".h", ".json", ".txt")
+    names = {name for name in names if name.endswith(endings)}
     names |= {f"compat/cli/completions/{shell}" for shell in ("bash", "fish", "zsh")}
     names |= {f"docs/{page.name}" for page in (checkout / "docs").glob("*.md")}
     elsewhere = "compat/", "docs/"
