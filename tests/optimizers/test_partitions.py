@@ -301,5 +301,7 @@ def test_a_tensor_with_missing_parts(tmp_path):
         conversion_by_name.to_saver,
         lambda each: conversion_by_name.to_decay_layout(each, "V2"),
     ):
-        with pytest.raises(CheckpointError, match="'w/Adagrad' cannot be converted: parts of it are"):
+        with pytest.raises(
+            CheckpointError, match="'w/Adagrad' cannot be converted: parts of it are"
+        ):
             plan(checkpoint)
