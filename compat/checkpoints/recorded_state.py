@@ -213,10 +213,8 @@ class _Planner:
         step = source if is_chosen and source in self._tensors else None
         if STEP not in self._new and step in self._map:  # the map leaves it out
             step = None
-        if step is not None:
-            info = self._tensors[step]
-            if info.shape or not str(info.dtype).startswith(("int", "uint")):
-                self._refuse(f"{step!r} is no scalar integer")
+        if step is not None and self._tensors[step].shape:
+            self._refuse(f"{step!r} is no scalar")
         if self._record.global_step is not None and step is None:
             self._is_of_another_rule(f"it has no {STEP!r}{self._hint(STEP)}")
         return step

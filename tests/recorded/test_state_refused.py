@@ -183,7 +183,6 @@ def test_optimizers_in_scopes(rules, screen, tmp_path):
             {"beta1_power": None, "beta1_power_1": "beta1_power", "w": "w"},
             "'w/Adam_2', slots of another optimizer",
         ),
-        ({"global_step": np.float32(7)}, {}, "no scalar integer"),
         ({"global_step": None, "a/global_step": STEP, "b/global_step": STEP}, {}, "or all to null"),
     ):
         path = checkpoint(tmp_path, **changes)

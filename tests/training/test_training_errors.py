@@ -199,7 +199,7 @@ def test_errors_of_functions_of_gradients(stepping):
         legacy_opt.multiply_gradients([stepping.w], {"w": 2})
     with pytest.raises(ValueError, match="no such variable. Trained variables: none."):
         legacy_opt.multiply_gradients([], {"nothing": 2})
-    with pytest.raises(ValueError, match="has 'w:0', but there is no such variable.* are 'w'"):
+    with pytest.raises(ValueError, match="has 'w:0', but there is no such variable.*: 'w'"):
         legacy_opt.multiply_gradients(pairs, {"w:0": 2})
     with pytest.raises(ValueError, match="has 'w', which has no gradient"):
         legacy_opt.multiply_gradients([(None, stepping.w)], {"w": 2})
