@@ -194,7 +194,15 @@ NAMES = (
         "tf.contrib.feature_column",
         "sequence_input_layer",
         None,
-        "The layer SequenceFeatures of Keras 2 (in keras.experimental) does that.",
+        "The layer tf.keras.experimental.SequenceFeatures of Keras 2 does that (TensorFlow 2.16+: "
+        "pip install --no-deps tf-keras, of its version, and set TF_USE_LEGACY_KERAS=1).",
+    ),
+    (
+        "tf.contrib.feature_column",
+        "sequence_categorical_column_with_hash_bucket sequence_categorical_column_with_identity "
+        "sequence_categorical_column_with_vocabulary_file "
+        "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
+        "tf.compat.v1.feature_column",
     ),
     (
         "tf.contrib.learn",
