@@ -22,6 +22,9 @@ from tests.support.processes import programs
 v1 = tf.compat.v1
 # Names that on TensorFlow 1.15 are not the objects to which they are forwarded.
 OTHER_OBJECTS = {
+    "tf.contrib.feature_column": "sequence_categorical_column_with_hash_bucket "
+    "sequence_categorical_column_with_identity sequence_categorical_column_with_vocabulary_file "
+    "sequence_categorical_column_with_vocabulary_list sequence_numeric_column",
     "tf.contrib.layers": "safe_embedding_lookup_sparse",
     "tf.contrib.learn.python.learn.basic_session_run_hooks": "CheckpointSaverHook "
     "LoggingTensorHook NanLossDuringTrainingError NanTensorHook StepCounterHook StopAtStepHook "
