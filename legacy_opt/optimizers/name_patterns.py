@@ -7,6 +7,7 @@ import re
 from typing import Any, ClassVar, Tuple
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.shortened import quoted
 from legacy_opt.core.types import Variable
 from legacy_opt.core.user_warnings import warn
 
@@ -49,6 +50,5 @@ class PatternsOptimizer(RuleOptimizer):
         if len(unmatched) < len(patterns):
             unmatched = [each for each in unmatched if each not in _OF_BERT]
         if unmatched:
-            shown = ", ".join(map(repr, names[:3])) + (", …" if len(names) > 3 else "")
-            text = f"{argument} has {', '.join(map(repr, unmatched))}, which matches no variable"
-            warn(f"{type(self).__name__}: {text} of this step: {shown}.", UserWarning)
+            text = f"{argument} has {quoted(unmatched)}, which matches no variable of this step"
+            warn(f"{type(self).__name__}: {text}: {quoted(names)}.", UserWarning)

@@ -30,7 +30,6 @@ ALLOWED = {
     "public": ["core", "optimizers", "wrappers", "training"],
     "legacy_opt": ["_checkout", "public", ".compat"],
     "__main__": [".cli"],
-    "check_devices": ["legacy_opt", "optimizers", "recorded", ".native_diagnosis"],
     ".arrays": [],
     ".beta_powers": [],
     ".contrib": ["versions", "core"],
@@ -82,6 +81,7 @@ ALLOWED = {
         *["versions", "core", "public", ".special_files", ".old_names", ".source_analysis"],
     ],
     ".native_diagnosis": ["native", "optimizers"],
+    ".check_devices": ["legacy_opt", "versions", "optimizers", "recorded", ".native_diagnosis"],
     ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet", ".native_diagnosis"],
     ".compat": [
         *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],

@@ -1,6 +1,6 @@
 """Compares the updates of each optimizer, on each device that TensorFlow finds, with NumPy.
 
-    python -m legacy_opt.check_devices
+    python -m legacy_opt.compat.check_devices
 
 Each optimizer trains for three steps, with a dense and a sparse gradient; the latter has an id
 twice. NumPy computes the same from a recorded rule. ShampooOptimizer and float16 have no records:
@@ -29,10 +29,11 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import recorded
-from legacy_opt.compat import native_diagnosis
+from legacy_opt import recorded, versions
 from legacy_opt.optimizers import catalogue, stock_rules
 from legacy_opt.recorded.numpy import NumpyOptimizer, Rows
+
+from . import native_diagnosis
 
 v1 = tf.compat.v1
 Weights = Dict[str, np.ndarray]
@@ -117,8 +118,8 @@ def compared(device: str, cls: type, dtype: str) -> Tuple[str, Set[str]]:
 
 def main(classes: Iterable[type]) -> int:
     """Prints versions, devices and verdicts; returns 1 if a verdict is bad, else 0."""
-    versions = f"legacy-opt {legacy_opt.__version__}, TensorFlow {tf.__version__}"
-    print(f"{versions}, Python {platform.python_version()}, {platform.platform()}")
+    ours = f"legacy-opt {legacy_opt.__version__}, TensorFlow {versions.tensorflow_version()}"
+    print(f"{ours}, Python {platform.python_version()}, {platform.platform()}")
     experimental = tf.config.experimental
     if hasattr(experimental, "get_device_details"):
         for each in tf.config.list_physical_devices():
